@@ -1,0 +1,80 @@
+"""What an algorithm is: hyper-parameters, `init`, `step`, and what it will release.
+
+An algorithm is a frozen dataclass. `init` gives the data-independent start; `step` is a generator from the agents'
+point of view, which reaches others only by yielding an exchange; `planned` says from public numbers alone how far one
+replaced record can move each release, so that a scenario can be priced before it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.exchange import Exchange, Reply
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.sensitivity import Array, Constants, Kind
+
+Counts = Mapping[Kind, NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class StepSize:
+    """λ_t = scale/(t+1)^decay."""
+
+    scale: float
+    decay: float = 0.0
+
+    def __call__(self, t: int) -> float:
+        return self.scale * float(t + 1) ** -self.decay
+
+    def series(self, rounds: int) -> Array:
+        """λ_0, …, λ_{rounds−1}."""
+        return np.asarray(self.scale * np.arange(1.0, rounds + 1.0) ** -self.decay)
+
+
+class Public(NamedTuple):
+    """Everything public that prices depend on, one entry per column (a column stands for agents that are alike).
+
+    averaged: kind → (T, g) records averaged at each round. rate: kind → (g,) share drawn afresh each round.
+    self_weight: (g,). touches: term → kind. clip, constants: bounds and constants of the queries.
+    """
+
+    rounds: int
+    averaged: Mapping[Kind, Array]
+    rate: Mapping[Kind, Array]
+    self_weight: Array
+    touches: Mapping[str, Kind]
+    clip: Clip
+    constants: Constants | None
+    dimensions: Mapping[str, int]
+
+
+class Planned(NamedTuple):
+    """Sensitivities of the releases with index 1..T of one channel: kind → (T, g). Empty: touches no data.
+
+    rate: kind → (T, g). largest: (T, g) bound on the norm of what is rounded and noised, +inf if there is none.
+    """
+
+    sensitivity: Mapping[Kind, Array]
+    rate: Mapping[Kind, Array]
+    largest: Array
+
+
+class Algorithm(Protocol):
+    """See the module's description. `channels`: what is released; `exchanges`: how many exchanges one step makes."""
+
+    @property
+    def channels(self) -> tuple[str, ...]: ...
+
+    @property
+    def exchanges(self) -> int: ...
+
+    def init(self, shard: Any) -> Any: ...
+
+    def step(self, t: int, shard: Any, s: Any) -> Generator[Exchange, Reply, Any]: ...
+
+    def planned(self, public: Public) -> Mapping[str, Planned]: ...

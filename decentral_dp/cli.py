@@ -1,0 +1,125 @@
+"""The command line: run, plan, list, show, report, schema. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from decentral_dp.errors import InputError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Simulate, price and audit private decentralised optimisation.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")
+]
+
+
+class Listing(str, Enum):
+    """What `list` can list."""
+
+    algorithms = "algorithms"
+    problems = "problems"
+    topologies = "topologies"
+    scenarios = "scenarios"
+    data = "data"
+
+
+@app.command()
+def run(
+    scenario: Name,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/NAME by default.")] = None,
+    engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
+    override: Set = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+) -> None:
+    """Run a scenario and write its run folder: metrics, ledger, result, plots and report."""
+    from decentral_dp import runner
+    from decentral_dp.scenario import load
+    from decentral_dp.summary import Progress, print_run
+
+    overrides = [*(override or []), *([f'run.engine="{engine}"'] if engine else [])]
+    loaded = load(scenario, overrides)
+    folder = runner.new_folder(out, Path(scenario).stem)
+    with Progress(quiet) as progress:
+        finished = runner.run(loaded, out=folder, progress=progress)
+    if not quiet:
+        print_run(finished)
+    if finished.result["status"] == "diverged":
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(scenario: Name, override: Set = None) -> None:
+    """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
+    from decentral_dp.job import build
+    from decentral_dp.scenario import load
+    from decentral_dp.summary import print_plan
+
+    print_plan(build(load(scenario, override or [])))
+
+
+@app.command("list")
+def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list everything.")] = None) -> None:
+    """List what a scenario can name."""
+    from decentral_dp.summary import print_list
+
+    print_list([what.value] if what else [w.value for w in Listing])
+
+
+@app.command()
+def show(name: Name) -> None:
+    """Print a shipped scenario, or what a registered algorithm, problem, topology or data set is."""
+    from decentral_dp.summary import print_entry
+
+    print_entry(name)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]) -> None:
+    """Draw the plots and the HTML page of a run folder again."""
+    from decentral_dp.plots import write_plots
+    from decentral_dp.report import write_report
+
+    if not (folder / "result.json").is_file():
+        raise InputError(f"report: {folder} is no run folder: it has no result.json. Give the folder that a run wrote.")
+    write_plots(folder)
+    typer.echo(write_report(folder))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    import json
+
+    from decentral_dp.scenario import Scenario
+
+    typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
+
+
+def main() -> None:
+    """Entry point: 0 done, 1 failed run, 2 bad scenario or input (one sentence, no traceback), 130 interrupted."""
+    try:
+        app()
+    except InputError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted; nothing was written.", err=True)
+        sys.exit(130)
+    except (OSError, RuntimeError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Data: records from files, packages and generators, dealt out to agents by public rules."""
+
+from decentral_dp.data.dataset import Dataset, nearest
+from decentral_dp.data.loaders import DATASETS, load
+from decentral_dp.data.partition import PARTITIONS, Split, held_out, partition, split
+from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale
+from decentral_dp.data.shards import Shards, make_shards
+from decentral_dp.data.streams import Draw, Stream, draw_batch
+
+__all__ = [
+    "DATASETS",
+    "PARTITIONS",
+    "Dataset",
+    "Draw",
+    "Normalised",
+    "Ranges",
+    "Shards",
+    "Split",
+    "Stream",
+    "apply_ranges",
+    "declared_ranges",
+    "draw_batch",
+    "held_out",
+    "load",
+    "make_shards",
+    "nearest",
+    "normalise",
+    "partition",
+    "scale",
+    "split",
+]

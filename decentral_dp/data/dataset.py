@@ -1,0 +1,179 @@
+"""Records, and what is publicly declared about them."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.errors import InputError
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+TextArray: TypeAlias = NDArray[np.str_]
+Label: TypeAlias = int | float | str
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Records and their public description.
+
+    features: (n, d) finite numbers. labels: (n,) int64 indices into `classes`; float64 numbers to predict where
+    `classes` is empty. classes: the declared labels, in the declared order (with two of them, 2·label − 1 is the sign).
+    feature_names: d names. source: bundled name or path. agent: (n,) owner of each record, from the data's own column.
+    split: (n,) "train", "validation" or "test", from the data's own column.
+    Row numbers in messages count records from 1. Raises InputError where these do not hold.
+    """
+
+    features: FloatArray
+    labels: IntArray | FloatArray
+    classes: tuple[Label, ...]
+    feature_names: tuple[str, ...]
+    source: str
+    agent: IntArray | None = None
+    split: TextArray | None = None
+
+    def __post_init__(self) -> None:
+        x, where = self.features, f"problem.data: {self.source!r}"
+        if x.ndim != 2 or 0 in x.shape:
+            raise InputError(
+                f"{where} has features of shape {x.shape}, but records × features is wanted, none of them 0."
+            )
+        if len(self.feature_names) != x.shape[1]:
+            raise InputError(f"{where} has {x.shape[1]} features but {len(self.feature_names)} names for them.")
+        if not np.isfinite(x).all():
+            row, column = np.argwhere(~np.isfinite(x))[0]
+            raise InputError(
+                f"{where}, row {row + 1}, column {self.feature_names[column]!r} has {x[row, column]}, but a finite "
+                "number is wanted; remove or fill the record before loading it."
+            )
+        for name, column in (("labels", self.labels), ("agent", self.agent), ("split", self.split)):
+            if column is not None and column.shape != (x.shape[0],):
+                raise InputError(f"{where} has {x.shape[0]} records but `{name}` has the shape {column.shape}.")
+        if self.split is not None:
+            as_split(self.split, where)
+        if self.classes and not (np.all(self.labels >= 0) and np.all(self.labels < len(self.classes))):
+            raise InputError(f"{where} has labels outside 0..{len(self.classes) - 1}, the indices of its classes.")
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return int(self.features.shape[0])
+
+
+def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator:
+    """Generator for public draws (partition, split, synthetic records), keyed by (seed, purpose, …) alone.
+
+    Its draws are declared, so the seed of private noise must never be told through it: pass a public seed.
+    """
+    if seed < 0:
+        raise InputError(f"seed: got {seed}, but a whole number of at least 0 is wanted.")
+    return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *more])
+
+
+def nearest(name: str, options: Iterable[str]) -> str:
+    """'the nearest is …', or the list of options where nothing is near."""
+    known = list(options)
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"the nearest is {near[0]!r}"
+    if not known:
+        return "there are none"
+    return f"there are {', '.join(repr(name) for name in known[:12])}{', …' if len(known) > 12 else ''}"
+
+
+def label_key(value: object) -> float | str:
+    """What two labels are compared by: "1", 1, 1.0 and true are one label."""
+    text = str(value).strip()
+    if text.lower() in ("true", "false"):
+        return float(text.lower() == "true")
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def encode_labels(
+    raw: NDArray[Any], classes: Sequence[Label] | None, *, certified: bool, source: str
+) -> tuple[IntArray | FloatArray, tuple[Label, ...]]:
+    """(labels, classes) of a Dataset, from labels as they stand in a file.
+
+    raw: (n,) text or numbers. classes: the declared labels; `()` if the label is a number to predict; None to discover
+    them from the records, which is refused when certified: replacing one record could then change every code.
+    """
+    values, inverse = np.unique(raw, return_inverse=True)
+    keys = [label_key(v) for v in values.tolist()]
+    where = f"problem.data: {source!r}"
+    if classes is None:
+        if certified:
+            raise InputError(
+                f"problem.classes: {source!r} does not say which labels exist, and a certified run must not discover "
+                "them from the records; declare them, as in classes = [0, 1], or classes = [] for a number to predict."
+            )
+        classes = [_plain(k) for k in sorted(set(keys), key=lambda k: (isinstance(k, str), k))]
+        if len(classes) < 2:
+            raise InputError(f"{where} has the single label {classes[0]!r}, but at least two classes are wanted.")
+    if not classes:
+        return _numbers(values, keys, inverse, where), ()
+    code = {label_key(c): k for k, c in enumerate(classes)}
+    if len(classes) < 2 or len(code) < len(classes):
+        raise InputError(f"problem.classes: got {list(classes)}, but at least two different labels are wanted.")
+    labels = np.array([code.get(k, -1) for k in keys], dtype=np.int64)[inverse]
+    if (labels < 0).any():
+        row = int(np.argmax(labels < 0))
+        raise InputError(
+            f"{where}, row {row + 1} has the label {raw[row].item()!r}, which is not one of the declared classes "
+            f"{list(classes)}; add it to `classes` or mend the record."
+        )
+    return labels, tuple(classes)
+
+
+def _plain(key: float | str) -> Label:
+    return int(key) if isinstance(key, float) and key.is_integer() else key
+
+
+def _numbers(values: NDArray[Any], keys: list[float | str], inverse: IntArray, where: str) -> FloatArray:
+    for k, key in enumerate(keys):
+        if isinstance(key, str):
+            row = int(np.argmax(inverse == k))
+            raise InputError(
+                f"{where}, row {row + 1} has the label {values[k].item()!r}, but classes = [] says that labels are "
+                "finite numbers to predict; declare the classes or mend the record."
+            )
+    return np.array(keys, dtype=np.float64)[inverse]
+
+
+def as_agents(raw: NDArray[Any], where: str) -> IntArray:
+    """(n,) agent numbers from text or numbers; whole and not negative."""
+    values, inverse = np.unique(raw, return_inverse=True)
+    keys = [label_key(v) for v in values.tolist()]
+    for k, key in enumerate(keys):
+        if isinstance(key, str) or not key.is_integer() or not 0 <= key < 2**31:
+            row = int(np.argmax(inverse == k))
+            raise InputError(
+                f"{where}, row {row + 1} has the agent {values[k].item()!r}, but agents are whole numbers from 0; "
+                "number them 0, 1, … in the file."
+            )
+    return np.array(keys, dtype=np.float64).astype(np.int64)[inverse]
+
+
+def as_split(raw: NDArray[Any], where: str) -> TextArray:
+    """(n,) split words from text."""
+    words = np.char.strip(raw.astype(np.str_))
+    wrong = ~np.isin(words, SPLITS)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"{where}, row {row + 1} has the split {str(words[row])!r}, but train, validation or test is wanted"
+            f" ({nearest(str(words[row]), SPLITS)})."
+        )
+    return np.asarray(words, dtype=np.str_)

@@ -1,0 +1,210 @@
+"""Records from files of the user's own: CSV and NPZ."""
+
+from __future__ import annotations
+
+import csv
+import math
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.data.dataset import FloatArray, IntArray, TextArray, as_agents, as_split, nearest
+from decentral_dp.errors import InputError
+
+
+class Table(NamedTuple):
+    """What a file holds: features (n, d), labels (n,) as they stand, d names, and the optional columns."""
+
+    features: FloatArray
+    labels: NDArray[Any]
+    names: tuple[str, ...]
+    agent: IntArray | None
+    split: TextArray | None
+
+
+def read_csv(path: Path, label: str | None, agent: str | None = None, split: str | None = None) -> Table:
+    """A comma-separated file with one header line; every column that is not label, agent or split is a feature.
+
+    label: name of the label column. agent, split: names of the owner and split columns; None means the columns called
+    "agent" and "split" where the file has them. Raises InputError with the row (records counted from 1) and column.
+    """
+    where = f"problem.data: {str(path)!r}"
+    header = _header(path, where)
+    if label is None:
+        raise InputError(
+            f"problem.label: {str(path)!r} needs the name of its label column, {nearest('target', header)}."
+        )
+    agent = agent or ("agent" if "agent" in header else None)
+    split = split or ("split" if "split" in header else None)
+    for key, name in (("label", label), ("partition", agent), ("validation", split)):
+        if name is not None and name not in header:
+            hint = " (columns are separated by commas)" if len(header) == 1 else ""
+            raise InputError(f"problem.{key}: {str(path)!r} has no column {name!r}; {nearest(name, header)}{hint}.")
+    text = [c for c in (label, agent, split) if c is not None]
+    if len(set(text)) < len(text):
+        raise InputError(
+            f"problem.data: label, agent and split of {str(path)!r} must be different columns, got {text}."
+        )
+    names = tuple(c for c in header if c not in text)
+    if not names:
+        raise InputError(f"{where} has no feature columns beside {text}.")
+
+    import pandas as pd
+
+    dtypes: dict[str, Any] = dict.fromkeys(names, np.float64) | dict.fromkeys(text, str)
+    try:
+        with warnings.catch_warnings():
+            # pandas only warns when every row is longer than the header.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                path,
+                header=0,
+                names=header,
+                dtype=dtypes,
+                na_filter=False,
+                index_col=False,
+                skipinitialspace=True,
+                encoding="utf-8-sig",
+            )
+    except (ValueError, pd.errors.ParserWarning) as error:
+        _explain(path, header, names, str(error).strip())
+    if frame.empty:
+        raise InputError(f"{where} has a header but no records.")
+    features = np.ascontiguousarray(frame[list(names)].to_numpy(dtype=np.float64))
+    words = {c: np.char.strip(frame[c].to_numpy(dtype=np.str_)) for c in text}
+    # An empty text cell may be a row that is too short: pandas fills those up.
+    if not np.isfinite(features).all() or any((w == "").any() for w in words.values()):
+        _explain(path, header, names, "there are empty cells")
+    return Table(
+        features,
+        words[label],
+        names,
+        None if agent is None else as_agents(words[agent], f"{where}, column {agent!r}"),
+        None if split is None else as_split(words[split], f"{where}, column {split!r}"),
+    )
+
+
+def _header(path: Path, where: str) -> list[str]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            names = next((row for row in csv.reader(file, skipinitialspace=True) if any(row)), None)
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a CSV file.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{where} is not text in UTF-8 ({error}); save it as CSV in UTF-8.") from error
+    if names is None:
+        raise InputError(f"{where} is empty, but a header line and records are wanted.")
+    names = [name.strip() for name in names]
+    if len(set(names)) < len(names) or "" in names:
+        twice = next(name for name in names if name == "" or names.count(name) > 1)
+        raise InputError(
+            f"{where} has the column name {twice!r} more than once or empty; give every column its own name."
+        )
+    return names
+
+
+def _explain(path: Path, header: list[str], names: tuple[str, ...], otherwise: str) -> NoReturn:
+    """Name the first cell or row that cannot be used."""
+    where = f"problem.data: {str(path)!r}"
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = (row for row in csv.reader(file, skipinitialspace=True) if row)
+            next(row for row in rows if any(row))
+            for number, row in enumerate(rows, start=1):
+                if len(row) != len(header):
+                    raise InputError(
+                        f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns; "
+                        "every row needs one cell per column."
+                    )
+                for column, cell in zip(header, row, strict=True):
+                    if not cell.strip() or (column in names and not _is_finite(cell)):
+                        wanted = "a finite number" if column in names else "a value"
+                        raise InputError(
+                            f"{where}, row {number}, column {column!r} has {cell!r}, but {wanted} is wanted; mend the "
+                            "cell, or leave the column or record out."
+                        )
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{where} is not text in UTF-8 ({error}); save it as CSV in UTF-8.") from error
+    raise InputError(f"{where} cannot be read as a table of numbers: {otherwise}.")
+
+
+def _is_finite(cell: str) -> bool:
+    # pandas reads a column of true/false as numbers, but no digits with underscores.
+    if cell.strip().lower() in ("true", "false"):
+        return True
+    try:
+        return "_" not in cell and math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def read_npz(path: Path, agent: str | None = None, split: str | None = None) -> Table:
+    """An NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
+
+    agent, split: names of those arrays; None means "agent" and "split" where the archive has them.
+    """
+    where = f"problem.data: {str(path)!r}"
+    try:
+        # np.load leaves the file open when the archive is damaged.
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if not isinstance(loaded, np.lib.npyio.NpzFile):
+                raise InputError(f"{where} holds a single array; save both with np.savez(path, X=..., y=...).")
+            with loaded:
+                found = list(loaded.files)
+                agent = agent or ("agent" if "agent" in found else None)
+                split = split or ("split" if "split" in found else None)
+                wanted = [name for name in ("X", "y", agent, split) if name is not None]
+                if len(set(wanted)) < len(wanted):
+                    raise InputError(f"{where}: X, y, agent and split must be different arrays, got {wanted}.")
+                missing = [name for name in wanted if name not in found]
+                if missing:
+                    raise InputError(
+                        f"{where} has no array {missing[0]!r}, {nearest(missing[0], found)}; save it with "
+                        "np.savez(path, X=..., y=...)."
+                    )
+                arrays: dict[str, NDArray[Any]] = {name: loaded[name] for name in wanted}
+    except OSError as error:
+        reason = error.strerror or "it is not an NPZ archive"
+        raise InputError(f"{where} cannot be read: {reason}; give the path of an NPZ archive.") from error
+    except InputError:
+        raise
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+        # numpy also says ValueError for arrays of Python objects, which only unpickling could read.
+        raise InputError(
+            f"{where} cannot be read without unpickling or is damaged ({error}); save plain arrays of numbers or text "
+            "with np.savez(path, X=..., y=...)."
+        ) from error
+    features = _matrix(arrays["X"], where)
+    n, d = features.shape
+    columns = {c: _column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
+    return Table(
+        features,
+        columns["y"],
+        tuple(f"x{k}" for k in range(d)),
+        None if agent is None else as_agents(columns[agent], f"{where}, array {agent!r}"),
+        None if split is None else as_split(columns[split], f"{where}, array {split!r}"),
+    )
+
+
+def _matrix(values: NDArray[Any], where: str) -> FloatArray:
+    if values.ndim != 2 or values.dtype.kind not in "biuf":
+        raise InputError(
+            f"{where}, array 'X' has the shape {values.shape} and the type {values.dtype}, but (records, features) of "
+            "real numbers is wanted."
+        )
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def _column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
+    if values.shape != (records,) or values.dtype.kind not in "biufSU":
+        raise InputError(
+            f"{where} has the shape {values.shape} and the type {values.dtype}, but ({records},) numbers or text is "
+            "wanted."
+        )
+    return values.astype(np.str_) if values.dtype.kind == "S" else values

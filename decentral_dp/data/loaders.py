@@ -1,0 +1,129 @@
+"""From the name or path in a scenario to a Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
+from decentral_dp.data.files import read_csv, read_npz
+from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
+from decentral_dp.errors import InputError
+
+# Published descriptions of the bundled data: the classes are known without looking at a record.
+_CLASSES: Mapping[str, tuple[Label, ...]] = {
+    "breast_cancer": ("malignant", "benign"),
+    "wine": ("class_0", "class_1", "class_2"),
+    "digits": tuple(range(10)),
+}
+
+DATASETS: Mapping[str, str] = {
+    "breast_cancer": "569 fine-needle aspirates, 30 shape features of cell nuclei, malignant or benign",
+    "wine": "178 wines of one region, 13 chemical measurements, three cultivars",
+    "digits": "1797 handwritten digits of 8×8 pixels with values 0..16, ten classes",
+    "synthetic_normal": "agent i = 1..m draws features from N(0, i²); labels are the sign of a noisy linear score",
+    "synthetic_chi2": "agent i = 1..m draws features from χ²(i); labels are the sign of a noisy linear score",
+    "synthetic_mixed": "agent i draws from N(0, i²) if i is even and from χ²(i) if it is odd; labels as above",
+    "synthetic_classification": "two Gaussian classes a given distance apart, the same for all agents",
+}
+
+_SYNTHETIC_DEFAULTS = {"d": 200, "records": 200, "test_records": 2000}
+
+
+def load(
+    data: str,
+    *,
+    n_agents: int,
+    seed: int,
+    label: str | None = None,
+    classes: Sequence[Label] | None = None,
+    agent: str | None = None,
+    split: str | None = None,
+    root: Path | None = None,
+    certified: bool = True,
+    d: int | None = None,
+    records: int | None = None,
+    test_records: int | None = None,
+    separation: float | None = None,
+) -> Dataset:
+    """The records that `data` names: a key of DATASETS, or the path of a .csv or .npz file.
+
+    label: label column (CSV only, ignored elsewhere). classes: declared labels, `[]` for a number to predict, None for
+    bundled data and, unless certified, to discover them. agent, split: columns that name the owner and the split of
+    each record; None means "agent" and "split" where the data have them. root: folder that relative paths start from.
+    d, records (per agent, train and validation together), test_records, separation: synthetic families only.
+    Raises InputError.
+    """
+    asked = {"d": d, "records": records, "test_records": test_records, "separation": separation}
+    given = {k: v for k, v in asked.items() if v is not None}
+    if data.startswith("synthetic_") and data in DATASETS:
+        _known_columns(data, agent, split, {"agent", "split"})
+        _known_classes(data, classes, (-1, 1))
+        return _synthetic(data, n_agents, seed, given)
+    if given:
+        key = next(iter(given))
+        raise InputError(
+            f"problem.{key}: {data!r} takes no {key}, which only the synthetic families have; leave it out."
+        )
+    if data in _CLASSES:
+        _known_columns(data, agent, split, set())
+        _known_classes(data, classes, _CLASSES[data])
+        return _bundled(data)
+    path = (root or Path()) / Path(data).expanduser()
+    if path.suffix.lower() == ".csv":
+        table = read_csv(path, label, agent, split)
+    elif path.suffix.lower() == ".npz":
+        table = read_npz(path, agent, split)
+    else:
+        raise InputError(
+            f"problem.data: {data!r} is neither a bundled name nor a path that ends in .csv or .npz; "
+            f"{nearest(data, DATASETS)}."
+        )
+    labels, found = encode_labels(table.labels, classes, certified=certified, source=str(path))
+    return Dataset(table.features, labels, found, table.names, str(path), table.agent, table.split)
+
+
+def _known_columns(data: str, agent: str | None, split: str | None, columns: set[str]) -> None:
+    for key, name in (("partition", agent), ("validation", split)):
+        if name is not None and name not in columns:
+            raise InputError(f"problem.{key}: {data!r} has no column {name!r}; {nearest(name, sorted(columns))}.")
+
+
+def _known_classes(data: str, classes: Sequence[Label] | None, known: tuple[Label, ...]) -> None:
+    if classes is not None and tuple(classes) != known:
+        raise InputError(
+            f"problem.classes: {data!r} has the classes {list(known)}, got {list(classes)}; leave `classes` out."
+        )
+
+
+def _bundled(name: str) -> Dataset:
+    # Imported here: scikit-learn takes longer to import than the command line may take to answer.
+    from sklearn import datasets
+
+    read = {"breast_cancer": datasets.load_breast_cancer, "wine": datasets.load_wine, "digits": datasets.load_digits}
+    bunch = read[name]()
+    return Dataset(
+        features=np.ascontiguousarray(bunch.data, dtype=np.float64),
+        labels=np.asarray(bunch.target, dtype=np.int64),
+        classes=_CLASSES[name],
+        feature_names=tuple(str(f) for f in bunch.feature_names),
+        source=name,
+    )
+
+
+def _synthetic(name: str, n_agents: int, seed: int, given: Mapping[str, float]) -> Dataset:
+    sizes = {k: int(given.get(k, default)) for k, default in _SYNTHETIC_DEFAULTS.items()}
+    for key, least in (("d", 1), ("records", 2), ("test_records", 0)):
+        if sizes[key] < least:
+            raise InputError(f"problem.{key}: got {sizes[key]}, but a whole number of at least {least} is wanted.")
+    if n_agents < 1:
+        raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
+    if name in FAMILIES:
+        if "separation" in given:
+            raise InputError(
+                f"problem.separation: {name!r} takes none, only synthetic_classification does; leave it out."
+            )
+        return heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
+    return classification(n_agents=n_agents, seed=seed, separation=given.get("separation", 2.0), **sizes)

@@ -1,0 +1,203 @@
+"""Who holds which record: test set, shards of the agents, and their train and validation parts.
+
+Everything here depends on the seed and on what is public: counts, the declared columns, and, for `by_class` and
+`dirichlet`, the labels. The guarantee is therefore "within the given shards and splits": a neighbouring data set
+replaces one record's contents and keeps its agent, its part and its place. Nothing here reads a feature, no split is
+stratified, and the indices of every part are in file order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, nearest, public_generator
+from decentral_dp.errors import InputError
+
+PARTITIONS = ("iid", "by_class", "dirichlet", "column")
+_OPTIONS = {"iid": (), "by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}
+
+
+class Split(NamedTuple):
+    """Per agent, the indices of its train and of its validation records: disjoint, each in file order, none empty."""
+
+    train: tuple[IntArray, ...]
+    validation: tuple[IntArray, ...]
+
+
+def held_out(
+    dataset: Dataset, *, validation: float | Mapping[str, str] | None = None, test: float | None = None, seed: int
+) -> IntArray:
+    """Indices of the test records, held back before anything is given to an agent; in file order.
+
+    With `validation = {"column": …}`, or with a split column and neither share given, those that the column calls
+    "test"; otherwise the share `test` (default 0.2) of all records, drawn at random.
+    """
+    if _by_column(dataset, validation, test):
+        if test:
+            raise InputError("problem.test: the split column says which records are for testing; leave `test` out.")
+        return np.flatnonzero(_words(dataset) == "test")
+    share = 0.2 if test is None else test
+    if not 0 <= share < 1:
+        raise InputError(f"problem.test: got {share}, but a share of at least 0 and below 1 is wanted.")
+    order = public_generator(seed, "test").permutation(dataset.n)
+    return np.sort(order[: math.floor(share * dataset.n + 0.5)])
+
+
+def partition(
+    dataset: Dataset,
+    n_agents: int,
+    spec: str | Mapping[str, Any] | None,
+    seed: int,
+    *,
+    among: IntArray | None = None,
+) -> list[IntArray]:
+    """Give every record of `among` (default: all) to one agent; per agent, indices in file order, possibly none.
+
+    spec, with n the records of `among` and m the agents:
+      "iid": at random, sizes equal to within one.
+      {"kind": "by_class", "share": 0.5}: `share` of class k goes to its home, the rest evenly to all others. Its home
+        is agent k mod m, or, where agents outnumber the c classes, evenly all agents i with i mod c = k.
+      {"kind": "dirichlet", "alpha": 1.0}: class k is shared out in proportions drawn from Dirichlet(alpha, …, alpha).
+      {"kind": "column", "name": …}: as the data's own owner column says.
+      None: the owner column where the data have one, else "iid".
+    Raises InputError.
+    """
+    index = np.arange(dataset.n) if among is None else np.asarray(among, dtype=np.int64)
+    kind, options = _read_spec(spec if spec is not None else ("iid" if dataset.agent is None else {"kind": "column"}))
+    if n_agents < 1:
+        raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
+    if n_agents > index.size:
+        raise InputError(
+            f"topology.agents: {n_agents} agents cannot share {index.size} records, which are fewer; use fewer agents, "
+            "more data, or a smaller test share."
+        )
+    if kind == "column":
+        return _by_owner(dataset, n_agents, index)
+    rng = public_generator(seed, f"partition {kind}")
+    if kind == "iid":
+        return [np.sort(part) for part in np.array_split(rng.permutation(index), n_agents)]
+    if not dataset.classes:
+        raise InputError(
+            f"problem.partition: {kind} needs classes, but the labels of {dataset.source!r} are numbers; use iid."
+        )
+    parts: list[list[IntArray]] = [[] for _ in range(n_agents)]
+    labels = dataset.labels[index]
+    for k in range(len(dataset.classes)):
+        members = rng.permutation(index[labels == k])
+        if kind == "by_class":
+            shares = _home_shares(k, len(dataset.classes), n_agents, _number(options, "share", 0.5))
+        else:
+            shares = rng.dirichlet(np.full(n_agents, _number(options, "alpha", 1.0)))
+        # Rounded cumulative shares give every record to somebody; the shift spreads the rounding over the agents.
+        shift = k % n_agents
+        cuts = np.floor(np.cumsum(np.roll(shares, -shift))[:-1] * members.size + 0.5).astype(np.int64)
+        for place, part in enumerate(np.split(members, np.clip(cuts, 0, members.size))):
+            parts[(place + shift) % n_agents].append(part)
+    return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def split(
+    dataset: Dataset,
+    shards: Sequence[IntArray],
+    *,
+    validation: float | Mapping[str, str] | None = None,
+    test: float | None = None,
+    seed: int,
+) -> Split:
+    """Divide every agent's shard into train and validation records.
+
+    validation: the share for the upper level (default 0.5), drawn at random within each shard and rounded to whole
+    records; or {"column": …}; None takes the split column where the data have one and no `test` share is given.
+    A record that the column calls "test" is in neither. Raises InputError, also for an empty part.
+    """
+    by_column = _by_column(dataset, validation, test)
+    share = validation if isinstance(validation, float | int) else 0.5
+    if not by_column and not 0 < share < 1:
+        raise InputError(f"problem.validation: got {share}, but a share above 0 and below 1 is wanted.")
+    train, held = [], []
+    for i, shard in enumerate(shards):
+        shard = np.sort(shard)
+        if by_column:
+            words = _words(dataset)[shard]
+            upper, lower = shard[words == "validation"], shard[words == "train"]
+        else:
+            chosen = np.zeros(shard.size, dtype=np.bool_)
+            order = public_generator(seed, "validation", i).permutation(shard.size)
+            chosen[order[: math.floor(share * shard.size + 0.5)]] = True
+            upper, lower = shard[chosen], shard[~chosen]
+        if not upper.size or not lower.size:
+            raise InputError(
+                f"problem.partition: agent {i} has {lower.size} train and {upper.size} validation records, but needs "
+                "at least one of each; use fewer agents, a more even partition, or another validation share."
+            )
+        train.append(lower)
+        held.append(upper)
+    return Split(tuple(train), tuple(held))
+
+
+def _by_column(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> bool:
+    return isinstance(validation, Mapping) or (validation is None and test is None and dataset.split is not None)
+
+
+def _words(dataset: Dataset) -> TextArray:
+    if dataset.split is None:
+        raise InputError(
+            f"problem.validation: {dataset.source!r} has no split column; give a share such as validation = 0.5."
+        )
+    return dataset.split
+
+
+def _by_owner(dataset: Dataset, n_agents: int, index: IntArray) -> list[IntArray]:
+    if dataset.agent is None:
+        raise InputError(
+            f'problem.partition: {dataset.source!r} has no agent column; use "iid", by_class or dirichlet.'
+        )
+    wrong = (dataset.agent < 0) | (dataset.agent >= n_agents)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"problem.partition: row {row + 1} of {dataset.source!r} belongs to agent {dataset.agent[row]}, but the "
+            f"topology has agents 0..{n_agents - 1}; renumber the column or set topology.agents = "
+            f"{int(dataset.agent.max()) + 1}."
+        )
+    owner = dataset.agent[index]
+    return [np.sort(index[owner == i]) for i in range(n_agents)]
+
+
+def _home_shares(k: int, classes: int, n_agents: int, share: float) -> FloatArray:
+    """(m,) share of class k that each agent gets."""
+    period = min(classes, n_agents)
+    home = np.arange(n_agents) % period == k % period
+    others = n_agents - int(home.sum())
+    if others == 0:
+        return np.full(n_agents, 1 / n_agents)
+    return np.where(home, share / home.sum(), (1 - share) / others).astype(np.float64)
+
+
+def _read_spec(spec: str | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    options: Mapping[str, Any] = {"kind": spec} if isinstance(spec, str) else spec
+    kind = str(options.get("kind"))
+    if kind not in PARTITIONS:
+        raise InputError(f"problem.partition: got {kind!r}, but {nearest(kind, PARTITIONS)}.")
+    unknown = sorted(set(options) - {"kind", *_OPTIONS[kind]})
+    if unknown:
+        raise InputError(
+            f"problem.partition: {kind} has no option {unknown[0]!r}; {nearest(unknown[0], _OPTIONS[kind])}."
+        )
+    return kind, options
+
+
+def _number(options: Mapping[str, Any], key: str, default: float) -> float:
+    value = options.get(key, default)
+    # An alpha beyond 1e6 is iid in all but name, and far beyond it the draws behind a Dirichlet overflow.
+    low, high, wanted = {
+        "share": (0.0, 1.0, "a share from 0 to 1"),
+        "alpha": (1e-6, 1e6, "a number from 1e-6 to 1e6"),
+    }[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InputError(f"problem.partition: {key} is {value!r}, but {wanted} is wanted.")
+    return float(value)

@@ -1,0 +1,207 @@
+"""Features to comparable sizes by rules that read one record at a time.
+
+Replacing a record must change nothing about any other record. Declared ranges and per-record norms keep to that; a mean
+and a standard deviation fitted on the data do not, so "standard" is refused under `certified`.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, nearest
+from decentral_dp.errors import InputError
+
+Normalisation = Literal["none", "l1", "l2", "box"]
+ScaleSpec: TypeAlias = str | Mapping[str, Any]
+
+SCALES = ("none", "public_ranges", "standard")
+NORMALISATIONS = ("none", "l1", "l2", "box")
+_RANGED = ("breast_cancer", "digits", "wine")
+
+
+class Ranges(NamedTuple):
+    """Declared limits of d features: low < high, each (d,); log: (d,) whether sizes are compared by their logarithm."""
+
+    low: FloatArray
+    high: FloatArray
+    log: NDArray[np.bool_]
+
+
+class Normalised(NamedTuple):
+    """features (n, d), and bounds on ‖a‖₁ and ‖a‖₂ of every possible record a; None where there is no bound."""
+
+    features: FloatArray
+    l1: float | None
+    l2: float | None
+
+
+def apply_ranges(features: FloatArray, ranges: Ranges) -> FloatArray:
+    """Clamp v to [low, high], then map to [−1, 1]: 2(v − low)/(high − low) − 1, with log v, log low, log high if `log`.
+
+    features: (n, d). Elementwise, so no record touches another. With `log`, low > 0: zero and below count as low.
+    """
+    v = np.clip(features, ranges.low, ranges.high)
+    low, high = ranges.low.copy(), ranges.high.copy()
+    v[:, ranges.log] = np.log(v[:, ranges.log])
+    low[ranges.log], high[ranges.log] = np.log(low[ranges.log]), np.log(high[ranges.log])
+    return np.clip(2.0 * ((v - low) / (high - low)) - 1.0, -1.0, 1.0)
+
+
+def scale(
+    dataset: Dataset,
+    spec: ScaleSpec,
+    *,
+    certified: bool = True,
+    root: Path | None = None,
+    fit_on: IntArray | None = None,
+) -> Dataset:
+    """The data set with scaled features.
+
+    spec: "none"; "public_ranges" (the declared ranges of bundled data); the path of a ranges CSV; a table
+    feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; or "standard" (mean and
+    standard deviation of the records `fit_on`, default all). Raises InputError.
+    """
+    if isinstance(spec, str) and spec == "none":
+        return dataset
+    if isinstance(spec, str) and spec == "standard":
+        if certified:
+            raise InputError(
+                'problem.scale: "standard" fits a mean and a deviation on the records, so that one replaced record '
+                "moves all others, and a certified run refuses it; declare ranges instead: scale = "
+                '"public_ranges", a table or a CSV.'
+            )
+        return replace(dataset, features=_standard(dataset, fit_on))
+    return replace(dataset, features=apply_ranges(dataset.features, declared_ranges(dataset, spec, root=root)))
+
+
+def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> Ranges:
+    """The ranges that a scenario declares for the features of `dataset`; reads names only, no record."""
+    if not isinstance(spec, str):
+        return _ranges(spec, dataset.feature_names, "problem.scale")
+    if spec == "public_ranges":
+        if dataset.source not in _RANGED:
+            raise InputError(
+                f"problem.scale: public ranges are known for {', '.join(_RANGED)} only, got {dataset.source!r}; give a "
+                "table feature → [low, high], or a CSV with the columns feature, low, high, log."
+            )
+        text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
+        return _ranges(_read_table(text.splitlines(), spec), dataset.feature_names, f"ranges of {dataset.source}")
+    if not spec.lower().endswith(".csv"):
+        raise InputError(
+            f"problem.scale: got {spec!r}, but {', '.join(SCALES)}, a table or a .csv path is wanted; "
+            f"{nearest(spec, SCALES)}."
+        )
+    path = (root or Path()) / Path(spec).expanduser()
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise InputError(
+            f"problem.scale: {str(path)!r} cannot be read: {error.strerror}; give a ranges CSV."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"problem.scale: {str(path)!r} is not text in UTF-8; save it as CSV in UTF-8.") from error
+    return _ranges(_read_table(lines, str(path)), dataset.feature_names, f"problem.scale: {str(path)!r}")
+
+
+def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) -> Normalised:
+    """Bring every record, by itself, to a known size.
+
+    "l1", "l2": divide by the norm and multiply by `radius`; a record of zeros stays. "box": clip coordinates to
+    [−radius, radius]. "none": as it is. The bounds hold for the real-number norm of the float64 result: the factor is
+    smaller by (d + 8)·2⁻⁵³, which is more than division and summation can add.
+    """
+    d = features.shape[1]
+    if kind not in NORMALISATIONS:
+        raise InputError(f"problem.normalise: got {kind!r}, but {nearest(str(kind), NORMALISATIONS)}.")
+    if not 0 < radius < math.inf:
+        raise InputError(f"problem.radius: got {radius}, but a finite number above 0 is wanted.")
+    if kind == "none":
+        return Normalised(features, None, None)
+    if kind == "box":
+        return Normalised(np.clip(features, -radius, radius), d * radius, math.sqrt(d) * radius)
+    largest = np.abs(features).max(axis=1, keepdims=True)
+    # Dividing by the largest coordinate first keeps huge records from overflowing and tiny ones from vanishing.
+    unit = features / np.where(largest > 0, largest, 1.0)
+    norms = np.abs(unit).sum(axis=1) if kind == "l1" else np.sqrt((unit**2).sum(axis=1))
+    factor = radius * (1.0 - (d + 8) * 2.0**-53) / np.where(norms > 0, norms, 1.0)
+    scaled = unit * factor[:, None]
+    return Normalised(scaled, radius if kind == "l1" else math.sqrt(d) * radius, radius)
+
+
+def _standard(dataset: Dataset, fit_on: IntArray | None) -> FloatArray:
+    fitted = dataset.features if fit_on is None else dataset.features[fit_on]
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = fitted.mean(axis=0), fitted.std(axis=0)
+        result = (dataset.features - mean) / np.where(deviation > 0, deviation, 1.0)
+    # An infinite deviation would quietly turn every value into 0.
+    if not (np.isfinite(deviation).all() and np.isfinite(result).all()):
+        raise InputError(
+            f"problem.scale: the features of {dataset.source!r} are too large to standardise; declare ranges."
+        )
+    return np.asarray(result, dtype=np.float64)
+
+
+def _read_table(lines: Iterable[str], where: str) -> dict[str, dict[str, Any]]:
+    """Lines "feature,low,high,log" under that header; lines that start with # are comments."""
+    rows = csv.DictReader((line for line in lines if line.strip() and not line.startswith("#")), skipinitialspace=True)
+    missing = {"feature", "low", "high"} - set(rows.fieldnames or ())
+    if missing:
+        raise InputError(
+            f"problem.scale: {where!r} has no column {sorted(missing)[0]!r}; the header is feature,low,high and, if "
+            "wanted, log."
+        )
+    table: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        entry = {k: (v or "").strip() for k, v in row.items() if k is not None}
+        name = entry.pop("feature")
+        if name in table:
+            raise InputError(f"problem.scale: {where!r} has the feature {name!r} twice; keep one line.")
+        flag = entry.get("log", "").lower()
+        if flag not in ("true", "false", ""):
+            raise InputError(
+                f"problem.scale: {where!r}, feature {name!r} has log = {flag!r}, but true or false is wanted."
+            )
+        table[name] = {"low": entry["low"], "high": entry["high"], "log": flag == "true"}
+    return table
+
+
+def _ranges(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> Ranges:
+    for name in table:
+        if name != "*" and name not in names:
+            raise InputError(f"{where}: the data have no feature {name!r}; {nearest(name, names)}.")
+    limits = []
+    for name in names:
+        if name not in table and "*" not in table:
+            raise InputError(f'{where}: no range for the feature {name!r}; add it, or "*" for all features not named.')
+        limits.append(_limits(table.get(name, table.get("*")), f"{where}: the range of {name!r}"))
+    low, high, log = zip(*limits, strict=True)
+    return Ranges(np.array(low), np.array(high), np.array(log, dtype=np.bool_))
+
+
+def _limits(entry: Any, what: str) -> tuple[float, float, bool]:
+    if isinstance(entry, Mapping) and {"low", "high"} <= set(entry) <= {"low", "high", "log"}:
+        low, high, log = entry["low"], entry["high"], entry.get("log", False)
+    elif isinstance(entry, list | tuple) and len(entry) == 2:
+        low, high, log = entry[0], entry[1], False
+    else:
+        raise InputError(f"{what} is {entry!r}, but [low, high] or {{low, high, log}} is wanted.")
+    try:
+        low, high = float(low), float(high)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} is {low!r} to {high!r}, but two numbers are wanted.") from error
+    if not (low < high and math.isfinite(high - low)):
+        raise InputError(f"{what} is {low} to {high}, but finite numbers with low < high are wanted.")
+    if not isinstance(log, bool):
+        raise InputError(f"{what} has log = {log!r}, but true or false is wanted.")
+    if log and low <= 0:
+        raise InputError(f"{what} starts at {low}, but a log scale needs low > 0; smaller values are clamped to it.")
+    return low, high, log

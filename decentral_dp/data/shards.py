@@ -1,0 +1,94 @@
+"""A scenario's records, dealt out: the data that a run works on, and their public description."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
+from decentral_dp.data.partition import Split, held_out, partition, split
+from decentral_dp.data.scaling import Normalisation, ScaleSpec, normalise, scale
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Records after scaling, and who holds which.
+
+    features: (n, d). labels: (n,) class indices, or numbers where `classes` is empty. train, validation: per agent, the
+    indices of its records in the order in which a stream reads them. test: held-out indices, nobody's.
+    l1, l2: bounds on ‖a‖₁ and ‖a‖₂ of every possible record; None where nothing bounds them.
+    """
+
+    features: FloatArray
+    labels: IntArray | FloatArray
+    classes: tuple[Label, ...]
+    feature_names: tuple[str, ...]
+    source: str
+    train: tuple[IntArray, ...]
+    validation: tuple[IntArray, ...]
+    test: IntArray
+    l1: float | None
+    l2: float | None
+
+    @property
+    def n_agents(self) -> int:
+        return len(self.train)
+
+    @property
+    def train_counts(self) -> IntArray:
+        """(m,) train records per agent."""
+        return np.array([index.size for index in self.train], dtype=np.int64)
+
+    @property
+    def validation_counts(self) -> IntArray:
+        """(m,) validation records per agent."""
+        return np.array([index.size for index in self.validation], dtype=np.int64)
+
+
+def make_shards(
+    dataset: Dataset,
+    n_agents: int,
+    *,
+    seed: int,
+    partition_spec: str | Mapping[str, Any] | None = None,
+    validation: float | Mapping[str, str] | None = None,
+    test: float | None = None,
+    scale_spec: ScaleSpec = "none",
+    normalisation: Normalisation = "none",
+    radius: float = 1.0,
+    certified: bool = True,
+    root: Path | None = None,
+) -> Shards:
+    """Hold out test records, deal the others to the agents, divide train from validation, scale and normalise.
+
+    The arguments are those of `held_out`, `partition`, `split`, `scale` and `normalise`. "standard" is fitted on the
+    records of the agents, never on test records. Raises InputError.
+    """
+    aside = held_out(dataset, validation=validation, test=test, seed=seed)
+    dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
+    shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
+    parts: Split = split(dataset, shards, validation=validation, test=test, seed=seed)
+    scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
+    final = normalise(scaled.features, normalisation, radius)
+    l1, l2 = final.l1, final.l2
+    if normalisation == "none" and not (isinstance(scale_spec, str) and scale_spec in ("none", "standard")):
+        # Declared ranges map every coordinate to [−1, 1].
+        d = dataset.features.shape[1]
+        l1, l2 = float(d), math.sqrt(d)
+    return Shards(
+        final.features,
+        dataset.labels,
+        dataset.classes,
+        dataset.feature_names,
+        dataset.source,
+        parts.train,
+        parts.validation,
+        aside,
+        l1,
+        l2,
+    )

@@ -1,0 +1,115 @@
+"""Which records a round reads, and the batch it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from decentral_dp.data.dataset import FloatArray, IntArray, nearest
+from decentral_dp.errors import InputError
+
+StreamKind = Literal["accumulate", "all", "minibatch"]
+STREAMS: tuple[str, ...] = get_args(StreamKind)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draw:
+    """A batch and the event it is priced as, from one place so that they cannot disagree.
+
+    index: (B,) positions in the pool, ascending. rate: B/n, the share of the pool in a batch without replacement.
+    """
+
+    index: IntArray
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What an agent averages over at round t = 0, 1, …, of its n records of one kind (train, or validation).
+
+    "accumulate": the first N_t = min(n, warm_start + (t+1)·batch), in file order (the paper's f_{i,t} and g_{i,t}).
+    "all": N_t = n. "minibatch": min(batch, n) records drawn afresh without replacement from all n.
+    All three depend on public counts alone, never on what was drawn.
+    """
+
+    kind: StreamKind = "all"
+    batch: int | None = None
+    warm_start: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in STREAMS:
+            raise InputError(f"problem.stream: got the kind {self.kind!r}, but {nearest(str(self.kind), STREAMS)}.")
+        if self.kind == "all":
+            if self.batch is not None or self.warm_start:
+                raise InputError(
+                    'problem.stream: "all" reads every record from round 0 and takes no batch or warm_start.'
+                )
+        elif self.batch is None or not _whole(self.batch, 1):
+            raise InputError(
+                f"problem.stream: batch is {self.batch}, but {self.kind} wants a whole number of at least 1."
+            )
+        if not _whole(self.warm_start, 0):
+            raise InputError(
+                f"problem.stream: warm_start is {self.warm_start}, but a whole number of at least 0 is wanted."
+            )
+        if self.kind == "minibatch" and self.warm_start:
+            raise InputError("problem.stream: minibatch draws from all records and takes no warm_start; leave it out.")
+
+    @classmethod
+    def from_spec(cls, spec: str | Mapping[str, Any]) -> Stream:
+        """From a scenario: "all", {batch, warm_start}, or {kind, batch, …}."""
+        options: dict[str, Any] = {"kind": spec} if isinstance(spec, str) else {"kind": "accumulate", **spec}
+        unknown = sorted(set(options) - {"kind", "batch", "warm_start"})
+        if unknown:
+            raise InputError(
+                f"problem.stream: there is no option {unknown[0]!r}; "
+                f"{nearest(unknown[0], ('kind', 'batch', 'warm_start'))}."
+            )
+        return cls(**options)
+
+    def seen(self, t: int | IntArray, n: int | IntArray) -> IntArray:
+        """N_t: how many of n records round t may read, the pool of a minibatch included. Broadcasts over t and n."""
+        pool = np.asarray(n, dtype=np.int64)
+        rounds = np.asarray(t, dtype=np.int64)
+        if (rounds < 0).any() or (pool < 1).any():
+            raise InputError(f"stream: rounds count from 0 and agents hold at least one record, got t = {t}, n = {n}.")
+        if self.kind != "accumulate":
+            return pool + np.zeros_like(rounds)
+        # Each factor is capped at n first, which changes nothing in the minimum and keeps the product from overflowing.
+        step = np.minimum(self._batch, pool)
+        reached = np.minimum(self.warm_start, pool) + (np.minimum(rounds, pool) + 1) * step
+        return np.asarray(np.minimum(pool, reached), dtype=np.int64)
+
+    def averaged(self, t: int | IntArray, n: int | IntArray) -> IntArray:
+        """How many records the mean of round t is over: N_t, or min(batch, n) for a minibatch."""
+        pool = self.seen(t, n)
+        return np.minimum(self._batch, pool) if self.kind == "minibatch" else pool
+
+    def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
+        """Share of the pool that is drawn afresh for round t; 1 where every record seen takes part."""
+        if self.kind != "minibatch":
+            return np.ones(self.seen(t, n).shape)
+        return np.asarray(self.averaged(t, n) / self.seen(t, n), dtype=np.float64)
+
+    @property
+    def _batch(self) -> int:
+        return self.batch or 0
+
+
+def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
+    """min(batch, n) of n records, every subset of that size equally likely, with the sampling rate it is priced at.
+
+    The indices must stay secret and every round needs a fresh generator, keyed for that agent, kind and round.
+    """
+    if n < 1 or batch < 1:
+        raise InputError(f"draw_batch: got n = {n} and batch = {batch}, but at least one of each is wanted.")
+    if batch >= n:
+        return Draw(np.arange(n), 1.0)
+    return Draw(np.sort(generator.choice(n, batch, replace=False, shuffle=False)), batch / n)
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least

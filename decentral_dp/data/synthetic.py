@@ -1,0 +1,93 @@
+"""Synthetic families: heterogeneous agents of known distribution.
+
+The first three are those of Chen & Wang (ICML 2024), Section 5.1 and Appendix A.2.4, whose agents are numbered
+i = 1..m (here i = agent + 1). The paper prints the label as aᵀω + 0.1ε with a vector ε, which is
+neither a number nor a class; here ε is a standard normal number and the label is the sign, with one ω_true ~ N(0, I)
+for all agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, public_generator
+from decentral_dp.errors import InputError
+
+# (generator, i = 1..m, records, d) → (records, d)
+Features: TypeAlias = Callable[[np.random.Generator, int, int, int], FloatArray]
+
+
+def _normal(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
+    return rng.standard_normal((n, d)) * i
+
+
+def _chi2(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
+    return rng.chisquare(i, (n, d))
+
+
+def _mixed(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
+    return (_normal if i % 2 == 0 else _chi2)(rng, i, n, d)
+
+
+FAMILIES: dict[str, Features] = {"synthetic_normal": _normal, "synthetic_chi2": _chi2, "synthetic_mixed": _mixed}
+
+
+def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
+    """Agent i's features are N(0, i²), χ²(i), or (mixed) N(0, i²) for even i and χ²(i) for odd i.
+
+    records: per agent, by turns train and validation. test_records: in all, by turns from the agents' distributions.
+    Returns agent by agent, then the test records, with `agent` and `split` columns. Agent i's records depend on
+    (seed, i, d, records) only.
+    """
+    draw = FAMILIES[name]
+    truth = public_generator(seed, f"{name} truth").standard_normal(d)
+    owners = [np.full(records, i) for i in range(n_agents)] + [np.arange(test_records) % n_agents]
+    parts, margins = [], []
+    for i in range(n_agents):
+        rng = public_generator(seed, f"{name} records", i)
+        parts.append(draw(rng, i + 1, records, d))
+        margins.append(parts[-1] @ truth + 0.1 * rng.standard_normal(records))
+    test, margin = np.empty((test_records, d)), np.empty(test_records)
+    for i in range(n_agents):
+        rng = public_generator(seed, f"{name} test", i)
+        mine = slice(i, None, n_agents)
+        test[mine] = draw(rng, i + 1, len(range(i, test_records, n_agents)), d)
+        margin[mine] = test[mine] @ truth + 0.1 * rng.standard_normal(test[mine].shape[0])
+    labels = (np.concatenate([*margins, margin]) >= 0).astype(np.int64)
+    return _dataset(name, np.concatenate([*parts, test]), labels, np.concatenate(owners), n_agents, records)
+
+
+def classification(*, n_agents: int, seed: int, d: int, records: int, test_records: int, separation: float) -> Dataset:
+    """Two Gaussian classes: N(±(separation/2)·u, I) with a random unit vector u, the same for all agents.
+
+    The best possible accuracy is Φ(separation/2). records, test_records and the columns as in `heterogeneous`.
+    """
+    if not 0 <= separation < np.inf:
+        raise InputError(f"problem.separation: got {separation}, but a finite number of at least 0 is wanted.")
+    n = n_agents * records + test_records
+    direction = public_generator(seed, "synthetic_classification truth").standard_normal(d)
+    rng = public_generator(seed, "synthetic_classification records")
+    labels = rng.integers(0, 2, n)
+    features = rng.standard_normal((n, d))
+    features += np.outer((labels - 0.5) * separation, direction / np.linalg.norm(direction))
+    owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
+    return _dataset("synthetic_classification", features, labels.astype(np.int64), owners, n_agents, records)
+
+
+def _dataset(
+    name: str, features: FloatArray, labels: IntArray, owners: IntArray, n_agents: int, records: int
+) -> Dataset:
+    words = np.resize(np.array(["train", "validation"]), records)
+    test = np.full(features.shape[0] - n_agents * records, "test")
+    return Dataset(
+        features=features,
+        labels=labels,
+        classes=(-1, 1),
+        feature_names=tuple(f"x{k}" for k in range(features.shape[1])),
+        source=name,
+        agent=owners.astype(np.int64),
+        split=np.concatenate([np.tile(words, n_agents), test]),
+    )

@@ -1,0 +1,197 @@
+"""What a job is, in words and numbers that anyone may know: the parts of `result.json` that the plan already settles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.job import Job
+from decentral_dp.privacy.accountants import gaussian_epsilon
+from decentral_dp.privacy.claims import theorem_4_1, theorem_4_5
+from decentral_dp.privacy.recursion import endless_remainder, private_state
+from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Kind
+from decentral_dp.privacy.tails import remainder
+from decentral_dp.problems.shard import FEEDS
+
+# Rounds of the private-state recursion that are computed before its invariant bound takes over.
+_EXPLICIT_ROUNDS = 10_000
+
+PROTOCOLS = {
+    "released": "released state (gradients and consensus at the agent's own released point)",
+    "private": "private state, gradients at the agent's own released point",
+    "printed": "private state and private gradient point (Algorithms 1 and 2 of the paper)",
+}
+
+
+def privacy_summary(job: Job) -> dict[str, Any]:
+    """The guarantee, ε per agent, channel and record kind, the claim beside it, T → ∞, and what to know about them."""
+    budget, table = job.budget, job.scenario.privacy
+    agents = [
+        {
+            "agent": i,
+            "epsilon": budget.epsilon[i],
+            "epsilon_pure": budget.epsilon_pure[i],
+            "channels": {
+                c: {"epsilon": cost.epsilon[i], "epsilon_pure": cost.epsilon_pure[i]} for c, cost in budget.channels.items()
+            },
+            "records": {k: cost.epsilon[i] for k, cost in budget.records.items()},
+        }
+        for i in range(job.n_agents)
+    ]
+    noise = "secret" if job.scenario.seed is None else "reproducible from the recorded seed, therefore a simulation"
+    return {
+        "guarantee": table.guarantee,
+        "mechanism": job.mechanism,
+        "protocol": PROTOCOLS[job.algorithm.protocol] if isinstance(job.algorithm, LdpDsbo) else "",
+        "delta": table.delta,
+        "epsilon_max": budget.epsilon.max(),
+        "epsilon_pure_max": budget.epsilon_pure.max(),
+        "target": table.epsilon if job.mechanism != "none" else None,
+        "cap": table.cap,
+        "agents": agents,
+        "at_infinity": at_infinity(job),
+        "claimed": claimed(job),
+        "free_channels": {c.channel: c.reason for c in job.ledger.channels if c.mechanism == "free"},
+        "noise": "off" if job.mechanism == "none" else noise,
+        "numerical_slack": {"epsilon": budget.slack.epsilon, "delta": budget.slack.delta},
+        "notes": notes(job),
+    }
+
+
+def at_infinity(job: Job) -> dict[str, Any]:
+    """T → ∞: what these finite data would cost, and what an endless stream of such records would (worst agent).
+
+    endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise, in exact arithmetic; None where there is
+    no stream or no bound is known.
+    """
+    nothing = bool((job.budget.epsilon == 0.0).all())
+    endless = None
+    if job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo) and job.mechanism != "none":
+        endless = endless_budget(job, job.algorithm)
+    return {"finite_data": 0.0 if nothing else math.inf, "endless_stream": endless}
+
+
+def endless_budget(job: Job, algorithm: LdpDsbo) -> float | None:
+    """The budget of the worst agent if every round brought `batch` new records for ever.
+
+    Agents are dominated by one with the smallest noise scale and the largest noise decay of all.
+    """
+    noise = {c: StepSize(float(s.scale.min()), float(s.decay.max())) for c, s in job.noise.items()}
+    if algorithm.protocol == "printed":
+        return _endless_printed(job, algorithm, noise) if job.constants is not None else None
+    if algorithm.protocol == "private":
+        return None
+    stream, gaussian = job.stream, job.mechanism == "gaussian"
+    worst = 0.0
+    for kind in KINDS:
+        total = 0.0
+        for term, reads in job.problem.touches.items():
+            if reads != kind:
+                continue
+            channel = FEEDS[term]
+            terms = sum(k == kind and FEEDS[t] == channel for t, k in job.problem.touches.items())
+            cost = remainder(
+                getattr(algorithm, channel),
+                noise[channel],
+                job.clip.bound(channel) * terms,
+                stream.batch or 1,
+                stream.warm_start,
+                mechanism="gaussian" if gaussian else "laplace",
+            )
+            # `terms` terms of one channel are one release: each stands for its share of it.
+            total += cost / terms
+        worst = max(worst, total)
+    return float(gaussian_epsilon(math.sqrt(worst), job.scenario.privacy.delta)) if gaussian else worst
+
+
+def _endless_printed(job: Job, algorithm: LdpDsbo, noise: Mapping[str, StepSize]) -> float | None:
+    """Recursion for the first rounds, then its invariant bound; worst kind of record and worst agent."""
+    rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
+    steps = {c: getattr(algorithm, c) for c in CHANNELS}
+    seen = job.stream.warm_start + batch * np.arange(1.0, rounds + 1.0)
+    weights = np.unique(job.topology.self_weight)
+    t = np.arange(1.0, rounds + 1.0)
+    worst = 0.0
+    for kind in KINDS:
+        moved = private_state(job.constants, steps, weights, dict.fromkeys(KINDS, seen), rounds, kind)
+        price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)
+        spent = (moved[1:] * price[:, None, :]).sum(axis=(0, 2))
+        for weight, paid, last in zip(weights, spent, moved[-1], strict=True):
+            left = endless_remainder(job.constants, steps, float(weight), last, rounds, batch, noise, kind)
+            worst = max(worst, float(paid) + left)
+    return worst
+
+
+def claimed(job: Job) -> dict[str, Any] | None:
+    """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
+    if job.scenario.privacy.guarantee != "as_printed" or not isinstance(job.algorithm, LdpDsbo):
+        return None
+    steps = {c: getattr(job.algorithm, c) for c in CHANNELS}
+    weight = float(job.topology.self_weight.min())
+    claim = theorem_4_5(steps, job.noise, weight, job.rounds)
+    return {
+        "epsilon_max": claim.epsilon_max,
+        "epsilon_max_at_infinity": theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max,
+        "agents": list(claim.epsilon),
+        "source": claim.source,
+    }
+
+
+def notes(job: Job) -> list[str]:
+    """Sentences that belong beside the numbers."""
+    out = list(job.budget.notes)
+    if job.scenario.privacy.guarantee == "as_printed":
+        if np.isinf(job.budget.epsilon).any():
+            out.append(
+                "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms it feeds "
+                "on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
+            )
+        else:
+            out.append("The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared.")
+        out.append(
+            "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, and there "
+            "are losses whose exact ε exceeds it."
+        )
+    if job.stream.kind != "accumulate" or job.mechanism != "none":
+        out.append("A finite shard is used up: with decaying or constant noise its ε grows without bound as T → ∞.")
+    return out
+
+
+def theorem(job: Job) -> dict[str, Any] | None:
+    """Whether step sizes and noise satisfy the paper's Theorem 4.1, case by case."""
+    if not isinstance(job.algorithm, LdpDsbo):
+        return None
+    steps = {c: getattr(job.algorithm, c).decay for c in CHANNELS}
+    noise = {c: schedule.decay for c, schedule in job.noise.items()}
+    return theorem_4_1(steps, noise).to_dict()
+
+
+def topology_summary(job: Job) -> dict[str, Any]:
+    """The graph and its numbers."""
+    t = job.topology
+    return {
+        "kind": t.name,
+        "agents": t.n_agents,
+        "edges": t.edges.tolist(),
+        "rho": t.rho,
+        "spectral_gap": t.spectral_gap,
+        "self_weight": t.self_weight.tolist(),
+        "weights": t.weights,
+    }
+
+
+def problem_summary(job: Job) -> dict[str, Any]:
+    """The problem, its size, and the public record counts."""
+    counts: dict[Kind, Any] = {k: job.counts[k].tolist() for k in KINDS}
+    return {
+        "kind": job.scenario.problem.kind,
+        "data": job.scenario.problem.data,
+        "p": job.problem.p,
+        "q": job.problem.q,
+        "records": {**counts, "test": int(job.shards.test.size)},
+    }

@@ -1,0 +1,24 @@
+"""Engines perform exchanges. `ENGINES` names them; each is imported only when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from decentral_dp.engines.protocol import Engine
+
+
+def _local(address: str | None) -> Engine:
+    from decentral_dp.engines.local import LocalEngine
+
+    return LocalEngine()
+
+
+def _ray(address: str | None) -> Engine:
+    from decentral_dp.engines.ray import RayEngine
+
+    return RayEngine(address)
+
+
+ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": _local, "ray": _ray}
+
+__all__ = ["ENGINES"]

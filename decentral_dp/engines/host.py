@@ -1,0 +1,99 @@
+"""A block of agents at work: its program, advanced from exchange to exchange. The same for every engine."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.engines.protocol import Node, Trouble
+from decentral_dp.exchange import Bundle, Exchange, Reply
+from decentral_dp.privacy.ledger import Recorder
+from decentral_dp.privacy.sensitivity import Array, Bounded
+
+
+class View(NamedTuple):
+    """One block's share of a snapshot."""
+
+    released: dict[str, Array]
+    published: dict[str, Array]
+    state: dict[str, Array]
+    trouble: Trouble | None
+
+
+class Host:
+    """Runs one node. `advance` takes the neighbours' messages of the last exchange, returns this block's next one.
+
+    A message is one (b, D) array that carries all channels of the exchange side by side. The first call takes no
+    messages. After the last round, one more call of the same kind releases the final values.
+    """
+
+    def __init__(self, node: Node, rounds: int) -> None:
+        self._node = node
+        self._rounds = rounds
+        self._releaser = node.make_releaser()
+        self._round = 0
+        self._index = 0
+        self._state: Any = node.program.init(node.shard)
+        self._running: Generator[Exchange, Reply, Any] | None = None
+        self._own: Bundle | None = None
+        self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
+        self._trouble: Trouble | None = None
+
+    def advance(self, *messages: Array) -> Array:
+        # Overflow is a result (see `trouble`), not a warning.
+        with np.errstate(all="ignore"):
+            if self._own is not None:
+                exchange = self._reply(messages)
+            else:
+                exchange = self._next_round()
+            self._own = self._release(exchange)
+            return np.concatenate(list(self._own.values()), axis=1)
+
+    def _next_round(self) -> Mapping[str, Any]:
+        """The values of the next exchange; after the last round, those of the final release."""
+        if self._round == self._rounds:
+            return {c: getattr(self._state, c) for c in self._node.program.channels}
+        self._running = self._node.program.step(self._round, self._node.shard, self._state)
+        return next(self._running).values
+
+    def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
+        own, running = self._own, self._running
+        if own is None or running is None:
+            raise RuntimeError("no exchange is open; the first call of advance takes no messages")
+        stacked = messages[0] if len(messages) == 1 else np.concatenate(messages)
+        mixed = self._node.mixing @ stacked
+        near, start = {}, 0
+        for channel, value in own.items():
+            near[channel] = mixed[:, start : start + value.shape[1]]
+            start += value.shape[1]
+        try:
+            return running.send(Reply(own, Bundle(near))).values
+        except StopIteration as done:
+            self._state = done.value
+            self._round += 1
+            return self._next_round()
+
+    def _release(self, values: Mapping[str, Any]) -> Bundle:
+        released = self._releaser.release(self._index, values)
+        if self._trouble is None:
+            bad = next((c for c, v in released.items() if not np.isfinite(v).all()), None)
+            self._trouble = Trouble(self._index, bad) if bad else None
+        self._index += 1
+        self._recent.append(dict(released))
+        return released
+
+    def view(self) -> View:
+        """What the simulator looks at; it is no part of any message. The start (index 0) is never averaged in."""
+        released = dict(self._recent[-1])
+        values = [r for k, r in enumerate(self._recent) if self._index - len(self._recent) + k > 0] or [released]
+        with np.errstate(all="ignore"):
+            published = {c: np.mean([v[c] for v in values], axis=0) for c in released}
+            parts = {c: getattr(self._state, c) for c in self._node.program.channels}
+            state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
+        return View(released, published, state, self._trouble)
+
+    def recorder(self) -> Recorder:
+        return self._releaser.recorder

@@ -1,0 +1,114 @@
+"""What an engine does: run the same program text in every block of agents, and carry messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from decentral_dp.exchange import Bundle, Exchange, Reply, Value
+from decentral_dp.privacy.ledger import Ledger, Recorder
+from decentral_dp.privacy.sensitivity import Array
+
+
+class Program(Protocol):
+    """The part of an algorithm that an engine needs."""
+
+    @property
+    def channels(self) -> tuple[str, ...]: ...
+
+    @property
+    def exchanges(self) -> int: ...
+
+    def init(self, shard: Any) -> Any: ...
+
+    def step(self, t: int, shard: Any, s: Any) -> Generator[Exchange, Reply, Any]: ...
+
+
+class Releaser(Protocol):
+    """Adds noise and writes the ledger line, in one place."""
+
+    @property
+    def recorder(self) -> Recorder: ...
+
+    def release(self, index: int, values: Mapping[str, Value]) -> Bundle: ...
+
+
+class Node(NamedTuple):
+    """One block of agents, complete: what is needed to run it anywhere.
+
+    agents: (b,) numbers, ascending. shard: their data. make_releaser: builds the mechanism where the block will live.
+    near: numbers of the blocks whose messages it reads, ascending. mixing: (b, Σ sizes of those blocks), w_ij for j≠i.
+    average: how many of the last released values to average for evaluation (1: only the last).
+    """
+
+    agents: NDArray[np.int64]
+    program: Program
+    shard: Any
+    make_releaser: Callable[[], Releaser]
+    near: tuple[int, ...]
+    mixing: sp.csr_array
+    average: int = 1
+
+
+class Trouble(NamedTuple):
+    """The first released value that was not finite."""
+
+    round: int
+    channel: str
+
+
+class Snapshot(NamedTuple):
+    """What the simulator sees of all agents at one round: last released, average of released, state; (m, ·) arrays."""
+
+    round: int
+    released: Mapping[str, Array]
+    published: Mapping[str, Array]
+    state: Mapping[str, Array]
+    trouble: Trouble | None
+
+
+class Outcome(NamedTuple):
+    """The last snapshot and what was really released."""
+
+    last: Snapshot
+    ledger: Ledger
+
+
+class Engine(Protocol):
+    """Runs nodes for a number of rounds. `observe` gets a snapshot at the listed rounds and may end the run (True)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(
+        self, nodes: Sequence[Node], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+    ) -> Outcome: ...
+
+
+def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[tuple[NDArray[np.int64], tuple[int, ...], sp.csr_array]]:
+    """Cut a mixing matrix into blocks of consecutive agents: (agents, blocks read from, weights of their messages).
+
+    The diagonal is left out: an agent's own share is its program's business. Column order is ascending in every block,
+    so that row sums add up in the same order whatever the cut.
+    """
+    m = mixing.shape[0]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    if starts[-1] != m:
+        raise ValueError(f"block sizes add up to {starts[-1]}, but there are {m} agents")
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    off = sp.csr_array(mixing - sp.diags_array(mixing.diagonal()))
+    off.eliminate_zeros()
+    out = []
+    for k in range(len(sizes)):
+        agents = np.arange(starts[k], starts[k + 1])
+        rows = off[agents]
+        near = tuple(int(b) for b in np.unique(owner[rows.indices])) or (k,)
+        columns = np.concatenate([np.arange(starts[b], starts[b + 1]) for b in near])
+        weights = sp.csr_array(rows[:, columns])
+        weights.sort_indices()
+        out.append((agents, near, weights))
+    return out

@@ -1,0 +1,127 @@
+"""The Ray engine: every block of agents is an actor that holds its data shard and its noise streams.
+
+Messages go from actor to actor by reference: the driver moves object references, never values, and waits only where
+something is evaluated (and, so that the queue stays short, for the round before last).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import ray.exceptions
+from threadpoolctl import threadpool_limits
+
+from decentral_dp.engines.host import Host, View
+from decentral_dp.engines.local import snapshot
+from decentral_dp.engines.protocol import Node, Outcome, Snapshot
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.ledger import Recorder, assemble
+
+# Rounds whose messages may be under way before the driver waits for the oldest.
+_AHEAD = 32
+
+
+class Actor:
+    """A `Host` in a process of its own."""
+
+    def __init__(self, node: Node, rounds: int) -> None:
+        # As in the local engine: one agent's products are too small to share among threads.
+        threadpool_limits(limits=1)
+        self._host = Host(node, rounds)
+
+    def advance(self, *messages: Any) -> Any:
+        return self._host.advance(*messages)
+
+    def view(self) -> View:
+        return self._host.view()
+
+    def recorder(self) -> Recorder:
+        return self._host.recorder()
+
+
+class ActorLost(RuntimeError):
+    """An actor ended before its work did."""
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[None]:
+    """Join the Ray at `address` ("auto", "host:port"), or an own one for the length of the block.
+
+    An already connected driver is used as it is, and left so.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    quiet = {"include_dashboard": False} if address is None else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True, **quiet)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"run.address: no Ray cluster answers at {address!r} ({reason}). "
+            'Start one with "ray start --head", or leave the address out to start one for this run.'
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """address: None starts a Ray for this run and ends it; "auto" or "host:port" joins a running one."""
+
+    address: str | None = None
+    name = "ray"
+
+    def run(
+        self, nodes: Sequence[Node], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+    ) -> Outcome:
+        with cluster(self.address):
+            actors = _start(nodes, rounds)
+            try:
+                return _drive(actors, nodes, rounds, evaluate, observe)
+            except ray.exceptions.RayActorError as error:
+                raise ActorLost(f"an agent's actor ended before the run did: {str(error).splitlines()[0]}") from error
+            finally:
+                for actor in actors:
+                    ray.kill(actor)
+
+
+def _start(nodes: Sequence[Node], rounds: int) -> list[Any]:
+    cores = float(ray.cluster_resources().get("CPU", 1.0))
+    # A fraction of a core each, so that any number of agents fits and spreads over the machines there are.
+    share = min(1.0, int(1e4 * cores / len(nodes)) / 1e4)
+    remote = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", max_restarts=0)(Actor)
+    return [remote.remote(node, rounds) for node in nodes]
+
+
+def _drive(
+    actors: Sequence[Any],
+    nodes: Sequence[Node],
+    rounds: int,
+    evaluate: Sequence[int],
+    observe: Callable[[Snapshot], bool],
+) -> Outcome:
+    looks = set(evaluate) | {rounds}
+    messages = [a.advance.remote() for a in actors]
+    last = snapshot(0, ray.get([a.view.remote() for a in actors]))
+    done = 0 in looks and observe(last)
+    for t in range(1, rounds + 1):
+        if done:
+            break
+        for _ in range(nodes[0].program.exchanges):
+            messages = [a.advance.remote(*(messages[j] for j in n.near)) for a, n in zip(actors, nodes, strict=True)]
+        if t in looks:
+            last = snapshot(t, ray.get([a.view.remote() for a in actors]))
+            done = observe(last)
+        elif t % _AHEAD == 0:
+            ray.wait(messages, num_returns=len(messages), fetch_local=False)
+    recorders = ray.get([a.recorder.remote() for a in actors])
+    recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
+    return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes)))

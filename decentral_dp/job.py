@@ -1,0 +1,342 @@
+"""From a scenario to a job: data, problem, topology, algorithm and noise, with the ledger planned and priced.
+
+Whatever leaks around the ledger is refused here under `certified`: scaling fitted on the data, classes discovered from
+labels, missing clips.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decentral_dp import topology as topologies
+from decentral_dp.algorithms import ALGORITHMS, Options
+from decentral_dp.algorithms.protocol import Algorithm, Counts, StepSize
+from decentral_dp.data import Shards, Stream, load as load_data, make_shards, nearest
+from decentral_dp.engines.protocol import Node, blocks
+from decentral_dp.errors import InputError
+from decentral_dp.planning import plan
+from decentral_dp.privacy.accountants import Budget, price
+from decentral_dp.privacy.calibration import calibrate, rounds_within
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.keys import Streams, secret_root, seeded_root
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
+from decentral_dp.privacy.sensitivity import CHANNELS, Array, Constants, Kind
+from decentral_dp.problems import PROBLEMS, Facts
+from decentral_dp.problems.protocol import Problem, take
+from decentral_dp.problems.shard import FEEDS, Shard
+from decentral_dp.scenario import Column, Noise, Partition, Scenario
+from decentral_dp.topology import Topology
+
+
+@dataclass(frozen=True)
+class Job:
+    """A scenario ready to run: everything public is settled, every release is planned and priced.
+
+    records: kind → per-agent records. rounds: how many will be run (fewer than asked if a cap comes first; then status
+    and reason say so). noise: channel → schedule of all agents. ledger: planned. budget: its price at privacy.delta.
+    """
+
+    scenario: Scenario
+    problem: Problem
+    algorithm: Algorithm
+    topology: Topology
+    shards: Shards
+    records: Mapping[Kind, tuple[Any, ...]]
+    test: Any | None
+    stream: Stream
+    clip: Clip
+    constants: Constants | None
+    mechanism: str
+    noise: Mapping[str, NoiseSchedule]
+    rounds: int
+    ledger: Ledger
+    budget: Budget
+    status: str = "ok"
+    reason: str | None = None
+    _root: bytes = field(default=b"", repr=False)
+
+    @property
+    def n_agents(self) -> int:
+        return self.topology.n_agents
+
+    @property
+    def counts(self) -> Counts:
+        return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
+
+    def nodes(self) -> list[Node]:
+        """The job cut into blocks of agents, as the scenario's [run] table says."""
+        return [self._node(*block) for block in blocks(self.topology.mixing, self._sizes())]
+
+    def _sizes(self) -> list[int]:
+        table, m = self.scenario.run, self.n_agents
+        if table.engine == "ray":
+            full, rest = divmod(m, table.agents_per_actor)
+            return [table.agents_per_actor] * full + ([rest] if rest else [])
+        parts = np.array_split(np.arange(m), min(table.blocks, m))
+        return [p.size for p in parts]
+
+    def _node(self, agents: np.ndarray[Any, Any], near: tuple[int, ...], mixing: Any) -> Node:
+        shard = Shard(
+            agents,
+            self.problem,
+            {k: [r[a] for a in agents] for k, r in self.records.items()},
+            self.topology.self_weight[agents],
+            self.stream,
+            self.clip,
+            Streams(self._root, "batch", agents),
+            self.scenario.privacy.box,
+            self.constants,
+        )
+        schedules = {c: s.of(agents) for c, s in self.noise.items()}
+        make = partial(Mechanism, self.mechanism, schedules, Streams(self._root, "noise", agents))
+        return Node(agents, self.algorithm, shard, make, near, mixing, self.scenario.run.average)
+
+
+def build(scenario: Scenario, problem: Problem | None = None) -> Job:
+    """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit."""
+    _check_guarantee(scenario)
+    topology = _topology(scenario)
+    shards = _shards(scenario, topology.n_agents)
+    problem = problem or _problem(scenario, shards)
+    privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
+    clip = _clip(scenario, problem)
+    constants = problem.constants(privacy.box, shards.l1) if guarantee == "as_printed" else None
+    algorithm = _algorithm(scenario)
+    stream = Stream.from_spec(_stream_spec(scenario))
+    counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
+    mechanism = "none" if guarantee == "none" else privacy.mechanism
+
+    def planned(noise: Mapping[str, NoiseSchedule], rounds: int) -> Ledger:
+        weight = topology.self_weight
+        return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, mechanism, noise)
+
+    rounds = scenario.algorithm.rounds
+    charged = _charged(problem, guarantee)
+    noise = {} if mechanism == "none" else _noise(scenario, charged, topology.n_agents)
+    if privacy.epsilon is not None and mechanism != "none":
+        noise = _calibrated(scenario, noise, planned(noise, rounds))
+    ledger = planned(noise, rounds)
+    status, reason = "ok", None
+    if privacy.cap is not None:
+        rounds, status, reason = _capped(ledger, privacy.cap, privacy.delta, rounds)
+        ledger = ledger.until(rounds)
+    records = _records(problem, shards, clip)
+    test = (
+        problem.prepare(shards.features[shards.test], shards.labels[shards.test], clip.norm)
+        if shards.test.size
+        else None
+    )
+    return Job(
+        scenario, problem, algorithm, topology, shards, records, test, stream, clip, constants, mechanism, noise,
+        rounds, ledger, price(ledger, privacy.delta), status, reason, _root(scenario),
+    )  # fmt: skip
+
+
+def _check_guarantee(s: Scenario) -> None:
+    privacy, guarantee = s.privacy, s.privacy.guarantee
+    if guarantee == "as_printed":
+        if privacy.mechanism != "laplace":
+            raise InputError(
+                'privacy.mechanism: the paper\'s protocol uses Laplace noise; "as_printed" takes "laplace" only.'
+            )
+        if privacy.epsilon is not None:
+            raise InputError(
+                'privacy.epsilon: "as_printed" cannot be calibrated, its certified budget is infinite in general. '
+                'Give scales (privacy.x, y and z), or use guarantee = "certified".'
+            )
+        if privacy.clip:
+            raise InputError('privacy.clip: the paper\'s protocol does not clip. Use guarantee = "certified" to clip.')
+        if s.algorithm.protocol == "private":
+            raise InputError('algorithm.protocol: "private" is a certified protocol; leave it out for "as_printed".')
+    elif privacy.box:
+        raise InputError(
+            'privacy.box: boxes belong to guarantee = "as_printed"; the certified protocols clip per record.'
+        )
+
+
+def _topology(s: Scenario) -> Topology:
+    table = s.topology
+    seed = table.seed if table.seed is not None else _public_seed(s)
+    if table.file is not None:
+        if table.model_extra:
+            raise InputError(f"topology.{next(iter(table.model_extra))}: a topology from a file takes no such key.")
+        built = topologies.from_file(_topology_path(s, table.file), table.weights)
+        if table.agents not in (None, built.n_agents):
+            raise InputError(
+                f"topology.agents: got {table.agents}, but {table.file} has {built.n_agents} nodes. Leave agents out."
+            )
+        return built
+    if table.kind is None or table.agents is None:
+        raise InputError("topology: give kind and agents, or file.")
+    return topologies.build(table.kind, table.agents, table.model_extra or {}, table.weights or "metropolis", seed)
+
+
+def _topology_path(s: Scenario, file: str) -> Any:
+    path = s.resolve(file)
+    return path if path.exists() else topologies.find_named(file)
+
+
+def _public_seed(s: Scenario) -> int:
+    """Partition, split and random graphs are public; without a seed they must not hang on a secret one."""
+    return s.seed if s.seed is not None else 0
+
+
+def _shards(s: Scenario, n_agents: int) -> Shards:
+    table, certified = s.problem, s.privacy.guarantee == "certified"
+    seed = table.seed if table.seed is not None else _public_seed(s)
+    validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
+    partition = (
+        table.partition.model_dump(exclude_none=True) if isinstance(table.partition, Partition) else table.partition
+    )
+    synthetic = table.synthetic.model_dump(exclude_none=True)
+    dataset = load_data(
+        table.data,
+        n_agents=n_agents,
+        seed=seed,
+        label=table.label,
+        classes=table.classes,
+        agent=partition["name"] if isinstance(partition, dict) and partition["kind"] == "column" else None,
+        split=validation["column"] if isinstance(validation, dict) else None,
+        root=s.folder,
+        certified=certified,
+        d=synthetic.pop("dimension", None),
+        **synthetic,
+    )
+    return make_shards(
+        dataset,
+        n_agents,
+        seed=seed,
+        partition_spec=partition,
+        validation=validation,
+        test=table.test,
+        scale_spec=table.scale,
+        normalisation=table.normalise,
+        certified=certified,
+        root=s.folder,
+    )
+
+
+def _problem(s: Scenario, shards: Shards) -> Problem:
+    table = s.problem
+    if table.kind not in PROBLEMS:
+        raise InputError(f"problem.kind: no problem {table.kind!r}; {nearest(table.kind, PROBLEMS)}.")
+    facts = Facts(
+        shards.features.shape[1],
+        len(shards.classes),
+        table.intercept,
+        table.ridge,
+        s.resolve(table.losses) if table.losses is not None else None,
+    )
+    return PROBLEMS[table.kind].build(facts)
+
+
+def _algorithm(s: Scenario) -> Algorithm:
+    table = s.algorithm
+    if table.kind not in ALGORITHMS:
+        raise InputError(f"algorithm.kind: no algorithm {table.kind!r}; {nearest(table.kind, ALGORITHMS)}.")
+    steps = {c: StepSize(v.scale, v.decay) for c, v in (("x", table.x), ("y", table.y), ("z", table.z))}
+    return ALGORITHMS[table.kind].build(Options(steps, table.init, table.protocol), s.privacy.guarantee)
+
+
+def _stream_spec(s: Scenario) -> str | dict[str, Any]:
+    stream = s.problem.stream
+    if isinstance(stream, str):
+        return stream
+    return {k: v for k, v in stream.model_dump().items() if stream.kind != "all" or k == "kind"}
+
+
+def _charged(problem: Problem, guarantee: str) -> tuple[str, ...]:
+    """The channels that need noise: all of them where the state is private and feeds on data, else those with a query."""
+    if guarantee == "as_printed":
+        return CHANNELS
+    return tuple(c for c in CHANNELS if any(FEEDS[t] == c for t in problem.touches))
+
+
+def _clip(s: Scenario, problem: Problem) -> Clip:
+    norm = "l1" if s.privacy.mechanism == "laplace" else "l2"
+    if s.privacy.guarantee != "certified":
+        return Clip(norm)
+    for channel in _charged(problem, "certified"):
+        if channel not in s.privacy.clip:
+            raise InputError(
+                f"privacy.clip.{channel}: missing. A certified run bounds every record's contribution to {channel}; "
+                f"add for example clip.{channel} = 1.0."
+            )
+    return Clip(norm, **{c: s.privacy.clip[c] for c in s.privacy.clip})
+
+
+def _noise(s: Scenario, charged: tuple[str, ...], m: int) -> dict[str, NoiseSchedule]:
+    """Schedules as declared; scale 1 for what the target epsilon will calibrate."""
+    calibrated = s.privacy.epsilon is not None
+    out = {}
+    for channel in charged:
+        table = s.privacy.noise(channel)
+        if calibrated and table is not None and table.scale is not None:
+            raise InputError(
+                f"privacy.{channel}.scale: epsilon = {s.privacy.epsilon} already settles the noise. Give one of the two."
+            )
+        if not calibrated and (table is None or table.scale is None):
+            raise InputError(
+                f"privacy.{channel}.scale: missing. Give privacy.epsilon, or a noise scale for every channel that touches data."
+            )
+        out[channel] = _schedule(channel, table or Noise(), m)
+    return out
+
+
+def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
+    def per_agent(key: str, value: float | list[float]) -> Array:
+        values = np.asarray(value, dtype=np.float64)
+        if values.ndim and values.size != m:
+            raise InputError(f"privacy.{channel}.{key}: got {values.size} values, wanted one for each of {m} agents.")
+        return np.broadcast_to(values, (m,)).astype(np.float64)
+
+    decay = per_agent("decay", table.decay) + table.decay_per_agent * np.arange(1, m + 1)
+    return NoiseSchedule(per_agent("scale", 1.0 if table.scale is None else table.scale), decay)
+
+
+def _calibrated(s: Scenario, noise: dict[str, NoiseSchedule], ledger: Ledger) -> dict[str, NoiseSchedule]:
+    privacy = s.privacy
+    missing = [c for c in noise if privacy.share and c not in privacy.share]
+    if missing:
+        raise InputError(f"privacy.share.{missing[0]}: missing. Give a share for each of {', '.join(noise)}, or none.")
+    shares = {c: privacy.share.get(c, 1.0) for c in noise}
+    total = sum(shares.values())
+    epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0
+    factors = calibrate(ledger, epsilon, privacy.delta, {c: v / total for c, v in shares.items()})
+    return {c: NoiseSchedule(schedule.scale * factors[c], schedule.decay) for c, schedule in noise.items()}
+
+
+def _capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:
+    allowed = rounds_within(ledger, cap, delta)
+    if allowed >= rounds:
+        return rounds, "ok", None
+    if allowed == 0:
+        raise InputError(f"privacy.cap: the first round alone costs more than {cap}. Raise the cap, or add noise.")
+    reason = f"stopped after round {allowed} of {rounds}: round {allowed + 1} would pass the declared cap ε = {cap}"
+    return allowed, "budget_reached", reason
+
+
+def _records(problem: Problem, shards: Shards, clip: Clip) -> dict[Kind, tuple[Any, ...]]:
+    whole = problem.prepare(shards.features, shards.labels, clip.norm)
+    return {
+        "train": tuple(take(whole, index) for index in shards.train),
+        "validation": tuple(take(whole, index) for index in shards.validation),
+    }
+
+
+def _root(s: Scenario) -> bytes:
+    """Noise depends on everything that decides what is released, so that no two scenarios share a root."""
+    if s.seed is None:
+        return secret_root()
+    content = s.model_dump(mode="json", exclude={"run", "title", "description", "versions"}, exclude_none=True)
+    # The same file is the same scenario, from wherever it is named.
+    content["problem"]["data"] = Path(s.problem.data).name
+    return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode())

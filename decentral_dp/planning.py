@@ -1,0 +1,94 @@
+"""The ledger of a scenario before it is run: public numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from decentral_dp.algorithms.protocol import Algorithm, Counts, Planned, Public
+from decentral_dp.data import Stream
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
+from decentral_dp.privacy.mechanisms import NoiseSchedule
+from decentral_dp.privacy.prices import grid
+from decentral_dp.privacy.sensitivity import KINDS, Array, Constants
+from decentral_dp.problems.protocol import Problem
+
+# Integers of the grid stay exact in float64 below this.
+_LARGEST_INTEGER = 2.0**52
+# The largest exponential variate that float64 samplers can give is below 45 means.
+_LARGEST_VARIATE = 45.0
+
+
+def plan(
+    algorithm: Algorithm,
+    problem: Problem,
+    counts: Counts,
+    stream: Stream,
+    self_weight: Array,
+    clip: Clip,
+    constants: Constants | None,
+    rounds: int,
+    mechanism: str,
+    noise: Mapping[str, NoiseSchedule],
+) -> Ledger:
+    """All releases with index 1..rounds. Agents with equal counts, self-weight and noise share a column.
+
+    counts: kind → (m,). noise: channel → schedule of all agents; a channel that is charged must be in it unless
+    `mechanism` is "none".
+    """
+    facts = [counts[k].astype(np.float64) for k in KINDS] + [self_weight]
+    facts += [part for s in noise.values() for part in (s.scale, s.decay)]
+    _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    t = np.arange(rounds)
+    public = Public(
+        rounds,
+        {k: stream.averaged(t[:, None], counts[k][representative]).astype(np.float64) for k in KINDS},
+        {k: stream.rate(0, counts[k][representative]) for k in KINDS},
+        self_weight[representative],
+        problem.touches,
+        clip,
+        constants,
+        {c: problem.p if c == "x" else problem.q for c in algorithm.channels},
+    )
+    planned = algorithm.planned(public)
+    return Ledger(
+        self_weight.size,
+        tuple(_channel(c, planned[c], public, group, representative, mechanism, noise) for c in algorithm.channels),
+    )
+
+
+def _channel(
+    channel: str,
+    planned: Planned,
+    public: Public,
+    group: IntArray,
+    representative: IntArray,
+    mechanism: str,
+    noise: Mapping[str, NoiseSchedule],
+) -> ChannelLedger:
+    dimension, index = public.dimensions[channel], np.arange(1, public.rounds + 1)
+    if not planned.sensitivity:
+        none = np.zeros((public.rounds, 1))
+        return ChannelLedger(
+            channel, "free", dimension, np.zeros_like(group), index, none, {}, {}, reason="touches no data"
+        )
+    if mechanism == "none":
+        scale = np.zeros((public.rounds, representative.size))
+    else:
+        scale = noise[channel].of(representative).at(index, mechanism)
+        _check_integers(channel, planned.largest, scale, mechanism)
+    return ChannelLedger(channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
+
+
+def _check_integers(channel: str, largest: Array, scale: Array, mechanism: str) -> None:
+    """Refuse noise so small beside the clipped query that the grid's integers would not be exact."""
+    reach = np.where(np.isfinite(largest), largest, 0.0) + _LARGEST_VARIATE * scale
+    if not (scale > 2.0**-900).all() or (reach / grid(scale, mechanism) >= _LARGEST_INTEGER).any():
+        raise InputError(
+            f"privacy.{channel}: noise as small as {scale.min():.3g} beside a query of size {largest.max():.3g} cannot be "
+            "added exactly in float64. Use a larger scale, or a smaller decay."
+        )

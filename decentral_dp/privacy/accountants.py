@@ -1,0 +1,225 @@
+"""From a ledger to budgets: pure ε and ε(δ), per agent, channel and kind of record.
+
+Adjacency: one record of one agent is replaced. Train and validation records are disjoint, so an agent's budget is the
+larger of what one train record and one validation record can cost; a record in both would cost the sum.
+
+What composes, given the public transcript so far (each bound holds whatever the transcript):
+
+    Laplace     pure: Σε_t. (ε, δ): privacy-loss distributions
+    Gaussian    pure: ∞.    (ε, δ): exactly Gaussian with μ² = Σμ_t², δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)
+    both        (ε, δ): privacy-loss distributions
+    a fresh batch, fixed size, share η of the pool, feeding several channels of one round: one release of
+                E_t = Σ_channels ε (or μ² = Σ_channels μ²) on that batch, amplified once: log(1 + η(e^{E_t} − 1)).
+                Amplifying channel by channel and adding would under-report.
+
+Every (ε, δ) is the smallest of the pure sum, the concentrated bound ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2 + Σμ²/2 (Bun &
+Steinke 2016), the Gaussian closed form and the privacy-loss distribution, as far as they apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy import pld
+from decentral_dp.privacy.columns import Account, Charges, accounts, charges
+from decentral_dp.privacy.ledger import IntArray, Ledger
+from decentral_dp.privacy.pld import Releases, amplified, log_gaussian_delta
+from decentral_dp.privacy.prices import Slack, numerical_slack
+from decentral_dp.privacy.sensitivity import Array, Kind
+
+# Below this δ the floating-point error of a numerical composition is no longer small.
+SMALLEST_NUMERICAL_DELTA = 1e-12
+# So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
+MOST_COLUMNS = 32
+
+
+class Cost(NamedTuple):
+    """epsilon: (m,) at the budget's δ. epsilon_pure: (m,) at δ = 0."""
+
+    epsilon: Array
+    epsilon_pure: Array
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a ledger costs, per agent; +inf where nothing is proven.
+
+    epsilon: (m,) smallest ε known to hold with δ. epsilon_pure: (m,) with δ = 0. channels: the same for what each
+    channel alone reveals. records: the same for one train and for one validation record. slack: what the float64
+    samplers may add, of any one agent. notes: sentences on how the numbers came about.
+    """
+
+    delta: float
+    epsilon: Array
+    epsilon_pure: Array
+    channels: Mapping[str, Cost]
+    records: Mapping[Kind, Cost]
+    slack: Slack
+    notes: tuple[str, ...] = field(default=())
+
+
+def price(ledger: Ledger, delta: float) -> Budget:
+    """Price every agent of a ledger.
+
+    Raises InputError where a line is unknown or cannot be priced soundly.
+    """
+    _check_delta(delta)
+    charged = charges(ledger)
+    notes: list[str] = []
+    records = {kind: _cost(charged, kind, None, delta, notes) for kind in charged.kinds}
+    nothing = Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
+
+    def alone(kind: Kind, channel: str) -> Cost:
+        names = [line.channel for line in charged.lines[kind]]
+        if names == [channel]:
+            return records[kind]
+        return _cost(charged, kind, channel, delta, notes) if channel in names else nothing
+
+    channels = {name: _largest([nothing, *(alone(kind, name) for kind in charged.kinds)]) for name in charged.names}
+    whole = _largest([nothing, *records.values()])
+    slack = [(numerical_slack(c.mechanism, c.dimension), c.rounds.size) for c in ledger.charged]
+    total = Slack(sum(s.epsilon * n for s, n in slack), sum(s.delta * n for s, n in slack))
+    return Budget(delta, whole.epsilon, whole.epsilon_pure, channels, records, total, tuple(dict.fromkeys(notes)))
+
+
+def epsilon_of(ledger: Ledger, delta: float) -> Array:
+    """(m,) ε(δ) of every agent, without the breakdown by channel that `price` gives."""
+    _check_delta(delta)
+    charged = charges(ledger)
+    costs = [_cost(charged, kind, None, delta, []) for kind in charged.kinds]
+    return _largest([Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
+
+
+def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
+    """Upper bounds on the ε that the worst agent has spent once the release with each index is out, (len(rounds),).
+
+    Agents are bounded by the elementwise maxima of their releases: the worst agent's own curve wherever one agent is
+    charged most in every round, as with equal schedules, or the smallest shard. `rounds` ascends.
+    """
+    _check_delta(delta)
+    cuts = np.asarray(rounds, dtype=np.int64)
+    if (np.diff(cuts) < 0).any():
+        raise InputError(f"spending: rounds must ascend, got {list(rounds)}; sort them.")
+    charged = charges(ledger)
+    worst = np.zeros(cuts.size)
+    for kind in charged.kinds:
+        account = accounts(charged, kind, None).dominating()
+        parts = [account.between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
+        worst = np.maximum(worst, _along(parts, delta))
+    return worst
+
+
+def gaussian_epsilon(mu: Array | float, delta: float) -> Array:
+    """ε(δ) of Gaussian pairs, elementwise: the root of δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), from above."""
+    distance = np.asarray(mu, dtype=np.float64)
+    m = np.clip(distance, 1e-9, 1e150)
+    if delta <= 0.0:
+        return np.where(distance > 0.0, np.inf, 0.0)
+    low, target = np.zeros_like(m), np.log(delta)
+    high = 0.5 * m * m + m * np.sqrt(2.0 * np.log(1.0 / delta))
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        enough = log_gaussian_delta(m, middle) <= target
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    within = log_gaussian_delta(m, np.zeros_like(m)) <= target
+    return np.where((distance == 0.0) | within, 0.0, np.where(np.isfinite(distance), high, np.inf))
+
+
+def pure_epsilon(releases: Releases) -> float:
+    """Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
+    if releases.mu > 0.0 or (releases.sampled_gaussian[0] > 0.0).any():
+        return float("inf")
+    return float(releases.laplace.sum() + amplified(*releases.sampled_laplace).sum())
+
+
+def epsilon_at(releases: Releases, delta: float) -> float:
+    """The smallest ε(δ) known for one record's releases."""
+    return float(_along([releases], delta)[-1])
+
+
+def _along(segments: Sequence[Releases], delta: float) -> Array:
+    """ε(δ) after each segment of releases."""
+    pure = np.cumsum([pure_epsilon(s) for s in segments])
+    if delta == 0.0 or not np.isfinite([_moves(s) for s in segments]).all():
+        return np.asarray(pure)
+    mu = np.sqrt(np.cumsum([s.mu**2 for s in segments]))
+    if not any(s.laplace.size or s.sampled_laplace.size or s.sampled_gaussian.size for s in segments):
+        return gaussian_epsilon(mu, delta)
+    rho = np.cumsum([_concentrated(s) for s in segments])
+    best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
+    if delta < SMALLEST_NUMERICAL_DELTA or not (best > 0.0).any():
+        return np.asarray(best)
+    return np.asarray(np.minimum(best, pld.epsilons(segments, delta)))
+
+
+def _moves(releases: Releases) -> float:
+    """Finite if the releases hide anything at all."""
+    plain, drawn = (
+        releases.laplace.sum() + releases.mu,
+        releases.sampled_laplace.sum() + releases.sampled_gaussian.sum(),
+    )
+    return float(plain + drawn)
+
+
+def _concentrated(releases: Releases) -> float:
+    """ρ of zero-concentrated privacy: ε²/2 per pure release, μ²/2 per Gaussian one (not amplified)."""
+    squares = (releases.laplace**2).sum() + (amplified(*releases.sampled_laplace) ** 2).sum()
+    return 0.5 * float(squares + releases.mu**2 + (releases.sampled_gaussian[0] ** 2).sum())
+
+
+def _largest(costs: Iterable[Cost]) -> Cost:
+    listed = list(costs)
+    epsilon = np.max([c.epsilon for c in listed], axis=0)
+    return Cost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
+
+
+def _cost(charged: Charges, kind: Kind, channel: str | None, delta: float, notes: list[str]) -> Cost:
+    """What one record of that kind costs every agent, over all channels or over one."""
+    account = accounts(charged, kind, channel)
+    pure = account.pure()
+    if delta == 0.0:
+        epsilon = pure
+    elif account.plain_gaussian:
+        epsilon = gaussian_epsilon(account.mu(), delta)
+    else:
+        epsilon = _composed(account, pure, delta, notes)
+    return Cost(epsilon[charged.group], pure[charged.group])
+
+
+def _composed(account: Account, pure: Array, delta: float, notes: list[str]) -> Array:
+    """(G,) ε(δ) column by column; columns that are equal, or too many, share one composition."""
+    size = account.size()
+    out = np.where(np.isfinite(size), 0.0, np.inf)
+    open_columns = np.flatnonzero(np.isfinite(size) & (size > 0.0))
+    bundles = account.alike(open_columns)
+    if len(bundles) > MOST_COLUMNS:
+        bundles = _gather(bundles, size)
+        notes.append(
+            f"More than {MOST_COLUMNS} different schedules: agents were gathered by cost into {len(bundles)} bundles, "
+            "and each agent's ε(δ) is that of the elementwise largest releases of its bundle."
+        )
+    for bundle in bundles:
+        out[bundle] = epsilon_at(account.releases(bundle), delta)
+    return np.minimum(out, pure)
+
+
+def _gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
+    """At most MOST_COLUMNS bundles, each spanning the same ratio of costs; the dearest column stays alone."""
+    order = sorted(bundles, key=lambda b: -size[b[0]])
+    cost = np.log([size[b[0]] for b in order[1:]])
+    span = max(float(cost[0] - cost[-1]), 1e-12)
+    cell = np.minimum((cost[0] - cost) / span * (MOST_COLUMNS - 1), MOST_COLUMNS - 2).astype(np.int64)
+    cells: dict[int, list[IntArray]] = {}
+    for bundle, which in zip(order[1:], cell, strict=True):
+        cells.setdefault(int(which), []).append(bundle)
+    return [order[0], *(np.concatenate(b) for b in cells.values())]
+
+
+def _check_delta(delta: float) -> None:
+    if not 0.0 <= delta < 1.0:
+        raise InputError(f"privacy.delta: got {delta}, wanted a number from 0 up to, but below, 1; 1e-5 is usual.")

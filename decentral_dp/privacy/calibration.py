@@ -1,0 +1,216 @@
+"""Inverting the accountants: noise scales for a target budget, and rounds for a cap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gaussian_epsilon
+from decentral_dp.privacy.columns import Account, Charges, accounts, charges
+from decentral_dp.privacy.ledger import IntArray, Ledger
+from decentral_dp.privacy.pld import Releases
+from decentral_dp.privacy.sensitivity import Array
+
+# A calibrated agent spends between (1 − this) and all of the target.
+TIGHTNESS = 1e-3
+
+
+def calibrate(
+    ledger: Ledger, epsilon: float, delta: float, shares: Mapping[str, float] | None = None
+) -> dict[str, Array]:
+    """Channel → factor of every agent, (m,), on the ledger's noise scales, so that every agent's ε(δ) meets the target.
+
+    The budget is never exceeded, and every agent spends at least (1 − 10⁻³) of it (with more than MOST_COLUMNS
+    different schedules and a numerical composition, agents share the factor of their dearest neighbour in cost).
+    shares: channel → part of the budget, summing to one. Laplace channels are scaled so that their pure ε (weighted by
+    the sampling rate) stand in this proportion, Gaussian ones so that their μ² do; without shares the ratios of the
+    given scales stay. One factor per agent on top of that meets the target.
+
+    Raises InputError for a target that is not positive, or that no amount of noise on these releases can meet.
+    """
+    if not epsilon > 0.0 or not np.isfinite(epsilon):
+        raise InputError(f"privacy.epsilon: got {epsilon}, wanted a finite number above 0.")
+    charged = charges(ledger)
+    _check_calibratable(ledger, charged)
+    split = _split(charged, ledger.n_agents, shares)
+    common = _common(charges(_scaled(ledger, split)), ledger.n_agents, epsilon, delta)
+    factors = {c: f * common for c, f in split.items()}
+    # The grid of a release changes with its scale by powers of two, so the final ledger is priced afresh.
+    for _ in range(40):
+        spent = epsilon_of(_scaled(ledger, factors), delta)
+        over = spent > epsilon
+        if not over.any():
+            return factors
+        push = np.where(over, np.maximum(spent / epsilon, 1.0 + 1e-6), 1.0)
+        factors = {c: f * push for c, f in factors.items()}
+    raise InputError(
+        f"privacy.epsilon: no noise brings these releases to {epsilon} at delta = {delta}; raise epsilon, or run "
+        "fewer rounds."
+    )
+
+
+def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
+    """The largest T such that the releases with index up to T cost every agent at most `cap`; 0 if one is too dear."""
+    if not cap > 0.0:
+        raise InputError(f"privacy.cap: got {cap}, wanted a number above 0.")
+
+    def within(rounds: int) -> bool:
+        return bool(epsilon_of(ledger.until(rounds), delta).max() <= cap)
+
+    low, high = 0, ledger.rounds
+    if within(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(middle) else (low, middle)
+    return low
+
+
+def _check_calibratable(ledger: Ledger, charged: Charges) -> None:
+    for c in ledger.charged:
+        if c.mechanism == "none":
+            raise InputError(
+                f"privacy.epsilon: channel {c.channel!r} adds no noise that could be calibrated; give it a mechanism."
+            )
+        if any(np.isinf(s).any() for s in c.sensitivity.values()):
+            raise InputError(
+                f"privacy.epsilon: the sensitivity of channel {c.channel!r} is unbounded and no noise makes up for it; "
+                "clip its records, or give the constants that bound it."
+            )
+    moved = any((line.loss > 0.0).any() for lines in charged.lines.values() for line in lines)
+    if not moved:
+        raise InputError("privacy.epsilon: no release touches any data, so there is no noise to calibrate.")
+
+
+def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) -> dict[str, Array]:
+    """Channel → factor per agent that puts the channels' own costs in the proportion of the shares."""
+    if shares is None:
+        return {name: np.ones(agents) for name in charged.names}
+    if set(shares) != set(charged.names) or not all(s > 0.0 for s in shares.values()):
+        raise InputError(
+            f"privacy.share: wanted a positive share for each of {', '.join(charged.names)}, got {dict(shares)}."
+        )
+    if len({line.mechanism for lines in charged.lines.values() for line in lines}) > 1:
+        raise InputError(
+            "privacy.share: Laplace and Gaussian channels have no common unit to share; give scales instead."
+        )
+    out = {}
+    for name in charged.names:
+        cost = np.max([_own_cost(accounts(charged, k, name)) for k in charged.kinds], axis=0)[charged.group]
+        out[name] = np.where(cost > 0.0, cost / shares[name], 1.0)
+    # Gaussian costs are μ², which falls with the square of the scale.
+    gaussian = any(line.mechanism == "gaussian" for lines in charged.lines.values() for line in lines)
+    return {name: np.sqrt(f) if gaussian else f for name, f in out.items()}
+
+
+def _own_cost(account: Account) -> Array:
+    """(G,) Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases."""
+    total = account.mu() ** 2
+    for _, loss, column in account.laplace:
+        total = total + loss.sum(axis=0)[column]
+    if account.sampled_laplace is not None:
+        total = total + (account.sampled_laplace[1] * account.sampled_laplace[2]).sum(axis=0)
+    if account.sampled_gaussian is not None:
+        total = total + ((account.sampled_gaussian[1] * account.sampled_gaussian[2]) ** 2).sum(axis=0)
+    return np.asarray(total)
+
+
+def _scaled(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
+    one = [
+        Ledger(ledger.n_agents, (c,)).rescaled(factors[c.channel]).channels[0] if c.channel in factors else c
+        for c in ledger.channels
+    ]
+    return replace(ledger, channels=tuple(one))
+
+
+def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Array:
+    """(m,) the factor that brings the dearest kind of record of every agent just under the target."""
+    need = np.zeros(int(charged.group.max()) + 1)
+    for kind in charged.kinds:
+        need = np.maximum(need, _needed(accounts(charged, kind, None), epsilon, delta))
+    return np.where(need > 0.0, need, 1.0)[charged.group]
+
+
+def _needed(account: Account, epsilon: float, delta: float) -> Array:
+    """(G,) factors; 0 where nothing is charged."""
+    size = account.size()
+    out = np.zeros(account.groups)
+    open_groups = np.flatnonzero(size > 0.0)
+    if account.plain_gaussian and delta > 0.0:
+        return account.mu() / _largest_mu(epsilon, delta)
+    if account.plain_laplace and delta == 0.0:
+        return account.pure() / (epsilon * (1.0 - 0.1 * TIGHTNESS))
+    bundles = account.alike(open_groups)
+    if len(bundles) > MOST_COLUMNS:
+        bundles = _neighbours(bundles, size)
+    start: float | None = None
+    for bundle in bundles:
+        releases = account.releases(bundle)
+        start = _solve(lambda f, r=releases: epsilon_at(_divided(r, f), delta), epsilon, start)  # type: ignore[misc]
+        out[bundle] = start
+    return out
+
+
+def _neighbours(bundles: list[IntArray], size: Array) -> list[IntArray]:
+    order = sorted(bundles, key=lambda b: -float(size[b[0]]))
+    return [np.concatenate([order[i] for i in part]) for part in np.array_split(np.arange(len(order)), MOST_COLUMNS)]
+
+
+def _divided(releases: Releases, factor: float) -> Releases:
+    """Losses and distances with all noise scales multiplied by a factor."""
+    unit = np.array([[1.0 / factor], [1.0]])
+    return Releases(
+        releases.laplace / factor,
+        releases.mu / factor,
+        releases.sampled_laplace * unit,
+        releases.sampled_gaussian * unit,
+    )
+
+
+def _largest_mu(epsilon: float, delta: float) -> float:
+    return 1.0 / _solve(lambda f: float(gaussian_epsilon(1.0 / f, delta)), epsilon, None, 1e-9)
+
+
+def _solve(
+    price: Callable[[float], float], target: float, guess: float | None, tightness: float = 0.5 * TIGHTNESS
+) -> float:
+    """A factor whose price lies in [(1 − tightness)·target, target]; the price falls as the factor grows.
+
+    False position in logarithms, between a factor that is too small and one that is large enough.
+    """
+    aim = target * (1.0 - 0.5 * tightness)
+    small: tuple[float, float] | None = None
+    large: tuple[float, float] | None = None
+    factor = guess if guess is not None else 1.0
+    for turn in range(200):
+        cost = price(factor)
+        if target * (1.0 - tightness) <= cost <= target:
+            return factor
+        if cost > target:
+            small = (factor, cost)
+        else:
+            large = (factor, cost)
+        factor = _next(small, large, aim, turn)
+        if large is not None and small is not None and large[0] / small[0] < 1.0 + 1e-13:
+            break
+    if large is None:
+        raise InputError(
+            f"privacy.epsilon: no amount of noise brings these releases down to {target}; raise epsilon or delta."
+        )
+    return large[0]
+
+
+def _next(small: tuple[float, float] | None, large: tuple[float, float] | None, aim: float, turn: int) -> float:
+    if small is None or large is None:
+        factor, cost = small or large or (1.0, aim)
+        # About ε ∝ 1/factor; a little further, so that the next point lies on the other side.
+        ratio = cost / aim if 0.0 < cost < np.inf else (4.0 if small else 0.25)
+        return factor * float(np.clip(ratio * (1.02 if small else 0.98), 1e-3, 1e3))
+    (a, cost_a), (b, cost_b) = small, large
+    if turn % 4 == 3 or not np.isfinite(cost_a) or cost_b <= 0.0 or cost_a <= cost_b:
+        return float(np.sqrt(a * b))
+    position = (np.log(cost_a) - np.log(aim)) / (np.log(cost_a) - np.log(cost_b))
+    return float(np.exp(np.log(a) + np.clip(position, 0.02, 0.98) * (np.log(b) - np.log(a))))

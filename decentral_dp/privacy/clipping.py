@@ -1,0 +1,45 @@
+"""Per-record clipping, total and in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from decentral_dp.privacy.sensitivity import Array, Norm
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Bounds on the norm of one record's contribution to each channel. `inf` means no clipping (and no certificate).
+
+    A record's ∇_y l and ∇_x terms are clipped at the channel they feed: `lower_grad_y` at y; `lower_hvp` and
+    `upper_grad_y`, separately, at z; `upper_grad_x` and `lower_jvp`, separately, at x.
+    """
+
+    norm: Norm = "l1"
+    x: float = np.inf
+    y: float = np.inf
+    z: float = np.inf
+
+    def bound(self, channel: str) -> float:
+        return float(getattr(self, channel))
+
+
+def clip_factors(norms: Array, bound: float) -> Array:
+    """min(1, C/‖v‖) per record, and 0 where the norm is not finite: `min(1, C/nan)` would let the record through.
+
+    norms: (N,) norms of the per-record contributions.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        factor = np.minimum(1.0, bound / norms) if np.isfinite(bound) else np.ones_like(norms)
+    return np.where(np.isfinite(norms), factor, 0.0)
+
+
+def row_norms(rows: Array, norm: Norm) -> Array:
+    """(N,) norms of the rows of an (N, d) array."""
+    if norm == "l1":
+        return np.asarray(np.abs(rows).sum(axis=1))
+    with np.errstate(over="ignore"):
+        plain = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return np.asarray(plain)

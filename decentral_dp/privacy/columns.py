@@ -1,0 +1,276 @@
+"""A ledger as columns of prices: what every group of agents is charged, release by release.
+
+Agents that share their column in every channel form one group and are priced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
+from decentral_dp.privacy.pld import Releases, amplified
+from decentral_dp.privacy.prices import gaussian_mu, laplace_loss
+from decentral_dp.privacy.sensitivity import KINDS, Array, Kind
+
+
+class Line(NamedTuple):
+    """One channel's charges for one kind of record.
+
+    loss: (T, g) pure ε ("laplace") or μ ("gaussian") of every release before amplification. rate: (T, g).
+    column: (G,) its column for each group of agents.
+    """
+
+    channel: str
+    mechanism: str
+    rounds: IntArray
+    loss: Array
+    rate: Array
+    column: IntArray
+
+
+class Charges(NamedTuple):
+    """names: channels that are charged. kinds: of records. group: (m,) of each agent. lines: all of them."""
+
+    names: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    group: IntArray
+    lines: dict[Kind, tuple[Line, ...]]
+
+
+def charges(ledger: Ledger) -> Charges:
+    """The priced lines of a ledger. Raises InputError for a line that no rule covers."""
+    channels = ledger.charged
+    for c in channels:
+        _check(c, ledger.n_agents)
+    if not channels:
+        return Charges((), (), np.zeros(ledger.n_agents, dtype=np.int64), {})
+    pairs, group = np.unique(np.stack([c.group for c in channels]), axis=1, return_inverse=True)
+    kinds = tuple(k for k in KINDS if any(k in c.sensitivity for c in channels))
+    lines = {
+        kind: tuple(_line(c, kind, column) for c, column in zip(channels, pairs, strict=True) if kind in c.sensitivity)
+        for kind in kinds
+    }
+    return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), lines)
+
+
+def _line(c: ChannelLedger, kind: Kind, column: IntArray) -> Line:
+    sensitivity = c.sensitivity[kind]
+    if c.mechanism == "laplace":
+        loss = laplace_loss(sensitivity, c.scale, c.dimension)
+    elif c.mechanism == "gaussian":
+        loss = gaussian_mu(sensitivity, c.scale, c.dimension)
+    else:
+        loss = np.where(sensitivity > 0.0, np.inf, 0.0)
+    # Without noise both rules agree, so the line may pass for a Laplace one.
+    mechanism = "laplace" if c.mechanism == "none" else c.mechanism
+    return Line(c.channel, mechanism, c.rounds, loss, c.rate[kind], column)
+
+
+def _check(c: ChannelLedger, agents: int) -> None:
+    if c.mechanism not in ("laplace", "gaussian", "none"):
+        raise InputError(
+            f"ledger: channel {c.channel!r} was released by {c.mechanism!r}, which no accountant knows; "
+            'it prices "laplace", "gaussian", "none" and "free".'
+        )
+    if c.group.size != agents or (c.rounds.size > 1 and (np.diff(c.rounds) <= 0).any()):
+        raise InputError(f"ledger: channel {c.channel!r} must list {agents} agents and ascending rounds.")
+    shape = c.scale.shape
+    for kind, sensitivity in c.sensitivity.items():
+        rate = c.rate[kind]
+        if sensitivity.shape != shape or rate.shape != shape or shape[0] != c.rounds.size:
+            raise InputError(
+                f"ledger: channel {c.channel!r} has {c.rounds.size} rounds, scales {shape}, {kind} sensitivities "
+                f"{sensitivity.shape} and rates {rate.shape}; all must agree."
+            )
+        for name, values in (("scale", c.scale), ("sensitivity", sensitivity), ("sampling rate", rate)):
+            if not (values >= 0.0).all():
+                raise InputError(f"ledger: channel {c.channel!r} has a {name} that is negative or not a number.")
+        if not (rate <= 1.0).all():
+            raise InputError(f"ledger: channel {c.channel!r} has a sampling rate above 1, {rate.max():g}.")
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one kind of record is charged, for all groups, over some channels.
+
+    laplace, gaussian: (rounds, loss (T, g), column (G,)) of releases that every record takes part in.
+    sampled_laplace, sampled_gaussian: (rounds (R,), base (R, G), rate (R, G)) of rounds with a fresh batch, over all
+    channels that it feeds; base is Σε or √Σμ².
+    """
+
+    groups: int
+    laplace: tuple[tuple[IntArray, Array, IntArray], ...]
+    gaussian: tuple[tuple[IntArray, Array, IntArray], ...]
+    sampled_laplace: tuple[IntArray, Array, Array] | None
+    sampled_gaussian: tuple[IntArray, Array, Array] | None
+
+    @property
+    def plain_gaussian(self) -> bool:
+        return not self.laplace and self.sampled_laplace is None and self.sampled_gaussian is None
+
+    @property
+    def plain_laplace(self) -> bool:
+        return not self.gaussian and self.sampled_laplace is None and self.sampled_gaussian is None
+
+    def mu(self) -> Array:
+        """(G,) √Σμ² of the Gaussian releases that every record takes part in."""
+        total = np.zeros(self.groups)
+        for _, loss, column in self.gaussian:
+            total += np.einsum("tg,tg->g", loss, loss)[column]
+        return np.sqrt(total)
+
+    def pure(self) -> Array:
+        """(G,) pure ε."""
+        total = np.zeros(self.groups)
+        for _, loss, column in self.laplace:
+            total += loss.sum(axis=0)[column]
+        if self.sampled_laplace is not None:
+            _, base, rate = self.sampled_laplace
+            total += amplified(base, rate).sum(axis=0)
+        gaussian = self.mu()
+        if self.sampled_gaussian is not None:
+            gaussian = gaussian + self.sampled_gaussian[1].sum(axis=0)
+        return np.where(gaussian > 0.0, np.inf, total)
+
+    def size(self) -> Array:
+        """(G,) a number that orders columns by cost; +inf where nothing is hidden, 0 where nothing is charged."""
+        total = self.mu()
+        for _, loss, column in self.laplace:
+            total = total + loss.sum(axis=0)[column]
+        for sampled in (self.sampled_laplace, self.sampled_gaussian):
+            if sampled is not None:
+                _, base, rate = sampled
+                total = total + (np.where(np.isinf(base), np.inf, base * rate)).sum(axis=0)
+        return np.asarray(total)
+
+    def alike(self, groups: IntArray) -> list[IntArray]:
+        """The given groups, bundled where every charge is the same."""
+        bundles: dict[tuple[bytes, ...], list[int]] = {}
+        names = [_distinct(loss) for _, loss, _ in (*self.laplace, *self.gaussian)]
+        for j in groups:
+            key = [names[k][column[j]] for k, (_, _, column) in enumerate((*self.laplace, *self.gaussian))]
+            for sampled in (self.sampled_laplace, self.sampled_gaussian):
+                if sampled is not None:
+                    key += [sampled[1][:, j].tobytes(), sampled[2][:, j].tobytes()]
+            bundles.setdefault(tuple(key), []).append(int(j))
+        return [np.asarray(b, dtype=np.int64) for b in bundles.values()]
+
+    def releases(self, groups: IntArray) -> Releases:
+        """The elementwise largest charges of the given groups."""
+        return self._bound(groups).between(-1, None)
+
+    def dominating(self) -> Account:
+        """One group whose charges are the elementwise largest of all."""
+        return self._bound(np.arange(self.groups))
+
+    def between(self, after: int, until: int | None) -> Releases:
+        """The charges of the only group for releases with after < index ≤ until."""
+
+        def keep(rounds: IntArray) -> NDArray[np.bool_]:
+            inside = rounds > after
+            return inside if until is None else inside & (rounds <= until)
+
+        def sampled(part: tuple[IntArray, Array, Array] | None) -> Array:
+            if part is None:
+                return np.zeros((2, 0))
+            rounds, base, rate = part
+            chosen = keep(rounds) & (base[:, 0] > 0.0)
+            return np.stack([base[chosen, 0], rate[chosen, 0]])
+
+        laplace = [loss[keep(rounds), 0] for rounds, loss, _ in self.laplace]
+        every = np.concatenate([np.zeros(0), *laplace])
+        squares = sum(float((loss[keep(rounds), 0] ** 2).sum()) for rounds, loss, _ in self.gaussian)
+        return Releases(
+            every[every > 0.0], float(np.sqrt(squares)), sampled(self.sampled_laplace), sampled(self.sampled_gaussian)
+        )
+
+    def _bound(self, groups: IntArray) -> Account:
+        zero = np.zeros(1, dtype=np.int64)
+
+        def worst(values: Array) -> Array:
+            return np.asarray(values.max(axis=1, keepdims=True))
+
+        def plain(lines: tuple[tuple[IntArray, Array, IntArray], ...]) -> tuple[tuple[IntArray, Array, IntArray], ...]:
+            return tuple((rounds, worst(loss[:, np.unique(column[groups])]), zero) for rounds, loss, column in lines)
+
+        def sampled(part: tuple[IntArray, Array, Array] | None) -> tuple[IntArray, Array, Array] | None:
+            return None if part is None else (part[0], worst(part[1][:, groups]), worst(part[2][:, groups]))
+
+        return Account(
+            1,
+            plain(self.laplace),
+            plain(self.gaussian),
+            sampled(self.sampled_laplace),
+            sampled(self.sampled_gaussian),
+        )
+
+
+def _distinct(loss: Array) -> list[bytes]:
+    """A name for every column, equal where the columns are."""
+    return [column.tobytes() for column in np.ascontiguousarray(loss.T)]
+
+
+def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
+    """The account of one kind of record over all channels, or over one."""
+    lines = [line for line in charged.lines[kind] if channel in (None, line.channel)]
+    groups = int(charged.group.max()) + 1
+    plain: dict[str, list[tuple[IntArray, Array, IntArray]]] = {"laplace": [], "gaussian": []}
+    drawn: dict[str, list[Line]] = {"laplace": [], "gaussian": []}
+    for line in lines:
+        fresh = (line.rate < 1.0) & (line.loss > 0.0)
+        if not fresh.any():
+            plain[line.mechanism].append((line.rounds, line.loss, line.column))
+            continue
+        plain[line.mechanism].append((line.rounds, np.where(fresh, 0.0, line.loss), line.column))
+        drawn[line.mechanism].append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
+    laplace, gaussian = _batches(drawn["laplace"], 1.0), _batches(drawn["gaussian"], 2.0)
+    if laplace is not None and gaussian is not None:
+        _refuse_mixed(kind, laplace, gaussian)
+    return Account(
+        groups,
+        tuple(p for p in plain["laplace"] if (p[1] > 0.0).any()),
+        tuple(p for p in plain["gaussian"] if (p[1] > 0.0).any()),
+        laplace,
+        gaussian,
+    )
+
+
+def _batches(lines: Sequence[Line], power: float) -> tuple[IntArray, Array, Array] | None:
+    """Rounds with a fresh batch: Σ over the channels that it feeds, and its rate."""
+    if not lines:
+        return None
+    rounds = np.unique(np.concatenate([line.rounds for line in lines]))
+    groups = lines[0].column.size
+    total, rate = np.zeros((rounds.size, groups)), np.ones((rounds.size, groups))
+    taken = np.zeros((rounds.size, groups), dtype=bool)
+    for line in lines:
+        where = np.searchsorted(rounds, line.rounds)
+        loss, share = line.loss[:, line.column], line.rate[:, line.column]
+        fed = loss > 0.0
+        differs = fed & taken[where] & (rate[where] != share)
+        if differs.any():
+            t = int(line.rounds[np.argmax(differs.any(axis=1))])
+            raise InputError(
+                f"ledger: in round {t} one batch feeds several channels at different sampling rates "
+                f"(channel {line.channel!r} among them); channels of one batch must share its rate."
+            )
+        total[where] += loss**power
+        rate[where] = np.where(fed, share, rate[where])
+        taken[where] |= fed
+    return rounds, total ** (1.0 / power), np.where(taken, rate, 0.0)
+
+
+def _refuse_mixed(kind: Kind, a: tuple[IntArray, Array, Array], b: tuple[IntArray, Array, Array]) -> None:
+    common, i, j = np.intersect1d(a[0], b[0], return_indices=True)
+    both = ((a[1][i] > 0.0) & (b[1][j] > 0.0)).any(axis=1)
+    if both.any():
+        raise InputError(
+            f"ledger: in round {int(common[np.argmax(both)])} one {kind} batch feeds Laplace and Gaussian releases; no "
+            "amplification rule here covers both. Use one mechanism, or read all records."
+        )

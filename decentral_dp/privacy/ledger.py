@@ -1,0 +1,235 @@
+"""What was released: columns, not objects.
+
+A ledger holds, per channel, every release of every agent. Agents whose releases are alike (same schedule, same public
+counts) share a column, so that 10⁴ agents × 10⁶ rounds fit and can be priced. The same type serves what is planned
+from the scenario and what the mechanisms recorded; `same_releases` compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ChannelLedger:
+    """All releases of one channel.
+
+    channel: "x", "y", "z", …
+    mechanism: "laplace" | "gaussian" | "none" (no noise) | "free" (touches no data, `reason` says why).
+    dimension: coordinates of one release.
+    group: (m,) column of each agent.
+    rounds: (T,) index of the released value; index 0 is the data-independent start and is not listed.
+    scale: (T, g) Laplace b or Gaussian standard deviation of every coordinate.
+    sensitivity: record kind → (T, g), l1 for Laplace and l2 for Gaussian; +inf where nothing is proven.
+    rate: record kind → (T, g) share of the pool drawn afresh each round; 1 without sampling. Releases of one round
+        with a rate below 1 are fed by one and the same batch of that kind.
+    """
+
+    channel: str
+    mechanism: str
+    dimension: int
+    group: IntArray
+    rounds: IntArray
+    scale: Array
+    sensitivity: Mapping[Kind, Array]
+    rate: Mapping[Kind, Array]
+    reason: str = ""
+
+    def until(self, rounds: int) -> ChannelLedger:
+        """The releases with index ≤ rounds."""
+        keep = self.rounds <= rounds
+        return replace(
+            self,
+            rounds=self.rounds[keep],
+            scale=self.scale[keep],
+            sensitivity={k: s[keep] for k, s in self.sensitivity.items()},
+            rate={k: r[keep] for k, r in self.rate.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The releases of all agents on all channels."""
+
+    n_agents: int
+    channels: tuple[ChannelLedger, ...]
+
+    @property
+    def charged(self) -> tuple[ChannelLedger, ...]:
+        return tuple(c for c in self.channels if c.mechanism != "free")
+
+    @property
+    def rounds(self) -> int:
+        return max((int(c.rounds[-1]) for c in self.channels if c.rounds.size), default=0)
+
+    def until(self, rounds: int) -> Ledger:
+        return Ledger(self.n_agents, tuple(c.until(rounds) for c in self.channels))
+
+    def rescaled(self, factor: float | Array) -> Ledger:
+        """The ledger with all noise scales multiplied, by one factor or by one per agent, shape (m,)."""
+        return Ledger(self.n_agents, tuple(_rescale(c, np.asarray(factor, dtype=np.float64)) for c in self.channels))
+
+    def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
+        """Whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
+        mine = {c.channel: c for c in self.channels}
+        theirs = {c.channel: c for c in other.channels}
+        if self.n_agents != other.n_agents or mine.keys() != theirs.keys():
+            return False
+        return all(_same(mine[name], theirs[name], rtol) for name in mine)
+
+    def only(self, agents: IntArray) -> Ledger:
+        """The releases of some agents, renumbered in the given order."""
+        return Ledger(len(agents), tuple(replace(c, group=c.group[agents]) for c in self.channels))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per agent, channel, round and record kind: the columns of `ledger.parquet`."""
+        parts = [_frame(c) for c in self.channels]
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:
+    if factor.ndim == 0:
+        return replace(c, scale=c.scale * factor)
+    pairs, group = np.unique(np.stack([c.group.astype(np.float64), factor]), axis=1, return_inverse=True)
+    column = pairs[0].astype(np.int64)
+    return replace(
+        c,
+        group=group.reshape(-1),
+        scale=c.scale[:, column] * pairs[1],
+        sensitivity={k: s[:, column] for k, s in c.sensitivity.items()},
+        rate={k: r[:, column] for k, r in c.rate.items()},
+    )
+
+
+def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
+    if a.mechanism != b.mechanism or not np.array_equal(a.rounds, b.rounds):
+        return False
+    if a.mechanism == "free":
+        return True
+    if a.dimension != b.dimension or a.sensitivity.keys() != b.sensitivity.keys():
+        return False
+    pairs = [(a.scale, b.scale)]
+    pairs += [(a.sensitivity[k], b.sensitivity[k]) for k in a.sensitivity]
+    pairs += [(a.rate[k], b.rate[k]) for k in a.sensitivity]
+    return all(np.allclose(p[:, a.group], q[:, b.group], rtol=rtol, atol=0.0) for p, q in pairs)
+
+
+def _frame(c: ChannelLedger) -> pd.DataFrame:
+    agents, rounds = c.group.size, c.rounds.size
+    kinds: list[Kind | None] = [*c.sensitivity] or [None]
+    frames = []
+    for kind in kinds:
+        nothing = np.zeros_like(c.scale)
+        columns = {
+            "agent": np.repeat(np.arange(agents), rounds),
+            "channel": c.channel,
+            "round": np.tile(c.rounds, agents),
+            "mechanism": c.mechanism,
+            "records": kind or "none",
+            "scale": c.scale[:, c.group].T.reshape(-1),
+            "sensitivity": (c.sensitivity[kind] if kind else nothing)[:, c.group].T.reshape(-1),
+            "sampling": (c.rate[kind] if kind else nothing + 1.0)[:, c.group].T.reshape(-1),
+            "dimension": c.dimension,
+            "reason": c.reason,
+        }
+        frame = pd.DataFrame(columns)
+        frames.append(frame.astype({"channel": "category", "mechanism": "category", "records": "category"}))
+    return pd.concat(frames, ignore_index=True)
+
+
+@dataclass
+class _Column:
+    """Recorded releases of one channel of one block; a number that is the same for all agents is kept once."""
+
+    mechanism: str
+    dimension: int
+    reason: str = ""
+    rounds: list[int] = field(default_factory=list)
+    scale: list[Array | float] = field(default_factory=list)
+    sensitivity: dict[Kind, list[Array | float]] = field(default_factory=dict)
+    rate: dict[Kind, list[Array | float]] = field(default_factory=dict)
+
+
+class Recorder:
+    """Writes down what a block of agents releases, as it is released."""
+
+    def __init__(self, agents: int) -> None:
+        self.agents = agents
+        self.columns: dict[str, _Column] = {}
+
+    def charge(self, index: int, channel: str, mechanism: str, scale: Array, value: Bounded) -> None:
+        if index == 0:
+            return
+        column = self.columns.get(channel)
+        if column is None:
+            column = self.columns[channel] = _Column(mechanism, value.private.shape[1])
+            column.sensitivity = {k: [] for k in value.spread}
+            column.rate = {k: [] for k in value.spread}
+        column.rounds.append(index)
+        column.scale.append(_compact(scale))
+        for kind, spread in value.spread.items():
+            column.sensitivity[kind].append(_compact(spread.sensitivity))
+            column.rate[kind].append(_compact(spread.rate))
+
+    def free(self, index: int, channel: str, dimension: int, reason: str) -> None:
+        if index == 0:
+            return
+        column = self.columns.get(channel)
+        if column is None:
+            column = self.columns[channel] = _Column("free", dimension, reason)
+        column.rounds.append(index)
+
+
+def _compact(values: Array) -> Array | float:
+    first = values.flat[0]
+    return float(first) if (values == first).all() else values
+
+
+def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> Ledger:
+    """The ledger of all agents from the recorders of their blocks; blocks: (agents of the block, its recorder)."""
+    names = list(dict.fromkeys(name for _, r in blocks for name in r.columns))
+    return Ledger(n_agents, tuple(_assemble(name, blocks, n_agents) for name in names))
+
+
+def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> ChannelLedger:
+    columns = [(agents, r.columns[name]) for agents, r in blocks]
+    first = columns[0][1]
+    rounds = np.asarray(first.rounds, dtype=np.int64)
+    group = np.arange(n_agents)
+    if first.mechanism == "free":
+        group, none = np.zeros(n_agents, dtype=np.int64), np.zeros((rounds.size, 1))
+        return ChannelLedger(name, "free", first.dimension, group, rounds, none, {}, {}, first.reason)
+
+    series = [first.scale, *first.sensitivity.values(), *first.rate.values()]
+    if len(columns) == 1 and all(isinstance(v, float) for s in series for v in s):
+        group, width = np.zeros(n_agents, dtype=np.int64), 1
+    else:
+        width = n_agents
+
+    def stack(pick: Callable[[_Column], list[Array | float]]) -> Array:
+        out = np.empty((rounds.size, width))
+        for agents, column in columns:
+            where = slice(None) if width == 1 else agents
+            for t, value in enumerate(pick(column)):
+                out[t, where] = value
+        return out
+
+    return ChannelLedger(
+        name,
+        first.mechanism,
+        first.dimension,
+        group,
+        rounds,
+        stack(lambda c: c.scale),
+        {k: stack(lambda c, k=k: c.sensitivity[k]) for k in first.sensitivity},  # type: ignore[misc]
+        {k: stack(lambda c, k=k: c.rate[k]) for k in first.rate},  # type: ignore[misc]
+    )

@@ -1,0 +1,147 @@
+"""The objects that add noise and state its price, in one place.
+
+Noise is float-safe. What is rounded and noised is the private part of a value, on a power-of-two grid g; adding the
+public part afterwards is post-processing:
+
+    Laplace:   k = ⌊u/g + U⌋ + ⌊E₁ν/g⌋ − ⌊E₂ν/g⌋,   U ~ U(0, 1), E ~ Exp(1), g = 2^(⌊log₂ ν⌋ − 20)
+               each ⌊Eν/g⌋ is exactly geometric, their difference is exactly discrete Laplace;
+               stochastic rounding makes the price (Δ/g)(e^{g/ν} − 1) independent of the dimension
+    Gaussian:  k = rint(u/g) + rint(N·s/g),          N ~ N(0, 1), g = 2^(⌊log₂ s⌋ − 16)
+               rounded normal noise on an integer is post-processing of the Gaussian: exactly GDP with (Δ₂ + √d·g)/s
+
+and the released value is public + g·k. Rounding the value itself instead would leak u in the low bits of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.exchange import Bundle, Value
+from decentral_dp.privacy.keys import Streams, tag
+from decentral_dp.privacy.ledger import Recorder
+from decentral_dp.privacy.prices import grid
+from decentral_dp.privacy.sensitivity import Array, Bounded
+
+
+@dataclass(frozen=True)
+class NoiseSchedule:
+    """Standard deviation σ/(t+1)^ς of the noise on the value with index t, per agent; Laplace scale b = σ/(√2 (t+1)^ς).
+
+    scale: (m,) σ; decay: (m,) ς.
+    """
+
+    scale: Array
+    decay: Array
+
+    def at(self, index: int | NDArray[np.int64], mechanism: str) -> Array:
+        """Laplace b or Gaussian standard deviation: (m,) at one index, (T, m) at an array of indices."""
+        t = np.asarray(index, dtype=np.float64)[..., None]
+        deviation = self.scale * (t + 1.0) ** -self.decay
+        return np.asarray(deviation / np.sqrt(2.0) if mechanism == "laplace" else deviation)
+
+    def of(self, agents: NDArray[np.int64]) -> NoiseSchedule:
+        return NoiseSchedule(self.scale[agents], self.decay[agents])
+
+
+class Mechanism:
+    """Noise and ledger of one block of agents: `release` samples, and writes the ledger line, together.
+
+    kind: "laplace", "gaussian", or "none" (values leave as they are, at infinite price).
+    schedules: channel → schedule of the block's agents.
+    """
+
+    def __init__(self, kind: str, schedules: Mapping[str, NoiseSchedule], streams: Streams) -> None:
+        self.kind = kind
+        self.schedules = dict(schedules)
+        self.recorder = Recorder(len(streams))
+        self._streams = streams
+        self._norm = "l1" if kind == "laplace" else "l2"
+        self._buffers: dict[int, tuple[Array, Array]] = {}
+
+    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
+        """Everything that leaves the block at this index. Index 0 is data-independent and costs nothing."""
+        bounded = {c: v for c, v in values.items() if isinstance(v, Bounded)}
+        if self.kind == "none":
+            released = {c: v.value for c, v in bounded.items()}
+            scales = {c: np.zeros(len(self._streams)) for c in bounded}
+        else:
+            scales = {c: self.schedules[c].at(index, self.kind) for c in bounded}
+            released = self._noised(index, bounded, scales)
+        out: dict[str, Array] = {}
+        for channel, value in values.items():
+            if isinstance(value, Bounded):
+                out[channel] = released[channel]
+                self.recorder.charge(index, channel, self.kind, scales[channel], value)
+            else:
+                out[channel] = value
+                self.recorder.free(index, channel, value.shape[1], "touches no data")
+        return Bundle(out)
+
+    def _noised(self, index: int, bounded: Mapping[str, Bounded], scales: Mapping[str, Array]) -> dict[str, Array]:
+        for channel, value in bounded.items():
+            if value.norm != self._norm:
+                raise ValueError(
+                    f"{self.kind} noise on {channel} needs a value bounded in {self._norm}, got {value.norm}"
+                )
+        channels = list(bounded)
+        if not channels:
+            return {}
+        widths = [bounded[c].private.shape[1] for c in channels]
+        variates, uniforms = self._draw(index, channels, sum(widths))
+        out, start = {}, 0
+        for c, width in zip(channels, widths, strict=True):
+            g = grid(scales[c], self.kind)[:, None]
+            ratio = scales[c][:, None] / g
+            part = slice(start, start + width)
+            query = bounded[c].private
+            if self.kind == "laplace":
+                released = laplace_integers(query, g, ratio, variates[:, :, part], uniforms[:, part])
+            else:
+                released = gaussian_integers(query, g, ratio, variates[:, :, part])
+            # g·k is exact; adding the public part afterwards is post-processing.
+            released *= g
+            released += bounded[c].public
+            out[c] = released
+            start += width
+        return out
+
+    def _draw(self, index: int, channels: Sequence[str], width: int) -> tuple[Array, Array]:
+        """Raw variates of one exchange, one keyed draw per agent for all its channels: (copies, b, width), (b, width)."""
+        agents, copies = len(self._streams), 2 if self.kind == "laplace" else 1
+        if width not in self._buffers:
+            self._buffers[width] = (np.empty((agents, copies, width)), np.empty((agents, width)))
+        variates, uniforms = self._buffers[width]
+        key = tag(",".join(channels))
+        for row in range(agents):
+            generator = self._streams.at(row, index, key)
+            if self.kind == "laplace":
+                generator.standard_exponential(out=variates[row])
+                generator.random(out=uniforms[row])
+            else:
+                generator.standard_normal(out=variates[row])
+        return variates.transpose(1, 0, 2), uniforms
+
+
+def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, uniforms: Array) -> Array:
+    """⌊query/g + U⌋ + ⌊E₁·ratio⌋ − ⌊E₂·ratio⌋, as float64 integers; overwrites the exponentials (2, b, d)."""
+    out = query / g
+    out += uniforms
+    np.floor(out, out=out)
+    exponentials *= ratio
+    np.floor(exponentials, out=exponentials)
+    out += exponentials[0]
+    out -= exponentials[1]
+    return np.asarray(out)
+
+
+def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array) -> Array:
+    """rint(query/g) + rint(N·ratio), as float64 integers; overwrites the normals (1, b, d)."""
+    out = query / g
+    np.rint(out, out=out)
+    normals *= ratio
+    out += np.rint(normals[0], out=normals[0])
+    return np.asarray(out)

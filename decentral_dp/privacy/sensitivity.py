@@ -1,0 +1,126 @@
+"""How far one replaced record can move a value: the arithmetic that carries a sensitivity along.
+
+Adjacency: one record of one agent is replaced; it keeps its agent, its kind (train or validation) and its place.
+A `Bounded` is the only thing that a query over records returns, and the only data-dependent thing that a participant
+may release. Sums and multiples of `Bounded` values carry their sensitivities by the triangle inequality, so no
+algorithm states one by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+Norm: TypeAlias = Literal["l1", "l2"]
+Kind: TypeAlias = Literal["train", "validation"]
+
+KINDS: tuple[Kind, ...] = ("train", "validation")
+CHANNELS = ("x", "y", "z")
+
+
+class Spread(NamedTuple):
+    """What one replaced record of one kind can do to a value.
+
+    sensitivity: (b,) norm of the largest change; +inf where nothing is proven.
+    rate: (b,) share of the pool that was drawn afresh for this value; 1 where every record takes part.
+    batch: the round whose fresh batch fed the value, or None without sampling. Two values share a batch only if equal.
+    """
+
+    sensitivity: Array
+    rate: Array
+    batch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A value `public + private` whose dependence on the agent's own records is bounded.
+
+    public: (b, d) part that the adversary can compute: released values, messages, data-independent terms.
+    private: (b, d) part that depends on records.
+    spread: record kind → what one replaced record of that kind can do to `private`, in `norm`.
+    """
+
+    public: Array
+    private: Array
+    spread: Mapping[Kind, Spread]
+    norm: Norm
+
+    # numpy must not broadcast over this object: `array - bounded` has to reach `__rsub__`.
+    __array_ufunc__ = None
+
+    @property
+    def value(self) -> Array:
+        """The value itself. Data-dependent: nothing computed from it may leave the agent except through a release."""
+        return self.public + self.private
+
+    def __add__(self, other: Array | Bounded) -> Bounded:
+        if isinstance(other, Bounded):
+            if other.norm != self.norm:
+                raise ValueError(f"a value bounded in {self.norm} cannot be added to one bounded in {other.norm}")
+            spread = _merge(self.spread, other.spread)
+            return Bounded(self.public + other.public, self.private + other.private, spread, self.norm)
+        return Bounded(self.public + other, self.private, self.spread, self.norm)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: float | Array) -> Bounded:
+        """Scale by a public number, or by one public number per agent, shape (b, 1)."""
+        size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
+        spread = {k: Spread(s.sensitivity * size, s.rate, s.batch) for k, s in self.spread.items()}
+        return Bounded(self.public * factor, self.private * factor, spread, self.norm)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Bounded:
+        return Bounded(-self.public, -self.private, self.spread, self.norm)
+
+    def __sub__(self, other: Array | Bounded) -> Bounded:
+        return self + (-other)
+
+    def __rsub__(self, other: Array) -> Bounded:
+        return (-self) + other
+
+
+def _merge(a: Mapping[Kind, Spread], b: Mapping[Kind, Spread]) -> dict[Kind, Spread]:
+    """Add sensitivities kind by kind. Values fed by different batches keep no amplification: their rate becomes 1."""
+    merged = dict(a)
+    for kind, s in b.items():
+        if kind not in merged:
+            merged[kind] = s
+            continue
+        first = merged[kind]
+        total = first.sensitivity + s.sensitivity
+        same = first.batch == s.batch
+        merged[kind] = Spread(total, first.rate if same else np.ones_like(total), first.batch if same else None)
+    return merged
+
+
+def summation_slack(records: NDArray[np.int64] | int, dimension: int) -> Array:
+    """κ = 1 + 1.01·N·(N + d + 8)·2⁻⁵³: what float64 summation and clipping can add to 2C/N, for any order and any FMA.
+
+    One replaced record changes every rounding of the sum, so the exact bound 2C/N is false in floating point.
+    """
+    n = np.asarray(records, dtype=np.float64)
+    return np.asarray(1.0 + 1.01 * n * (n + dimension + 8) * 2.0**-53)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants of the private-state recursion, in l1, for the directions (G_x, G_y, G_z) in the arguments (x, y, z).
+
+    data: kind → (3, 3) Lipschitz constants (l1 → l1) of the mean per-record terms of that kind.
+    regulariser: (3, 3) Lipschitz constants of the data-independent terms.
+    swap: kind → (3,) sup of ‖G_v(s; ξ) − G_v(s'; ξ')‖₁ over records: over two points s, s' if `two_point`, else one.
+    label: "analytic" or "declared".
+    """
+
+    data: Mapping[Kind, Array]
+    regulariser: Array
+    swap: Mapping[Kind, Array]
+    two_point: bool
+    label: str = "analytic"

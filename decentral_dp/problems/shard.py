@@ -1,0 +1,182 @@
+"""The records of the agents hosted together, and the only door to them: bounded queries.
+
+`Shard.oracle` evaluates the five directions at given points. Every term that reads records comes back as a `Bounded`
+that carries its own sensitivity: a mean over N records of contributions of norm at most C moves by at most 2C/N when one
+record is replaced (N public), times the summation slack κ. A term that reads none comes back as a plain array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.data.streams import Stream, draw_batch
+from decentral_dp.exchange import Value
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.keys import Streams, tag
+from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Bounded, Constants, Kind, Spread, summation_slack
+from decentral_dp.problems.protocol import TERMS, Problem, take
+
+# The channel that a term feeds, and with it the clip that bounds it.
+FEEDS = {"lower_grad_y": "y", "lower_hvp": "z", "upper_grad_y": "z", "lower_jvp": "x", "upper_grad_x": "x"}
+
+
+class Directions(NamedTuple):
+    """Means over the records seen, row-wise: q, q, p, q and p columns. The lower terms include the regulariser's."""
+
+    lower_grad_y: Value
+    lower_hvp: Value
+    lower_jvp: Value
+    upper_grad_y: Value
+    upper_grad_x: Value
+
+
+class Shard:
+    """A block of b agents: their records, and what is public about them.
+
+    agents: (b,) numbers. self_weight: (b, 1) |w_ii|. counts: kind → (b,) public numbers of records.
+    box: bounds on the arguments of the oracle (x from above, y and z both ways), used where the state is private.
+    """
+
+    def __init__(
+        self,
+        agents: NDArray[np.int64],
+        problem: Problem,
+        records: Mapping[Kind, Sequence[Any]],
+        self_weight: Array,
+        stream: Stream,
+        clip: Clip,
+        batches: Streams,
+        box: Mapping[str, float] | None = None,
+        constants: Constants | None = None,
+    ) -> None:
+        self.agents = agents
+        self.p, self.q = problem.p, problem.q
+        self.self_weight = self_weight[:, None]
+        self.counts = {k: np.array([len(r[0]) for r in records[k]], dtype=np.int64) for k in KINDS}
+        self._problem = problem
+        self._records = records
+        self._stream = stream
+        self._clip = clip
+        self._box = dict(box or {})
+        self._constants = constants
+        self._batches = batches
+
+    def public(self, value: float, dimension: int) -> Array:
+        """A constant start, (b, dimension)."""
+        return np.full((self.agents.size, dimension), float(value))
+
+    def untouched(self, value: Array) -> Bounded:
+        """A private state that has not met any record yet."""
+        zero = Spread(np.zeros(self.agents.size), np.ones(self.agents.size), None)
+        return Bounded(value, np.zeros_like(value), dict.fromkeys(KINDS, zero), self._clip.norm)
+
+    def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
+        """All directions at (x, y, z) over the records seen at round t.
+
+        Released points give sensitivity 2Cκ/N per term. At a private point the whole term counts as private, and its
+        sensitivity follows from the Lipschitz and swap constants (in l1), or is infinite without them.
+        """
+        points = [v.value if isinstance(v, Bounded) else v for v in (x, y, z)]
+        hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
+        at = self._boxed(points)
+        regulariser = self._problem.regulariser(*at)._asdict()
+        means, used = self._means(t, *at)
+        out: dict[str, Value] = {}
+        for term in TERMS:
+            kind = self._problem.touches.get(term)
+            public = regulariser[term.removeprefix("lower_")] if term.startswith("lower_") else None
+            if hidden:
+                out[term] = self._at_private(term, kind, means.get(term), public, used, hidden)
+            elif kind is None:
+                width = self.p if FEEDS[term] == "x" else self.q
+                out[term] = public if public is not None else np.zeros((self.agents.size, width))
+            else:
+                base = np.zeros_like(means[term]) if public is None else public
+                out[term] = Bounded(base, means[term], {kind: self._spread(t, term, kind, used)}, self._clip.norm)
+        return Directions(**out)
+
+    def _boxed(self, points: list[Array]) -> list[Array]:
+        if not self._box:
+            return points
+        x, y, z = points
+        limit = {c: self._box.get(c, np.inf) for c in CHANNELS}
+        return [np.minimum(x, limit["x"]), np.clip(y, -limit["y"], limit["y"]), np.clip(z, -limit["z"], limit["z"])]
+
+    def _means(self, t: int, x: Array, y: Array, z: Array) -> tuple[dict[str, Array], dict[Kind, NDArray[np.int64]]]:
+        """Clipped means per term, (b, ·), and how many records each agent averaged."""
+        means = {
+            term: np.empty((self.agents.size, self.p if FEEDS[term] == "x" else self.q))
+            for term in TERMS
+            if term in self._problem.touches
+        }
+        used = {k: self._stream.averaged(t, self.counts[k]) for k in KINDS}
+        for row in range(self.agents.size):
+            train, validation = (self._seen(t, row, k, int(used[k][row])) for k in KINDS)
+            terms = self._problem.terms(x[row], y[row], z[row], train, validation, self._clip)
+            for term, out in means.items():
+                out[row] = getattr(terms, term)
+        return means, used
+
+    def _seen(self, t: int, row: int, kind: Kind, n: int) -> Any:
+        records = self._records[kind][row]
+        if self._stream.kind == "minibatch":
+            generator = self._batches.at(row, t, tag(kind))
+            return take(records, draw_batch(int(self.counts[kind][row]), n, generator).index)
+        return take(records, slice(0, n))
+
+    def _spread(self, t: int, term: str, kind: Kind, used: Mapping[Kind, NDArray[np.int64]]) -> Spread:
+        n = used[kind].astype(np.float64)
+        width = self.p if FEEDS[term] == "x" else self.q
+        sensitivity = 2.0 * self._clip.bound(FEEDS[term]) / n * summation_slack(used[kind], width)
+        rate = self._stream.rate(t, self.counts[kind])
+        return Spread(sensitivity, rate, t if self._stream.kind == "minibatch" else None)
+
+    def _at_private(
+        self,
+        term: str,
+        own_kind: Kind | None,
+        mean: Array | None,
+        public: Array | None,
+        used: Mapping[Kind, NDArray[np.int64]],
+        hidden: Mapping[str, Bounded],
+    ) -> Bounded:
+        private = np.zeros((self.agents.size, self.p if FEEDS[term] == "x" else self.q))
+        for part in (mean, public):
+            if part is not None:
+                private = private + part
+        spread: dict[Kind, Spread] = {}
+        for kind in KINDS:
+            moved = self._moved(term, own_kind, kind, public is not None, used, hidden)
+            spread[kind] = Spread(moved, np.ones(self.agents.size), None)
+        return Bounded(np.zeros_like(private), private, spread, self._clip.norm)
+
+    def _moved(
+        self,
+        term: str,
+        own_kind: Kind | None,
+        kind: Kind,
+        regularised: bool,
+        used: Mapping[Kind, NDArray[np.int64]],
+        hidden: Mapping[str, Bounded],
+    ) -> Array:
+        """How far one replaced record of `kind` moves the term, in exact arithmetic, when the point moves too: Σ K·D + S/N."""
+        n = used[kind].astype(np.float64)
+        state = np.stack([hidden[c].spread[kind].sensitivity if c in hidden else np.zeros(n.size) for c in CHANNELS])
+        v = CHANNELS.index(FEEDS[term])
+        if self._constants is None:
+            still = (state == 0.0).all(axis=0)
+            bound = 2.0 * self._clip.bound(FEEDS[term]) / n if own_kind == kind else np.zeros(n.size)
+            return np.where(still, bound, np.inf)
+        total = np.zeros(n.size)
+        if own_kind is not None and own_kind in self._constants.data:
+            others = (n - 1.0) / n if own_kind == kind and self._constants.two_point else np.ones(n.size)
+            total += others * (self._constants.data[own_kind][v] @ state)
+            if own_kind == kind:
+                total += self._constants.swap[kind][v] / n
+        if regularised:
+            total += self._constants.regulariser[v] @ state
+        return np.asarray(total)

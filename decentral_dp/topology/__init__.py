@@ -1,0 +1,161 @@
+"""Who talks to whom: graphs, their mixing matrices, their numbers and their refusals.
+
+    build("random_regular", 10, {"degree": 3}, "metropolis", seed=7)
+    from_file("abilene")                      # a named network, or the path of a TOML, GraphML or edge list
+
+`GENERATORS` and `WEIGHTS` list what can be named, `names()` the networks that come with the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.errors import InputError
+from decentral_dp.topology.files import find_named, names, read, title
+from decentral_dp.topology.generators import GENERATORS, Generator, Parameter, generate
+from decentral_dp.topology.graph import Array, Graph, IntArray, require_connected
+from decentral_dp.topology.weights import WEIGHTS, WeightRule, weigh
+
+__all__ = [
+    "GENERATORS",
+    "WEIGHTS",
+    "Generator",
+    "Parameter",
+    "Topology",
+    "WeightRule",
+    "build",
+    "find_named",
+    "from_file",
+    "layout",
+    "names",
+    "title",
+]
+
+# A force-directed drawing of more agents than this takes longer than anybody would look at it.
+LARGEST_SPRING = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """A connected graph with its mixing matrix.
+
+    name: kind of the graph, or its file's name. weights: the rule, such as "metropolis" or "constant 0.3".
+    mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on links, every diagonal entry stored.
+    edges: (E, 2), i < j. labels: names of the agents. positions: (m, 2) for drawing, None where there are none.
+    delta2, delta_max: second smallest and largest eigenvalue of −W; one agent alone has 1 and 1.
+    notes: what was converted or left out on the way, in sentences.
+    """
+
+    name: str
+    weights: str
+    mixing: Any
+    edges: IntArray
+    labels: tuple[str, ...]
+    positions: Array | None
+    delta2: float
+    delta_max: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_agents(self) -> int:
+        return len(self.labels)
+
+    @property
+    def self_weight(self) -> Array:
+        """(m,) |w_ii|, the total weight of the neighbours. Above 1 an agent's own coefficient 1 − |w_ii| is negative."""
+        return np.abs(self.mixing.diagonal())
+
+    @property
+    def rho(self) -> float:
+        """‖I + W − 11ᵀ/m‖₂ < 1: what one round of gossip leaves of the disagreement."""
+        return max(abs(1.0 - self.delta2), abs(1.0 - self.delta_max))
+
+    @property
+    def spectral_gap(self) -> float:
+        """1 − ρ, without the cancellation: min(λ₂, 2 − λ_m)."""
+        return min(self.delta2, 2.0 - self.delta_max)
+
+    @property
+    def degrees(self) -> IntArray:
+        """(m,) number of neighbours."""
+        return np.bincount(self.edges.reshape(-1), minlength=self.n_agents).astype(np.int64)
+
+
+def build(
+    kind: str,
+    agents: int,
+    params: Mapping[str, Any] | None = None,
+    weights: str | Mapping[str, Any] = "metropolis",
+    seed: int = 0,
+) -> Topology:
+    """The topology of a registered generator; the same arguments give the same topology.
+
+    Raises InputError for a wrong name, value or number of agents, a graph that is not connected, and ρ ≥ 1.
+    """
+    return _topology(kind, generate(kind, agents, params or {}, seed), weights)
+
+
+def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, agents: int | None = None) -> Topology:
+    """The topology in a file: `.toml`, `.graphml`, or an edge list `.edges`, `.txt`, `.csv`.
+
+    path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
+    weights: overrides the file's; "metropolis" where neither says. agents: refused if the file has another number.
+    Raises InputError for a file that is missing, unreadable, directed, or disconnected, and for ρ ≥ 1.
+    """
+    content = read(path)
+    graph, rule = content.graph, weights or content.weights or "metropolis"
+    if agents is not None and agents != graph.agents:
+        raise InputError(
+            f"topology.agents: got {agents}, but {content.name} has {graph.agents} agents; leave agents out or say "
+            f"{graph.agents}."
+        )
+    return _topology(content.name, graph, rule)
+
+
+def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topology:
+    require_connected(graph, "topology")
+    result = weigh(graph, weights)
+    labels = graph.labels or tuple(str(i) for i in range(graph.agents))
+    used = result.graph
+    return Topology(
+        name,
+        result.rule,
+        result.mixing,
+        used.edges,
+        labels,
+        used.positions,
+        result.delta2,
+        result.delta_max,
+        used.notes,
+    )
+
+
+def layout(topology: Topology) -> Array:
+    """(m, 2) positions for drawing in [−1, 1]²: the generator's or the file's own, else springs, else a circle."""
+    agents = topology.n_agents
+    if topology.positions is not None:
+        return _fit(topology.positions)
+    if agents > LARGEST_SPRING:
+        angle = 2 * np.pi * np.arange(agents) / agents
+        return np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(agents))
+    graph.add_edges_from(topology.edges.tolist())
+    start = nx.circular_layout(graph)
+    # Path lengths unfold a small graph best; springs are what a larger one can afford.
+    placed = nx.kamada_kawai_layout(graph, pos=start) if agents <= 100 else nx.spring_layout(graph, seed=0)
+    return _fit(np.array([placed[i] for i in range(agents)], dtype=np.float64))
+
+
+def _fit(positions: Array) -> Array:
+    """Centre and scale to [−1, 1]² without distorting."""
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    extent = float((high - low).max())
+    return np.asarray((positions - (low + high) / 2) * (2.0 / extent if extent > 0 else 1.0))

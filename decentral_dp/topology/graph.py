@@ -1,0 +1,102 @@
+"""A simple undirected graph over agents 0 … m−1, and what makes one unusable for gossip."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.errors import InputError
+
+Array: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+
+MAX_EDGES = 10_000_000
+
+
+class Graph(NamedTuple):
+    """agents: m. edges: (E, 2), i < j in every row, rows sorted and distinct.
+
+    ends: second smallest and largest eigenvalue of the unweighted Laplacian where a closed form is known.
+    positions: (m, 2) coordinates for drawing. labels: names of the agents, numbers if empty.
+    given: (E,) weights that came with the edges. notes: what was converted on the way, in sentences.
+    """
+
+    agents: int
+    edges: IntArray
+    ends: tuple[float, float] | None = None
+    positions: Array | None = None
+    labels: tuple[str, ...] = ()
+    given: Array | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def degrees(self) -> IntArray:
+        """(m,) number of neighbours."""
+        return np.bincount(self.edges.reshape(-1), minlength=self.agents).astype(np.int64)
+
+    @property
+    def description(self) -> str:
+        """Words for error messages: "5-regular graph" or "graph of degrees 1 to 9"."""
+        low, high = int(self.degrees.min()), int(self.degrees.max())
+        return f"{low}-regular graph" if low == high else f"graph of degrees {low} to {high}"
+
+
+def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
+    """Edges with i < j, sorted and distinct. Loops are dropped; orientation and parallel edges are forgotten."""
+    pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges), dtype=np.int64).reshape(-1, 2)
+    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
+    return np.unique(pairs, axis=0)
+
+
+def components(agents: int, edges: IntArray) -> IntArray:
+    """(m,) the connected component of every agent."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ones = np.ones(len(edges), dtype=np.int8)
+    adjacency = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(agents, agents)).tocsr()
+    return np.asarray(connected_components(adjacency, directed=False)[1], dtype=np.int64)
+
+
+def is_connected(agents: int, edges: IntArray) -> bool:
+    # A missing neighbour is the usual reason, and cheaper to see than components.
+    if agents > 1 and np.bincount(edges.reshape(-1), minlength=agents).min() == 0:
+        return False
+    return bool(components(agents, edges).max() == 0)
+
+
+def require_connected(graph: Graph, where: str) -> None:
+    """Raise InputError for isolated agents (named) or several components (counted)."""
+    if graph.agents == 1:
+        return
+    isolated = np.flatnonzero(graph.degrees == 0)
+    if isolated.size:
+        names = [graph.labels[i] if graph.labels else str(i) for i in isolated]
+        raise InputError(f"{where}: {few(names, 'agent')} without a neighbour cannot gossip; link or remove them.")
+    sizes = np.sort(np.bincount(components(graph.agents, graph.edges)))[::-1]
+    if sizes.size > 1:
+        shown = few([str(s) for s in sizes])
+        raise InputError(
+            f"{where}: this graph falls into {sizes.size} components of {shown} agents, and gossip needs one; "
+            "add links between them."
+        )
+
+
+def few(names: list[str], noun: str = "", limit: int = 6) -> str:
+    """ "agents 1, 2 and 3", cut off after `limit`."""
+    plural = f"{noun}{'s' if len(names) > 1 else ''} " if noun else ""
+    if len(names) > limit:
+        return f"{plural}{', '.join(names[:limit])} and {len(names) - limit} more"
+    return plural + (" and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0])
+
+
+def unknown(where: str, got: str, valid: Iterable[str]) -> InputError:
+    """An error that names the nearest valid name, and all of them."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"? Valid: ' if near else "valid: "
+    return InputError(f'{where}: got "{got}", which is not known; {hint}{", ".join(names) if names else "nothing"}.')

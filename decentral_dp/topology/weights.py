@@ -1,0 +1,206 @@
+"""Weights of the links: from a graph to the mixing matrix W.
+
+W is symmetric with zero row sums, w_ij > 0 on links and w_ii = −Σ_j w_ij, so that P = I + W is doubly stochastic and
+one round of gossip is x ← P x. It averages geometrically at rate ρ = ‖I + W − 11ᵀ/m‖₂ = max(|1 − λ₂|, |1 − λ_m|), where
+0 = λ₁ < λ₂ ≤ … ≤ λ_m are the eigenvalues of −W, and only if ρ < 1. (Assumption 2.1 of Chen & Wang, ICML 2024, asks for
+eigenvalues of I + W in [0, 1), which no such W has; ρ < 1 is what the proofs use.)
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.errors import InputError
+from decentral_dp.topology.generators import Parameter, resolve
+from decentral_dp.topology.graph import Array, Graph, unknown
+from decentral_dp.topology.spectrum import laplacian_ends
+
+LARGEST_OPTIMISED = 200
+# Weights from a solver are put on this grid: their sums are then exact in any order of summation.
+GRID = 2.0**-40
+WHERE = "topology.weights"
+
+
+class WeightRule(NamedTuple):
+    """A rule for the weights. make(graph, parameters) → (E,) weights ≥ 0; a link with weight 0 is left out."""
+
+    name: str
+    summary: str
+    make: Callable[[Graph, Mapping[str, Any]], Array]
+    parameters: tuple[Parameter, ...] = ()
+
+
+class Weighted(NamedTuple):
+    """A graph with its weights: the links in use, W as a CSR array, and the eigenvalues λ₂ and λ_m of −W."""
+
+    graph: Graph
+    rule: str
+    mixing: Any
+    delta2: float
+    delta_max: float
+
+
+def weigh(graph: Graph, weights: str | Mapping[str, Any]) -> Weighted:
+    """W of a connected graph by a registered rule, with its numbers.
+
+    weights: the name of a rule, or {"kind": name, parameter: value, …}.
+    Raises InputError for an unknown rule or parameter and for ρ ≥ 1, naming a value that would do.
+    """
+    rule, values = _rule(weights)
+    each = rule.make(graph, values)
+    used = each > 0.0
+    if not used.all():
+        note = f"{rule.name} weights leave {int((~used).sum())} of {used.size} links unused"
+        graph = graph._replace(edges=graph.edges[used], ends=None, given=None, notes=(*graph.notes, note))
+        each = each[used]
+    mixing = mixing_matrix(graph, each)
+    delta2, delta_max = _ends(graph, each, mixing)
+    label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
+    if delta_max >= 2.0 - 1e-12:
+        raise _diverges(graph, label, rule.name, each, delta_max)
+    return Weighted(graph, label, mixing, delta2, delta_max)
+
+
+def mixing_matrix(graph: Graph, each: Array) -> Any:
+    """W as a CSR array (m, m) with sorted indices and every diagonal entry stored."""
+    from scipy.sparse import coo_array
+
+    i, j = graph.edges.T
+    agents = np.arange(graph.agents)
+    if each.size and np.all(each == each[0]):
+        # One rounding instead of one per neighbour.
+        total = graph.degrees * each[0]
+    else:
+        total = np.bincount(i, each, graph.agents) + np.bincount(j, each, graph.agents)
+    data = np.concatenate([each, each, -total])
+    where = (np.concatenate([i, j, agents]), np.concatenate([j, i, agents]))
+    mixing = coo_array((data, where), shape=(graph.agents, graph.agents)).tocsr()
+    mixing.sort_indices()
+    return mixing
+
+
+def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]:
+    given = {"kind": weights} if isinstance(weights, str) else dict(weights)
+    kind = given.pop("kind", None)
+    if not isinstance(kind, str):
+        raise InputError(
+            f'{WHERE}: got {weights!r}, wanted a name or a table with kind = "…"; see {", ".join(WEIGHTS)}.'
+        )
+    if kind not in WEIGHTS:
+        raise unknown(WHERE, kind, WEIGHTS)
+    return WEIGHTS[kind], resolve(f'{WHERE} (kind "{kind}")', WEIGHTS[kind].parameters, given)
+
+
+def _ends(graph: Graph, each: Array, mixing: Any) -> tuple[float, float]:
+    if graph.ends is not None and np.all(each == each[0]):
+        return graph.ends[0] * float(each[0]), graph.ends[1] * float(each[0])
+    return laplacian_ends(-mixing)
+
+
+def _diverges(graph: Graph, label: str, rule: str, each: Array, delta_max: float) -> InputError:
+    what = f"{WHERE}: {label} on this {graph.description} gives ρ = {delta_max - 1.0:.2f}, and gossip diverges unless ρ < 1."
+    limit = 2.0 / delta_max
+    if rule == "constant":
+        return InputError(f'{what} Use "metropolis", or a value below {_floor(limit * float(each[0]))}.')
+    return InputError(f'{what} Use "metropolis", or multiply every weight by less than {_floor(limit)}.')
+
+
+def _floor(value: float) -> str:
+    """Three significant digits, rounded down: the bound that is named must itself be safe."""
+    digits = 2 - math.floor(math.log10(value))
+    # A value that is a short decimal up to rounding must not lose its last digit.
+    return f"{math.floor(value * 10.0**digits * (1 + 1e-12)) / 10.0**digits:.12g}"
+
+
+def _largest_degree(graph: Graph) -> Array:
+    degrees = graph.degrees
+    return np.asarray(np.maximum(degrees[graph.edges[:, 0]], degrees[graph.edges[:, 1]]), dtype=np.float64)
+
+
+def _metropolis(graph: Graph, params: Mapping[str, Any]) -> Array:
+    return 1.0 / (1.0 + _largest_degree(graph))
+
+
+def _lazy_metropolis(graph: Graph, params: Mapping[str, Any]) -> Array:
+    return 0.5 * _metropolis(graph, params)
+
+
+def _max_degree(graph: Graph, params: Mapping[str, Any]) -> Array:
+    return np.full(len(graph.edges), 1.0 / (1.0 + graph.degrees.max()))
+
+
+def _constant(graph: Graph, params: Mapping[str, Any]) -> Array:
+    return np.full(len(graph.edges), params["value"])
+
+
+def _given(graph: Graph, params: Mapping[str, Any]) -> Array:
+    if graph.given is None:
+        raise InputError(f'{WHERE}: "file" needs a file that gives every link a weight; use "metropolis".')
+    return graph.given
+
+
+def _optimised(graph: Graph, params: Mapping[str, Any]) -> Array:
+    """min ρ over w ≥ 0 on the links: −sI ⪯ I − L(w) − 11ᵀ/m ⪯ sI (Xiao & Boyd, 2004; Boyd, Diaconis & Xiao, 2004)."""
+    metropolis = _metropolis(graph, params)
+    if graph.agents <= 2:
+        return metropolis
+    if graph.agents > LARGEST_OPTIMISED:
+        raise InputError(
+            f"{WHERE}: optimised solves a semidefinite programme, feasible up to {LARGEST_OPTIMISED} agents, got "
+            f'{graph.agents}; use "metropolis".'
+        )
+    each = np.round(np.maximum(_solve(graph), 0.0) / GRID) * GRID
+    each[each < 1e-6 * each.max()] = 0.0
+    # The solver is accurate to about 1e-7, and Metropolis weights may already be optimal (complete graphs).
+    return each if _rho(graph, each) < _rho(graph, metropolis) else metropolis
+
+
+def _rho(graph: Graph, each: Array) -> float:
+    low, high = laplacian_ends(-mixing_matrix(graph, each))
+    return max(abs(1.0 - low), abs(1.0 - high))
+
+
+def _solve(graph: Graph) -> Array:
+    try:
+        import cvxpy as cp
+    except ImportError:
+        raise InputError(
+            f'{WHERE}: optimised needs the solver cvxpy, which is not installed; pip install "decentral_dp[optimise]".'
+        ) from None
+    m, links = graph.agents, np.arange(len(graph.edges))
+    incidence = np.zeros((m, links.size))
+    incidence[graph.edges[:, 0], links] = 1.0
+    incidence[graph.edges[:, 1], links] = -1.0
+    w, s = cp.Variable(links.size, nonneg=True), cp.Variable()
+    disagreement = np.eye(m) - 1.0 / m - incidence @ cp.diag(w) @ incidence.T
+    problem = cp.Problem(cp.Minimize(s), [disagreement << s * np.eye(m), disagreement >> -s * np.eye(m)])
+    try:
+        with warnings.catch_warnings():
+            # It warns where it stops short of the tolerance; the result is judged by its own ρ all the same.
+            warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+            problem.solve(solver=cp.SCS, eps_abs=1e-7, eps_rel=1e-7, max_iters=20_000)
+    except cp.SolverError as error:
+        raise InputError(f'{WHERE}: optimised failed in the solver ({error}); use "metropolis".') from error
+    if w.value is None:
+        raise InputError(f'{WHERE}: optimised failed in the solver (status {problem.status}); use "metropolis".')
+    return np.asarray(w.value, dtype=np.float64)
+
+
+_VALUE = Parameter("value", float, "a finite number above 0", lambda v: 0 < v < math.inf)
+
+WEIGHTS: dict[str, WeightRule] = {
+    r.name: r
+    for r in (
+        WeightRule("constant", "the same given value on every link", _constant, (_VALUE,)),
+        WeightRule("file", "the weights in the graph's file", _given),
+        WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", _lazy_metropolis),
+        WeightRule("max_degree", "1/(1 + the largest degree of the graph)", _max_degree),
+        WeightRule("metropolis", "1/(1 + the larger degree of the two ends)", _metropolis),
+        WeightRule("optimised", "the smallest ρ, by semidefinite programming", _optimised),
+    )
+}

@@ -1,0 +1,59 @@
+"""Small scenarios that many tests share."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+BASE: dict[str, Any] = {
+    "seed": 3,
+    "problem": {
+        "kind": "logistic_hyperparameter",
+        "data": "breast_cancer",
+        "scale": "public_ranges",
+        "normalise": "l1",
+        "test": 0.2,
+    },
+    "topology": {"kind": "ring", "agents": 5},
+    "algorithm": {
+        "kind": "ldp_dsbo",
+        "rounds": 6,
+        "x": {"scale": 0.2, "decay": 0.5},
+        "y": {"scale": 1.0, "decay": 0.4},
+        "z": {"scale": 0.5, "decay": 0.3},
+        "init": {"x": -2.0},
+    },
+    "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}},
+    "run": {"evaluate_every": 3},
+}
+
+
+def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    out = copy.deepcopy(base)
+    for key, value in change.items():
+        inner = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = _merge(out[key], value) if inner else copy.deepcopy(value)
+    return out
+
+
+@pytest.fixture
+def scenario() -> Callable[..., dict[str, Any]]:
+    """A small certified scenario; keyword tables change it: scenario(algorithm={"rounds": 2})."""
+
+    def make(**changes: Any) -> dict[str, Any]:
+        return _merge(BASE, changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """One small Ray for all tests that need one."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()

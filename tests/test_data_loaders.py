@@ -1,0 +1,356 @@
+"""Loading: what is read, and what is refused with which sentence."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decentral_dp.data import DATASETS, Dataset, load
+from decentral_dp.errors import InputError
+
+
+def csv(folder: Path, text: str) -> str:
+    path = folder / "mine.csv"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def load_csv(folder: Path, text: str, **options: object) -> Dataset:
+    return load(csv(folder, text), **({"label": "y", "classes": [0, 1], "n_agents": 2, "seed": 0} | options))
+
+
+GOOD = "a,b,y\n1,2,0\n3,-4.5,1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"), [("breast_cancer", (569, 30), 2), ("wine", (178, 13), 3), ("digits", (1797, 64), 10)]
+)
+def test_bundled_data_come_with_their_published_classes(name: str, shape: tuple[int, int], classes: int) -> None:
+    data = load(name, n_agents=3, seed=0, label="target")
+    assert data.features.shape == shape
+    assert data.features.dtype == np.float64
+    assert len(data.classes) == classes
+    assert set(np.unique(data.labels)) == set(range(classes))
+    assert len(data.feature_names) == shape[1]
+    assert data.agent is None
+    assert data.split is None
+
+
+def test_breast_cancer_labels_name_the_right_class() -> None:
+    data = load("breast_cancer", n_agents=1, seed=0)
+    # The published description: 212 malignant, 357 benign.
+    counts = {c: int((data.labels == k).sum()) for k, c in enumerate(data.classes)}
+    assert counts == {"malignant": 212, "benign": 357}
+
+
+def test_every_registered_name_loads_and_has_a_line_of_description() -> None:
+    for name, line in DATASETS.items():
+        small = {"d": 3, "records": 4, "test_records": 5} if name.startswith("synthetic") else {}
+        assert load(name, n_agents=2, seed=1, **small).n > 0
+        assert line
+        assert "\n" not in line
+
+
+def test_csv_reads_numbers_declared_labels_and_optional_columns(tmp_path: Path) -> None:
+    text = "\ufeffage, agent,y ,split,size\n\n1,1, no,train,2e-3\n4,0,yes , test,-5\n"
+    data = load_csv(tmp_path, text, classes=["yes", "no"])
+    assert data.feature_names == ("age", "size")
+    assert np.array_equal(data.features, [[1, 0.002], [4, -5]])
+    assert np.array_equal(data.labels, [1, 0])
+    assert data.classes == ("yes", "no")
+    assert data.agent is not None
+    assert data.split is not None
+    assert np.array_equal(data.agent, [1, 0])
+    assert data.split.tolist() == ["train", "test"]
+
+
+def test_csv_columns_for_owner_and_split_can_be_named(tmp_path: Path) -> None:
+    text = "hospital,part,a,y\n1,train,5,0\n0,validation,6,1\n"
+    data = load_csv(tmp_path, text, agent="hospital", split="part")
+    assert data.feature_names == ("a",)
+    assert np.array_equal(data.agent, [1, 0])  # type: ignore[arg-type]  # numpy compares with None as well
+
+
+def test_numbers_to_predict_are_declared_by_an_empty_list(tmp_path: Path) -> None:
+    data = load_csv(tmp_path, "a,y\n1,0.5\n2,-3\n", classes=[])
+    assert data.classes == ()
+    assert np.array_equal(data.labels, [0.5, -3.0])
+
+
+def test_classes_are_discovered_only_without_a_certificate(tmp_path: Path) -> None:
+    text = "a,y\n1,10\n2,9\n3,10\n"
+    data = load_csv(tmp_path, text, classes=None, certified=False)
+    assert data.classes == (9, 10)
+    assert np.array_equal(data.labels, [1, 0, 1])
+    with pytest.raises(InputError, match=r"must not discover them from the records; declare them"):
+        load_csv(tmp_path, text, classes=None)
+
+
+def test_discovered_codes_depend_on_other_records_and_declared_ones_do_not(tmp_path: Path) -> None:
+    """Why discovery is refused: one replaced label renames every other record's class."""
+    here, there = "a,y\n1,b\n2,c\n", "a,y\n1,b\n2,a\n"
+    found = [load_csv(tmp_path, t, classes=None, certified=False).labels[0] for t in (here, there)]
+    declared = [load_csv(tmp_path, t, classes=["a", "b", "c"]).labels[0] for t in (here, there)]
+    assert found[0] != found[1]
+    assert declared[0] == declared[1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([0, 1])), min_size=1, max_size=8
+    )
+)
+def test_csv_returns_what_was_written(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float, int]]) -> None:
+    text = "a,y\n" + "".join(f"{a!r},{y}\n" for a, y in rows)
+    data = load_csv(tmp_path_factory.mktemp("csv"), text)
+    assert np.allclose(data.features[:, 0], [a for a, _ in rows], rtol=1e-15, atol=0)
+    assert data.labels.tolist() == [y for _, y in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a,b,y\n1,2,0\n1,abc,1\n", {}, r"row 2, column 'b' has 'abc', but a finite number is wanted"),
+        ("a,b,y\n1,2,0\n1,,1\n", {}, r"row 2, column 'b' has '', but a finite number is wanted"),
+        ("a,b,y\n1,nan,0\n", {}, r"row 1, column 'b' has 'nan', but a finite number"),
+        ("a,b,y\n1,2,0\n-inf,2,0\n", {}, r"row 2, column 'a' has '-inf', but a finite number"),
+        ("a,b,y\n1,1e999,0\n", {}, r"row 1, column 'b' has '1e999', but a finite number"),
+        ("a,b,y\n1,NA,0\n", {}, r"row 1, column 'b' has 'NA'"),
+        ("a,b,y\n1,1_0,0\n", {}, r"row 1, column 'b' has '1_0'"),
+        ("a,b,y\n1,2,0\n\n1,2\n", {}, r"row 2 has 2 cells, but the header has 3 columns"),
+        ("a,b,y\n1,2,0\n1,2,0,9\n", {}, r"row 2 has 4 cells, but the header has 3 columns"),
+        ("a,b,y\n1,2,0,7\n1,2,0,9\n", {}, r"row 1 has 4 cells, but the header has 3 columns"),
+        ("a,b,y\n1,2,0,\n1,2,0,\n", {}, r"row 1 has 4 cells"),
+        ('a,b,y\n1,"2,0\n1,2,0\n', {}, r"row 1 has 2 cells"),
+        ("", {}, r"mine.csv' is empty, but a header line"),
+        ("\n\n", {}, r"mine.csv' is empty"),
+        ("a,b,y\n", {}, r"has a header but no records"),
+        (
+            "a,b,target\n1,2,0\n",
+            {"label": "traget"},
+            r"problem\.label: .* has no column 'traget'; the nearest is 'target'",
+        ),
+        (
+            "a,b,target\n1,2,0\n",
+            {"label": None},
+            r"problem\.label: .* needs the name of its label column, the nearest is 'target'",
+        ),
+        ("a;b;y\n1;2;0\n", {}, r"has no column 'y'.*columns are separated by commas"),
+        ("y\n0\n", {}, r"has no feature columns beside \['y'\]"),
+        ("a,a,y\n1,2,0\n", {}, r"the column name 'a' more than once"),
+        ("a,,y\n1,2,0\n", {}, r"the column name '' more than once or empty"),
+        (GOOD, {"classes": [1, 2]}, r"row 1 has the label '0', which is not one of the declared classes \[1, 2\]"),
+        (GOOD, {"classes": [0]}, r"problem\.classes: got \[0\], but at least two different labels"),
+        (GOOD, {"classes": [1, "1.0"]}, r"at least two different labels"),
+        ("a,y\n1,0.5\n2,big\n", {"classes": []}, r"row 2 has the label 'big', but classes = \[\]"),
+        ("a,y\n1,0.5\n2,nan\n", {"classes": []}, r"row 2 has the label 'nan', but classes = \[\]"),
+        ("a,y\n1,x\n2,x\n", {"classes": None, "certified": False}, r"single label 'x', but at least two"),
+        ("a,agent,y\n1,-1,0\n", {}, r"row 1 has the agent '-1', but agents are whole numbers from 0"),
+        ("a,agent,y\n1,0,0\n1,1.5,0\n", {}, r"column 'agent', row 2 has the agent '1.5'"),
+        (
+            "a,split,y\n1,train,0\n1,valid,0\n",
+            {},
+            r"column 'split', row 2 has the split 'valid', .*the nearest is 'validation'",
+        ),
+        (GOOD, {"agent": "owner"}, r"problem\.partition: .* has no column 'owner'"),
+        (GOOD, {"split": "a", "label": "a"}, r"must be different columns"),
+        (GOOD, {"d": 5}, r"problem\.d: .*takes no d, which only the synthetic families have"),
+    ],
+)
+def test_csv_refusals(tmp_path: Path, text: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        load_csv(tmp_path, text, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.csv' cannot be read: No such file"):
+        load("nowhere.csv", n_agents=1, seed=0, label="y", root=tmp_path)
+    with pytest.raises(InputError, match=r"nowhere\.npz' cannot be read: No such file"):
+        load("nowhere.npz", n_agents=1, seed=0, root=tmp_path)
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(InputError, match=r"folder\.csv' cannot be read: Is a directory"):
+        load("folder.csv", n_agents=1, seed=0, label="y", root=tmp_path)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "raw.csv").write_bytes(b"a,y\n\xff\xfe,1\n")
+    with pytest.raises(InputError, match=r"is not text in UTF-8"):
+        load("raw.csv", n_agents=1, seed=0, label="y", classes=[0, 1], root=tmp_path)
+
+
+def test_paths_start_from_the_root(tmp_path: Path) -> None:
+    csv(tmp_path, GOOD)
+    assert load("mine.csv", n_agents=1, seed=0, label="y", classes=[0, 1], root=tmp_path).n == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ("brest_cancer", {}, r"'brest_cancer' is neither a bundled name nor a path.*the nearest is 'breast_cancer'"),
+        ("records.parquet", {}, r"neither a bundled name nor a path that ends in \.csv or \.npz"),
+        ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\], got \[0, 1, 2\]"),
+        ("wine", {"agent": "agent"}, r"problem\.partition: 'wine' has no column 'agent'"),
+        ("wine", {"d": 3}, r"problem\.d: 'wine' takes no d"),
+        ("synthetic_normal", {"d": 0}, r"problem\.d: got 0, but a whole number of at least 1"),
+        ("synthetic_normal", {"records": 1}, r"problem\.records: got 1, but a whole number of at least 2"),
+        ("synthetic_normal", {"separation": 1.0}, r"only synthetic_classification does"),
+        ("synthetic_classification", {"separation": math.nan}, r"problem\.separation: got nan"),
+        ("synthetic_normal", {"n_agents": 0}, r"at least one agent"),
+        ("synthetic_normal", {"seed": -1}, r"seed: got -1"),
+    ],
+)
+def test_refused_names_and_options(data: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(data, **({"n_agents": 2, "seed": 0} | options))
+
+
+def test_npz_round_trip(tmp_path: Path) -> None:
+    x = np.arange(6, dtype=np.int32).reshape(3, 2)
+    np.savez(
+        tmp_path / "d.npz",
+        X=x,
+        y=np.array(["b", "a", "b"]),
+        agent=[0, 1, 0],
+        split=np.array([b"train", b"test", b"train"]),
+    )
+    data = load("d.npz", n_agents=2, seed=0, classes=["a", "b"], root=tmp_path)
+    assert np.array_equal(data.features, x)
+    assert data.labels.tolist() == [1, 0, 1]
+    assert data.agent is not None
+    assert data.split is not None
+    assert data.agent.tolist() == [0, 1, 0]
+    assert data.split.tolist() == ["train", "test", "train"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": np.ones((2, 2))}, r"has no array 'y', there are 'X'"),
+        ({"x": np.ones((2, 2)), "y": np.ones(2)}, r"has no array 'X'"),
+        ({"X": np.array([[1, "a"], [2, 3]], dtype=object), "y": np.ones(2)}, r"cannot be read without unpickling"),
+        ({"X": np.ones((2, 2)), "y": np.array([0, None])}, r"cannot be read without unpickling"),
+        ({"X": np.ones(2), "y": np.ones(2)}, r"array 'X' has the shape \(2,\)"),
+        ({"X": np.ones((2, 2), dtype=complex), "y": np.ones(2)}, r"the type complex128"),
+        ({"X": np.ones((2, 2)), "y": np.ones(3)}, r"array 'y' has the shape \(3,\)"),
+        ({"X": np.ones((0, 2)), "y": np.ones(0)}, r"features of shape \(0, 2\)"),
+        ({"X": np.array([[1.0, 2], [3, np.nan]]), "y": np.ones(2)}, r"row 2, column 'x1' has nan, but a finite number"),
+        (
+            {"X": np.ones((2, 2)), "y": np.array([1.0, 7.0])},
+            r"row 2 has the label 7.0, which is not one of the declared",
+        ),
+        ({"X": np.ones((2, 2)), "y": np.ones(2), "agent": np.array([0, -3])}, r"array 'agent', row 2 has the agent -3"),
+        ({"X": np.ones((2, 2)), "y": np.ones(2), "split": np.array(["train", "eval"])}, r"row 2 has the split 'eval'"),
+    ],
+)
+def test_npz_refusals(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    np.savez(tmp_path / "d.npz", **arrays)
+    with pytest.raises(InputError, match=message):
+        load("d.npz", n_agents=2, seed=0, classes=[0, 1], root=tmp_path)
+
+
+def test_npz_needs_declared_classes_when_certified(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", X=np.ones((2, 2)), y=np.array([0, 1]))
+    with pytest.raises(InputError, match=r"problem\.classes"):
+        load("d.npz", n_agents=2, seed=0, root=tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 broken"])
+def test_damaged_npz(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "d.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"d\.npz' (cannot be read|has)"):
+        load("d.npz", n_agents=2, seed=0, classes=[0, 1], root=tmp_path)
+
+
+def test_a_single_array_is_not_an_archive(tmp_path: Path) -> None:
+    with (tmp_path / "d.npz").open("wb") as file:
+        np.save(file, np.ones(3))
+    with pytest.raises(InputError, match=r"holds a single array"):
+        load("d.npz", n_agents=2, seed=0, classes=[0, 1], root=tmp_path)
+
+
+def test_a_dataset_built_by_hand_is_checked() -> None:
+    good = {
+        "features": np.ones((2, 1)),
+        "labels": np.array([0, 1]),
+        "classes": (0, 1),
+        "feature_names": ("a",),
+        "source": "hand",
+    }
+    Dataset(**good)
+    for change, message in (
+        ({"labels": np.array([0, 2])}, r"labels outside 0\.\.1"),
+        ({"labels": np.array([0])}, r"`labels` has the shape"),
+        ({"features": np.full((2, 1), np.inf)}, r"row 1, column 'a' has inf"),
+        ({"feature_names": ("a", "b")}, r"1 features but 2 names"),
+        ({"split": np.array(["train", "later"])}, r"the split 'later'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Dataset(**(good | change))
+
+
+def moments(name: str, agent: int) -> tuple[float, float]:
+    data = load(name, n_agents=4, seed=3, d=50, records=400, test_records=0)
+    values = data.features[data.agent == agent]
+    return float(values.mean()), float(values.var())
+
+
+@pytest.mark.parametrize(
+    ("name", "agent", "mean", "variance"),
+    # N(0, i²) has mean 0 and variance i²; χ²(i) has mean i and variance 2i; i = agent + 1.
+    [
+        ("synthetic_normal", 0, 0, 1),
+        ("synthetic_normal", 3, 0, 16),
+        ("synthetic_chi2", 0, 1, 2),
+        ("synthetic_chi2", 3, 4, 8),
+        ("synthetic_mixed", 0, 1, 2),
+        ("synthetic_mixed", 1, 0, 4),
+        ("synthetic_mixed", 2, 3, 6),
+        ("synthetic_mixed", 3, 0, 16),
+    ],
+)
+def test_synthetic_families_have_the_papers_distributions(name: str, agent: int, mean: float, variance: float) -> None:
+    got_mean, got_variance = moments(name, agent)
+    # 20 000 values: five standard errors of the mean; kurtosis of χ²(1) is 15, hence the wider relative variance.
+    assert abs(got_mean - mean) < 5 * math.sqrt(variance / 20_000)
+    assert got_variance == pytest.approx(variance, rel=0.15)
+
+
+@pytest.mark.parametrize("name", [n for n in DATASETS if n.startswith("synthetic")])
+def test_synthetic_columns_and_determinism(name: str) -> None:
+    sizes = {"d": 5, "records": 7, "test_records": 11}
+    data = load(name, n_agents=3, seed=2, **sizes)
+    again, other = load(name, n_agents=3, seed=2, **sizes), load(name, n_agents=3, seed=4, **sizes)
+    assert np.array_equal(data.features, again.features)
+    assert np.array_equal(data.labels, again.labels)
+    assert not np.array_equal(data.features, other.features)
+    assert data.classes == (-1, 1)
+    assert data.split is not None
+    for i in range(3):
+        words = data.split[(data.agent == i) & (data.split != "test")]
+        assert words.tolist() == ["train", "validation"] * 3 + ["train"]
+    assert int((data.split == "test").sum()) == 11
+    assert np.bincount(data.agent[data.split == "test"]).tolist() == [4, 4, 3]  # type: ignore[index]
+
+
+def test_labels_follow_one_linear_rule_for_all_agents() -> None:
+    """Least squares on the agents' records must predict the test records far better than chance."""
+    data = load("synthetic_normal", n_agents=3, seed=5, d=10, records=400, test_records=500)
+    sign = 2.0 * data.labels - 1
+    known = data.split != "test"
+    w = np.linalg.lstsq(data.features[known], sign[known], rcond=None)[0]
+    assert np.mean(np.sign(data.features[~known] @ w) == sign[~known]) > 0.9
+
+
+def test_separation_sets_the_best_accuracy() -> None:
+    data = load("synthetic_classification", n_agents=2, seed=0, d=4, records=2000, test_records=4000, separation=2.0)
+    sign, known = 2.0 * data.labels - 1, data.split != "test"
+    w = (data.features[known] * sign[known, None]).mean(axis=0)
+    best = 0.5 * (1 + math.erf(1 / math.sqrt(2)))
+    assert np.mean(np.sign(data.features[~known] @ w) == sign[~known]) == pytest.approx(best, abs=0.02)

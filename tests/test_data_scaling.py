@@ -1,0 +1,211 @@
+"""Scaling and normalising: one record at a time, with bounds that hold."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from decentral_dp.data import Dataset, Ranges, apply_ranges, declared_ranges, load, normalise, scale
+from decentral_dp.errors import InputError
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+matrices = hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=finite)
+
+
+def dataset(features: np.ndarray) -> Dataset:
+    names = tuple(f"x{k}" for k in range(features.shape[1]))
+    return Dataset(features, np.arange(features.shape[0]) % 2, (0, 1), names, "test")
+
+
+@settings(max_examples=200, deadline=None)
+@given(matrices, st.floats(1e-3, 1e3))
+def test_norms_never_pass_the_radius_in_exact_arithmetic(features: np.ndarray, radius: float) -> None:
+    for kind in ("l1", "l2", "box"):
+        result = normalise(features, kind, radius)
+        for row, original in zip(result.features, features, strict=True):
+            exact = [Fraction(float(v)) for v in row]
+            assert result.l1 is not None
+            assert result.l2 is not None
+            l1, l2_squared = sum(abs(v) for v in exact), sum(v * v for v in exact)
+            # √d·radius is itself rounded; radius is not.
+            slack = 1 if kind == "l1" or len(row) == 1 else 1 + Fraction(1, 2**50)
+            assert l1 <= Fraction(result.l1) * slack
+            assert l2_squared <= (Fraction(result.l2) * (1 if kind != "box" else slack)) ** 2
+            if kind != "box" and np.abs(original).max() > 0:
+                assert float(l1 if kind == "l1" else l2_squared) == pytest.approx(radius if kind == "l1" else radius**2)
+            if np.abs(original).max() == 0:
+                assert not row.any()
+
+
+def test_normalising_keeps_the_direction() -> None:
+    rows = np.array([[3.0, -4.0], [3e-320, 0.0], [1e308, 1e308], [0.0, 0.0]])
+    l2 = normalise(rows, "l2", 2.0).features
+    assert np.allclose(l2, [[1.2, -1.6], [2, 0], [math.sqrt(2), math.sqrt(2)], [0, 0]], rtol=1e-14)
+    l1 = normalise(rows, "l1").features
+    assert np.allclose(l1, [[3 / 7, -4 / 7], [1, 0], [0.5, 0.5], [0, 0]], rtol=1e-14)
+    assert np.array_equal(normalise(rows, "box").features, [[1, -1], [3e-320, 0], [1, 1], [0, 0]])
+    untouched = normalise(rows, "none")
+    assert np.array_equal(untouched.features, rows)
+    assert (untouched.l1, untouched.l2) == (None, None)
+
+
+@pytest.mark.parametrize(("kind", "l1", "l2"), [("l1", 3.0, 3.0), ("l2", 6.0, 3.0), ("box", 12.0, 6.0)])
+def test_bounds_are_attained(kind: Any, l1: float, l2: float) -> None:
+    result = normalise(np.array([[9.0, 0, 0, 0], [9.0, 9, 9, 9]]), kind, 3.0)
+    assert (result.l1, result.l2) == (l1, l2)
+    assert np.abs(result.features).sum(axis=1).max() == pytest.approx(l1)
+    assert np.linalg.norm(result.features, axis=1).max() == pytest.approx(l2)
+
+
+@settings(max_examples=100, deadline=None)
+@given(matrices, st.data())
+def test_ranges_map_into_the_box_and_keep_the_order(features: np.ndarray, data: st.DataObject) -> None:
+    d = features.shape[1]
+    low = np.array(data.draw(st.lists(st.floats(1e-6, 1e3), min_size=d, max_size=d)))
+    high = low * np.array(data.draw(st.lists(st.floats(1.001, 1e6), min_size=d, max_size=d)))
+    log = np.array(data.draw(st.lists(st.booleans(), min_size=d, max_size=d)))
+    mapped = apply_ranges(features, Ranges(low, high, log))
+    assert np.abs(mapped).max() <= 1
+    for k in range(d):
+        order = np.argsort(features[:, k])
+        assert np.all(np.diff(mapped[order, k]) >= 0)
+        assert np.all(mapped[features[:, k] <= low[k], k] == -1)
+        assert np.all(mapped[features[:, k] >= high[k], k] == 1)
+
+
+def test_the_middle_is_arithmetic_or_geometric() -> None:
+    ranges = Ranges(np.array([10.0, 10.0]), np.array([1000.0, 1000.0]), np.array([False, True]))
+    mapped = apply_ranges(np.array([[505.0, 100.0], [0.0, 0.0], [-5.0, 1e300]]), ranges)
+    assert np.allclose(mapped, [[0, 0], [-1, -1], [-1, 1]], atol=1e-15)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 30), st.integers(0, 29), finite, st.sampled_from(["l1", "l2", "box"]), st.booleans())
+def test_a_replaced_record_changes_no_other_record(n: int, at: int, value: float, kind: Any, log: bool) -> None:
+    rng = np.random.default_rng(n)
+    here = rng.lognormal(size=(n, 3))
+    there = here.copy()
+    there[at % n] = value
+    table = {"*": {"low": 0.01, "high": 10.0, "log": log}}
+    results = [normalise(scale(dataset(x), table).features, kind).features for x in (here, there)]
+    others = np.arange(n) != at % n
+    assert np.array_equal(results[0][others], results[1][others])
+
+
+def test_a_scaler_fitted_on_the_data_breaks_the_sensitivity() -> None:
+    """Mean of per-record contributions clipped to C = 1 in l1, one outlier among N = 100: 2C/N is charged."""
+    rng = np.random.default_rng(0)
+    here = rng.normal(size=(100, 5))
+    there = here.copy()
+    there[0] = 1e3
+
+    def query(features: np.ndarray) -> np.ndarray:
+        norms = np.abs(features).sum(axis=1, keepdims=True)
+        return np.asarray((features * np.minimum(1, 1 / norms)).mean(axis=0))
+
+    def moved(spec: Any) -> float:
+        a, b = (query(scale(dataset(x), spec, certified=False).features) for x in (here, there))
+        return float(np.abs(a - b).sum())
+
+    charged = 2 / 100
+    assert moved({"*": [-3, 3]}) <= charged
+    assert moved("none") <= charged
+    assert moved("standard") > 10 * charged
+    with pytest.raises(InputError, match=r'problem\.scale: "standard" fits a mean and a deviation on the records'):
+        scale(dataset(here), "standard")
+
+
+def test_standard_handles_constant_features_and_refuses_overflow() -> None:
+    result = scale(dataset(np.array([[1.0, 2], [1, 4]])), "standard", certified=False)
+    assert np.array_equal(result.features, [[0, -1], [0, 1]])
+    with pytest.raises(InputError, match=r"too large to standardise"):
+        scale(dataset(np.array([[1e308], [-1e308], [1.7e308]])), "standard", certified=False)
+
+
+@pytest.mark.parametrize("name", ["breast_cancer", "wine", "digits"])
+def test_declared_ranges_name_every_feature_and_hold_for_nearly_all_values(name: str) -> None:
+    """Half of the records only: the ranges were declared without the data and must not be tuned to them."""
+    data = load(name, n_agents=1, seed=0)
+    ranges = declared_ranges(data, "public_ranges")
+    half = data.features[::2]
+    outside = (half < ranges.low) | (half > ranges.high)
+    assert outside.mean() < 0.01
+    assert outside.mean(axis=0).max() < 0.1
+    assert np.abs(scale(data, "public_ranges").features).max() <= 1
+
+
+def test_breast_cancer_ranges_follow_from_the_radius() -> None:
+    data = load("breast_cancer", n_agents=1, seed=0)
+    ranges = declared_ranges(data, "public_ranges")
+    at = {f: (lo, hi) for f, lo, hi in zip(data.feature_names, ranges.low, ranges.high, strict=True)}
+    low, high = at["mean radius"]
+    assert at["mean perimeter"] == pytest.approx((2 * math.pi * low, 2 * math.pi * high), rel=0.05)
+    assert at["mean area"] == pytest.approx((math.pi * low**2, math.pi * high**2), rel=0.05)
+    assert all(at[f"worst {f[5:]}"] == at[f] for f in at if f.startswith("mean "))
+
+
+def test_ranges_from_a_file_and_a_table_agree(tmp_path: Path) -> None:
+    data = dataset(np.array([[1.0, 5.0], [2.0, 50.0]]))
+    (tmp_path / "r.csv").write_text("# why\nfeature,low,high,log\nx1, 1,100,TRUE\n*,0,4,\n", encoding="utf-8")
+    table = {"x1": {"low": 1, "high": 100, "log": True}, "*": [0, 4]}
+    mine = scale(data, "r.csv", root=tmp_path).features
+    assert np.array_equal(mine, scale(data, table).features)
+    assert np.allclose(mine[:, 0], [-0.5, 0])
+    assert np.allclose(mine[:, 1], [math.log10(5) - 1, math.log10(50) - 1])
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("public_range", r"problem\.scale: got 'public_range', .*the nearest is 'public_ranges'"),
+        ("public_ranges", r"public ranges are known for breast_cancer, digits, wine only, got 'test'"),
+        ("nowhere.csv", r"nowhere\.csv' cannot be read: No such file"),
+        ({"x0": [0, 1]}, r"no range for the feature 'x1'; add it, or \"\*\""),
+        ({"*": [0, 1], "x9": [0, 1]}, r"the data have no feature 'x9'"),
+        ({"*": [1, 1]}, r"the range of 'x0' is 1\.0 to 1\.0, but finite numbers with low < high"),
+        ({"*": [0, math.inf]}, r"finite numbers with low < high"),
+        ({"*": [-1e308, 1e308]}, r"finite numbers with low < high"),
+        ({"*": [math.nan, 1]}, r"finite numbers with low < high"),
+        ({"*": ["a", 1]}, r"is 'a' to 1, but two numbers are wanted"),
+        ({"*": [0, 1, 2]}, r"but \[low, high\] or \{low, high, log\} is wanted"),
+        ({"*": {"low": 0, "hi": 1}}, r"but \[low, high\] or \{low, high, log\} is wanted"),
+        ({"*": {"low": 0, "high": 1, "log": True}}, r"starts at 0\.0, but a log scale needs low > 0"),
+        ({"*": {"low": 1, "high": 2, "log": "yes"}}, r"has log = 'yes', but true or false"),
+    ],
+)
+def test_refused_scales(tmp_path: Path, spec: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        scale(dataset(np.ones((2, 2))), spec, root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("feature,lo,high\nx0,0,1\n", r"has no column 'low'"),
+        ("", r"has no column 'feature'"),
+        ("feature,low,high,log\nx0,0,1,false\nx0,0,1,false\n", r"has the feature 'x0' twice"),
+        ("feature,low,high,log\n*,0,1,maybe\n", r"log = 'maybe', but true or false"),
+        ("feature,low,high,log\n*,0\n", r"is '0' to '', but two numbers"),
+    ],
+)
+def test_refused_range_files(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "r.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        scale(dataset(np.ones((2, 2))), "r.csv", root=tmp_path)
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0, math.inf, math.nan])
+def test_refused_normalisation(radius: float) -> None:
+    with pytest.raises(InputError, match=r"problem\.radius"):
+        normalise(np.ones((1, 1)), "l1", radius)
+    unknown: Any = "l3"
+    with pytest.raises(InputError, match=r"problem\.normalise: got 'l3', but there are 'none', 'l1', 'l2', 'box'"):
+        normalise(np.ones((1, 1)), unknown)

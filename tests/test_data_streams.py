@@ -1,0 +1,106 @@
+"""Which records a round reads, and the batch it draws."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decentral_dp.data import Stream, draw_batch
+from decentral_dp.errors import InputError
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 50), st.integers(1, 60), st.integers(0, 60), st.integers(0, 70))
+def test_accumulating_counts_match_counting_one_by_one(n: int, batch: int, warm: int, t: int) -> None:
+    arrived = min(n, warm)
+    for _ in range(t + 1):
+        arrived = min(n, arrived + batch)
+    stream = Stream("accumulate", batch, warm)
+    assert stream.seen(t, n) == arrived
+    assert stream.averaged(t, n) == arrived
+    assert stream.rate(t, n) == 1
+
+
+def test_counts_broadcast_and_do_not_overflow() -> None:
+    stream = Stream.from_spec({"batch": 5, "warm_start": 3})
+    assert stream.seen(np.arange(4)[:, None], np.array([10, 100])).tolist() == [[8, 8], [10, 13], [10, 18], [10, 23]]
+    huge = Stream("accumulate", 2**62, 2**62)
+    assert huge.seen(2**62, 10**9) == 10**9
+    assert Stream("accumulate", 1).seen(2**62, 10**9) == 10**9
+
+
+def test_all_and_minibatch() -> None:
+    everything = Stream.from_spec("all")
+    assert everything.seen(np.arange(3), 7).tolist() == [7, 7, 7]
+    assert everything.averaged(0, 7) == 7
+    fresh = Stream.from_spec({"kind": "minibatch", "batch": 5})
+    assert fresh.seen(0, 20) == 20
+    assert fresh.averaged(np.arange(2), 20).tolist() == [5, 5]
+    assert fresh.averaged(0, np.array([3, 20])).tolist() == [3, 5]
+    assert fresh.rate(0, np.array([3, 20])).tolist() == [1.0, 0.25]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 2**32))
+def test_a_batch_has_the_size_and_the_rate_it_is_priced_at(n: int, batch: int, seed: int) -> None:
+    draw = draw_batch(n, batch, np.random.default_rng(seed))
+    assert draw.index.size == min(n, batch)
+    assert np.all(np.diff(draw.index) > 0)
+    assert draw.index.min() >= 0
+    assert draw.index.max() < n
+    assert draw.rate == draw.index.size / n
+    assert draw.rate == Stream("minibatch", batch).rate(0, n)
+
+
+def test_every_subset_is_equally_likely() -> None:
+    rng = np.random.default_rng(11)
+    rounds = 6000
+    counts = dict.fromkeys(combinations(range(5), 2), 0)
+    for _ in range(rounds):
+        counts[tuple(draw_batch(5, 2, rng).index.tolist())] += 1
+    expected = rounds / 10
+    # χ² with 9 degrees of freedom passes 33.7 once in 10 000 seeds.
+    assert sum((c - expected) ** 2 / expected for c in counts.values()) < 33.7
+
+
+def test_a_batch_is_a_function_of_its_generator() -> None:
+    one, two, three = (draw_batch(100, 10, np.random.default_rng(s)).index for s in (1, 1, 2))
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, three)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("everything", r"problem\.stream: got the kind 'everything'"),
+        ({"kind": "minibach", "batch": 5}, r"the nearest is 'minibatch'"),
+        ({"warm_start": 5}, r"batch is None, but accumulate wants a whole number of at least 1"),
+        ({"batch": 0}, r"batch is 0, but accumulate wants"),
+        ({"batch": 2.5}, r"batch is 2\.5"),
+        ({"batch": True}, r"batch is True"),
+        ({"batch": 5, "warm_start": -1}, r"warm_start is -1, but a whole number of at least 0"),
+        (
+            {"kind": "minibatch", "batch": 5, "warm_start": 2},
+            r"minibatch draws from all records and takes no warm_start",
+        ),
+        ({"kind": "all", "batch": 5}, r'"all" reads every record from round 0'),
+        ({"batch": 5, "warmstart": 1}, r"no option 'warmstart'; the nearest is 'warm_start'"),
+    ],
+)
+def test_refused_streams(spec: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Stream.from_spec(spec)
+
+
+def test_refused_counts() -> None:
+    with pytest.raises(InputError, match=r"rounds count from 0"):
+        Stream().seen(-1, 5)
+    with pytest.raises(InputError, match=r"at least one record"):
+        Stream().seen(0, np.array([3, 0]))
+    with pytest.raises(InputError, match=r"draw_batch: got n = 0"):
+        draw_batch(0, 1, np.random.default_rng(0))

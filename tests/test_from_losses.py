@@ -1,0 +1,718 @@
+"""`from_losses` against naive loops, finite differences and hand-written problems; what it refuses; what is free."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.sensitivity import Constants, summation_slack
+from decentral_dp.problems import loss_problem
+from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.loss_problem import LossRecords
+from decentral_dp.problems.losses import from_losses, load_losses
+from decentral_dp.problems.protocol import TERMS, take
+from decentral_dp.problems.quadratic import Quadratic
+from decentral_dp.problems.softmax import SoftmaxHyperparameter
+
+INF = np.inf
+CLIPS = [Clip("l1"), Clip("l1", 0.3, 0.2, 0.1), Clip("l2"), Clip("l2", 0.3, 0.2, 0.1)]
+
+
+def logistic(x, y, features, label):
+    return -functional.logsigmoid((2 * label - 1) * (features @ y))
+
+
+def ridge(x, y):
+    return 0.5 * (x.exp() * y * y).sum()
+
+
+def everything(x, y, features, label):
+    """Every derivative of it, in x and y, depends on the record."""
+    return (
+        torch.sin(features @ y * x[0]) + label * (y * y).sum() * torch.exp(x[1]) + torch.tanh(features @ x) * y[0] ** 3
+    )
+
+
+def numpy_everything(x, y, features, label):
+    return np.sin(features @ y * x[0]) + label * (y * y).sum() * np.exp(x[1]) + np.tanh(features @ x) * y[0] ** 3
+
+
+def curved(x, y):
+    return torch.cos(x.sum() * y[0]) + (y**4).sum() * x[0]
+
+
+def general(**more):
+    return from_losses(everything, everything, p=3, q=3, n_features=3, regulariser=curved, **more)
+
+
+def draw(seed, n, d, labels=2):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)), rng.integers(labels, size=n).astype(np.float64)
+
+
+def naive_terms(upper, lower, x, y, z, train, validation, clip):
+    """One record at a time by torch's tape, clipped by hand."""
+    found = {term: [] for term in TERMS}
+    for features, label in zip(*map(torch.tensor, train), strict=True):
+        u, v = (torch.tensor(a, requires_grad=True) for a in (x, y))
+        (slope,) = torch.autograd.grad(lower(u, v, features, label), v, create_graph=True)
+        # The zero keeps the tape alive where the slope is constant.
+        along = slope @ torch.tensor(z) + 0 * (u.sum() + v.sum())
+        jvp, hvp = torch.autograd.grad(along, (u, v))
+        found["lower_grad_y"].append(clipped(slope, clip.norm, clip.y))
+        found["lower_hvp"].append(clipped(hvp, clip.norm, clip.z))
+        found["lower_jvp"].append(clipped(jvp, clip.norm, clip.x))
+    for features, label in zip(*map(torch.tensor, validation), strict=True):
+        u, v = (torch.tensor(a, requires_grad=True) for a in (x, y))
+        by_x, by_y = torch.autograd.grad(
+            upper(u, v, features, label), (u, v), allow_unused=True, materialize_grads=True
+        )
+        found["upper_grad_y"].append(clipped(by_y, clip.norm, clip.z))
+        found["upper_grad_x"].append(clipped(by_x, clip.norm, clip.x))
+    return {term: np.mean(rows, axis=0) for term, rows in found.items()}
+
+
+def clipped(row, norm, bound):
+    row = row.detach().numpy()
+    size = np.linalg.norm(row, 1 if norm == "l1" else 2)
+    return np.zeros_like(row) if not np.isfinite(size) else row if size <= bound else row * (bound / size)
+
+
+def records_of(problem, seed, n, labels=2):
+    return problem.prepare(*draw(seed, n, problem.n_features, labels), "l1")
+
+
+# Agreement
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("cells", [1, 100, 2**21])
+def test_terms_are_the_clipped_means_of_a_naive_loop(clip, cells, monkeypatch):
+    monkeypatch.setattr(loss_problem, "CELLS", cells)
+    problem = general()
+    train, validation = records_of(problem, 1, 11), records_of(problem, 2, 7)
+    x, y, z = np.random.default_rng(3).normal(size=(3, 3))
+    got = problem.terms(x, y, z, train, validation, clip)
+    want = naive_terms(everything, everything, x, y, z, train, validation, clip)
+    for term in TERMS:
+        np.testing.assert_allclose(getattr(got, term), want[term], rtol=0, atol=1e-12)
+
+
+def test_terms_are_the_finite_differences_of_the_losses():
+    problem = general()
+    features, labels = draw(4, 5, 3)
+    records = problem.prepare(features, labels, "l1")
+    x, y, z = np.random.default_rng(5).normal(size=(3, 3))
+
+    def value(u, v):
+        return np.mean([numpy_everything(u, v, a, b) for a, b in zip(features, labels, strict=True)])
+
+    def slope(f, at, h):
+        return np.array([(f(at + h * e) - f(at - h * e)) / (2 * h) for e in np.eye(3)])
+
+    def along(u, v, h=1e-4):
+        return (value(u, v + h * z) - value(u, v - h * z)) / (2 * h)
+
+    got = problem.terms(x, y, z, records, records, Clip())
+    np.testing.assert_allclose(got.lower_grad_y, slope(lambda v: value(x, v), y, 1e-5), atol=1e-8)
+    np.testing.assert_allclose(got.upper_grad_y, got.lower_grad_y, atol=1e-14)
+    np.testing.assert_allclose(got.upper_grad_x, slope(lambda u: value(u, y), x, 1e-5), atol=1e-8)
+    np.testing.assert_allclose(got.lower_hvp, slope(lambda v: along(x, v), y, 1e-4), atol=1e-5)
+    np.testing.assert_allclose(got.lower_jvp, slope(lambda u: along(u, y), x, 1e-4), atol=1e-5)
+
+
+def same_oracles(ours, theirs, ours_data, theirs_data, clip):
+    rng = np.random.default_rng(6)
+    x, y, z = (rng.normal(size=(4, d)) for d in (ours.p, ours.q, ours.q))
+    (train, validation), (their_train, their_validation) = ours_data, theirs_data
+    assert dict(ours.touches) == dict(theirs.touches)
+    for row in range(4):
+        point = x[row], y[row], z[row]
+        got = ours.terms(*point, train, validation, clip)
+        want = theirs.terms(*point, their_train, their_validation, clip)
+        for term in TERMS:
+            if getattr(want, term) is None:
+                assert getattr(got, term) is None
+            else:
+                np.testing.assert_allclose(getattr(got, term), getattr(want, term), rtol=0, atol=1e-10)
+    for got, want in zip(ours.regulariser(x, y, z), theirs.regulariser(x, y, z), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(ours.regulariser_value(x, y), theirs.regulariser_value(x, y), atol=1e-10)
+    weights = rng.random(len(train.labels))
+    weights /= weights.sum()
+    for got, want in zip(ours.losses(x, y, train, weights), theirs.losses(x, y, their_train, weights), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-10)
+    got, want = ours.accuracy(y, train), theirs.accuracy(y, their_train)
+    if want is None:
+        assert got is None
+    else:
+        np.testing.assert_allclose(got, want, atol=1e-14)
+        np.testing.assert_allclose(ours.accuracy(0 * y, train), theirs.accuracy(0 * y, their_train), atol=1e-14)
+
+
+def both_prepared(ours, theirs, d, labels):
+    data = [draw(seed, n, d, labels) for seed, n in ((7, 19), (8, 13))]
+    return [[problem.prepare(*part, "l1") for part in data] for problem in (ours, theirs)]
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_agrees_with_the_logistic_problem(clip):
+    ours = from_losses(
+        logistic, logistic, p=6, q=6, n_features=6, classes=2, regulariser=ridge, predict=lambda y, a: a @ y
+    )
+    theirs = LogisticHyperparameter(6, (0.0, 1.0))
+    same_oracles(ours, theirs, *both_prepared(ours, theirs, 6, 2), clip)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_agrees_with_the_softmax_problem(clip):
+    def loss(x, y, features, label):
+        return functional.cross_entropy(y.reshape(3, 5) @ features, label)
+
+    def squared(x, y):
+        return (x.exp() * y.reshape(3, 5) ** 2).sum() / 15
+
+    def scores(y, features):
+        return y.reshape(3, 5) @ features
+
+    ours = from_losses(loss, loss, p=5, q=15, n_features=5, classes=3, regulariser=squared, predict=scores)
+    theirs = SoftmaxHyperparameter(5, (0.0, 1.0, 2.0))
+    same_oracles(ours, theirs, *both_prepared(ours, theirs, 5, 3), clip)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_agrees_with_the_quadratic_problem(clip):
+    def loss(x, y, features, label):
+        return 0.5 * (features @ y - label) ** 2
+
+    def pull(x, y):
+        return 0.35 * ((y - x) ** 2).sum()
+
+    ours = from_losses(loss, loss, p=4, q=4, n_features=4, regulariser=pull)
+    theirs = Quadratic(4, 0.7)
+    same_oracles(ours, theirs, *both_prepared(ours, theirs, 4, 9), clip)
+
+
+def test_a_neural_network_with_a_group_norm():
+    """Two layers, one parameter of x per group; q = 6·4 + 3·6."""
+
+    def network(x, y, features):
+        hidden = functional.group_norm((y[:24].reshape(6, 4) @ features).reshape(1, 6), 2)[0]
+        return y[24:].reshape(3, 6) @ torch.tanh(hidden * x.exp().repeat_interleave(3))
+
+    def loss(x, y, features, label):
+        return functional.cross_entropy(network(x, y, features), label.long()[None] if label.dim() else label.long())
+
+    def scores(y, features):
+        return network(torch.zeros(2, dtype=torch.float64), y, features)
+
+    problem = from_losses(loss, loss, p=2, q=42, n_features=4, classes=3, predict=scores)
+    assert set(problem.touches) == set(TERMS)
+    rng = np.random.default_rng(9)
+    x, y, z = rng.normal(size=2), rng.normal(size=42), rng.normal(size=42)
+    train, validation = records_of(problem, 10, 9, 3), records_of(problem, 11, 5, 3)
+    for clip in CLIPS:
+        got = problem.terms(x, y, z, train, validation, clip)
+        want = naive_terms(loss, loss, x, y, z, train, validation, clip)
+        for term in TERMS:
+            np.testing.assert_allclose(getattr(got, term), want[term], rtol=0, atol=1e-10)
+    accuracy = problem.accuracy(y[None], train)
+    labels = [network(torch.zeros(2), *map(torch.tensor, (y, a))).argmax() for a in train.features]
+    assert accuracy[0] == pytest.approx(np.mean(labels == train.labels))
+
+
+def test_an_operation_without_a_forward_derivative_is_differentiated_backwards():
+    class Cube(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(t):
+            return t**3
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, by):
+            return 3 * ctx.saved_tensors[0] ** 2 * by
+
+    def loss(cube):
+        return lambda x, y, features, label: cube(features @ y * x[0])
+
+    clip = Clip("l2", 0.5, 0.5, 0.5)
+    x, y, z = np.random.default_rng(12).normal(size=(3, 2))
+    ours = from_losses(loss(Cube.apply), loss(Cube.apply), p=2, q=2, n_features=2)
+    plain = from_losses(loss(lambda t: t**3), loss(lambda t: t**3), p=2, q=2, n_features=2)
+    assert (ours.forward, plain.forward) == (False, True)
+    records = records_of(ours, 13, 8)
+    for got, want in zip(
+        ours.terms(x, y, z, records, records, clip), plain.terms(x, y, z, records, records, clip), strict=True
+    ):
+        np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+def test_losses_of_a_grid_are_weighted_means_whatever_the_blocks(monkeypatch):
+    problem = general()
+    features, labels = draw(14, 6, 3)
+    records = problem.prepare(features, labels, "l1")
+    x, y = np.random.default_rng(15).normal(size=(2, 5, 3))
+    weights = np.array([0.5, 0, 0.25, 0.125, 0.125, 0])
+    table = [
+        [numpy_everything(u, v, a, b) for a, b in zip(features, labels, strict=True)] for u, v in zip(x, y, strict=True)
+    ]
+    for cells in (1, 30, 2**21):
+        monkeypatch.setattr(loss_problem, "CELLS", cells)
+        for got in problem.losses(x, y, records, weights):
+            np.testing.assert_allclose(got, np.array(table) @ weights, atol=1e-12)
+        for got, z in ((problem.regulariser(x, y, y), y),):
+            rows = [problem.regulariser(x[i : i + 1], y[i : i + 1], z[i : i + 1]) for i in range(5)]
+            for part, pieces in zip(got, zip(*rows, strict=True), strict=True):
+                np.testing.assert_allclose(part, np.concatenate(pieces), atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("predict", "classes", "labels", "right"),
+    [
+        (lambda y, a: a[0], None, [1.0, 1.0, -1.0, -1.0], 0.625),
+        (lambda y, a: a[0], 2, [1.0, 1.0, 0.0, 0.0], 0.625),
+        (lambda y, a: (a[0] > 0).long(), 2, [1.0, 1.0, 0.0, 0.0], 0.75),
+        (lambda y, a: torch.stack([-a[0], a[0], a[0]]), 3, [1.0, 2.0, 0.0, 0.0], (0.5 + 0 + 1 / 3 + 1) / 4),
+    ],
+)
+def test_accuracy_of_scores_labels_and_class_scores(predict, classes, labels, right):
+    problem = from_losses(logistic, logistic, p=1, q=1, n_features=1, classes=classes, predict=predict)
+    features = np.array([[2.0], [-1.0], [0.0], [-3.0]])
+    records = problem.prepare(features, np.array(labels), "l1")
+    np.testing.assert_allclose(problem.accuracy(np.ones((3, 1)), records), right)
+
+
+# Clipping is total
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_a_record_that_is_not_finite_counts_as_zero_in_every_term(clip):
+    problem = general()
+    features, labels = draw(16, 6, 3)
+    x, y, z = np.random.default_rng(17).normal(size=(3, 3))
+    sound = LossRecords(features[2:], labels[2:])
+    want = problem.terms(x, y, z, sound, sound, clip)
+    for bad in (np.nan, INF, -INF):
+        features[0], labels[1] = bad, bad
+        broken = LossRecords(features, labels)
+        got = problem.terms(x, y, z, broken, broken, clip)
+        for term in TERMS:
+            np.testing.assert_allclose(getattr(got, term), getattr(want, term) * (4 / 6), atol=1e-14)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("bad", [np.nan, INF, 1e200])
+def test_a_point_that_is_not_finite_gives_finite_terms(clip, bad):
+    problem = general()
+    records = records_of(problem, 18, 6)
+    for place in range(3):
+        point = [np.ones(3) for _ in range(3)]
+        point[place] = np.array([bad, 1.0, 1.0])
+        for value in problem.terms(*point, records, records, clip):
+            assert np.isfinite(value).all()
+
+
+def raising(x, y, features, label):
+    """torch checks the arguments of both operations, and raises."""
+    return functional.binary_cross_entropy(torch.sigmoid(features @ y * x[0]), label) + torch.linalg.inv(
+        torch.diag(features[:2])
+    ).sum() * (y @ y)
+
+
+def test_a_record_that_raises_counts_as_zero_and_leaves_the_others_as_they_are():
+    problem = from_losses(raising, raising, p=2, q=3, n_features=3)
+    features, labels = draw(19, 7, 3)
+    x, y, z = np.ones(2), np.ones(3), np.ones(3)
+    clip = Clip("l1", 1.0, 1.0, 1.0)
+    harmless, harmful = LossRecords(features.copy(), labels), LossRecords(features.copy(), labels)
+    # One record has no contribution, once because it is infinite, once because torch refuses to evaluate it.
+    harmless.features[3] = [INF, 1, 1]
+    harmful.features[3] = [0, 1, 1]
+    with pytest.raises(RuntimeError):
+        raising(*map(torch.tensor, (x, y, harmful.features[3], 1.0)))
+    for got, want in zip(
+        problem.terms(x, y, z, harmful, harmful, clip), problem.terms(x, y, z, harmless, harmless, clip), strict=True
+    ):
+        np.testing.assert_array_equal(got, want)
+        assert np.abs(got).sum() > 0
+    harmful.features[:] = 0
+    for value in problem.terms(x, y, z, harmful, harmful, clip):
+        np.testing.assert_array_equal(value, np.zeros_like(value))
+
+
+def test_evaluation_that_raises_is_nan_in_its_row_only():
+    def loss(x, y, features, label):
+        return torch.linalg.inv(torch.diag(y)).sum() + features.sum() * x.sum()
+
+    def penalty(x, y):
+        return torch.linalg.inv(torch.diag(y)).sum()
+
+    problem = from_losses(loss, loss, p=2, q=2, n_features=2, regulariser=penalty)
+    records = records_of(problem, 20, 5)
+    x, y = np.ones((3, 2)), np.array([[1.0, 2.0], [0.0, 1.0], [2.0, 2.0]])
+    for value in (*problem.losses(x, y, records, np.full(5, 0.2)), problem.regulariser_value(x, y)):
+        np.testing.assert_array_equal(np.isnan(value), [False, True, False])
+    for value in problem.regulariser(x, y, y):
+        np.testing.assert_array_equal(np.isnan(value).any(axis=1), [False, True, False])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    record=st.lists(st.floats(width=64), min_size=3, max_size=3),
+    label=st.floats(width=64),
+    norm=st.sampled_from(["l1", "l2"]),
+    bound=st.sampled_from([1e-3, 1.0, 50.0]),
+)
+def test_one_replaced_record_moves_a_mean_by_at_most_its_sensitivity(record, label, norm, bound):
+    problem = PROBLEM
+    features, labels = draw(21, 4, 3)
+    x, y, z = np.random.default_rng(22).normal(size=(3, 3))
+    clip = Clip(norm, bound, bound, bound)
+    other = LossRecords(features.copy(), labels.copy())
+    other.features[2], other.labels[2] = record, label
+    before = problem.terms(x, y, z, LossRecords(features, labels), LossRecords(features, labels), clip)
+    after = problem.terms(x, y, z, other, other, clip)
+    for a, b in zip(before, after, strict=True):
+        assert np.linalg.norm(a - b, 1 if norm == "l1" else 2) <= 2 * bound / 4 * summation_slack(4, 3)
+
+
+PROBLEM = general()
+
+
+def test_the_sensitivity_is_attained():
+    def linear(x, y, features, label):
+        return features @ y
+
+    problem = from_losses(linear, linear, p=1, q=2, n_features=2)
+    ends = [LossRecords(np.array([[s * 1e9, 0.0], [0.0, 0.0]]), np.zeros(2)) for s in (1, -1)]
+    zero = np.zeros(2)
+    a, b = (problem.terms(zero[:1], zero, zero, r, r, Clip("l1", 1, 0.5, 0.25)) for r in ends)
+    assert np.abs(a.lower_grad_y - b.lower_grad_y).sum() == 0.5
+    assert np.abs(a.upper_grad_y - b.upper_grad_y).sum() == 0.25
+
+
+# What touches no data
+
+
+def with_x(x, y, features, label):
+    return logistic(x, y, features, label) * torch.exp(x.sum())
+
+
+def apart(x, y, features, label):
+    """Uses x, but its y-gradient does not."""
+    return logistic(x, y, features, label) + (x * features).sum() ** 2
+
+
+def vanishing(x, y, features, label):
+    """Uses x with weight zero: the derivative is zero at every point, which the graph cannot know."""
+    return logistic(x, y, features, label) + 0 * (x @ y)
+
+
+def linear_in_y(x, y, features, label):
+    return features @ y * label
+
+
+def cut(x, y, features, label):
+    return logistic(x, y, features, label) * (1 + x.detach() @ x.detach())
+
+
+LOWER_FREE = {
+    logistic: {"lower_jvp"},
+    with_x: set(),
+    apart: {"lower_jvp"},
+    vanishing: set(),
+    linear_in_y: {"lower_jvp", "lower_hvp"},
+    cut: {"lower_jvp"},
+}
+UPPER_FREE = {logistic: {"upper_grad_x"}, with_x: set(), apart: set(), vanishing: set(), linear_in_y: {"upper_grad_x"}}
+
+
+@pytest.mark.parametrize("lower", LOWER_FREE)
+@pytest.mark.parametrize("upper", UPPER_FREE)
+def test_terms_are_free_only_where_the_graph_has_no_derivative(upper, lower):
+    problem = from_losses(upper, lower, p=3, q=3, n_features=3)
+    free = LOWER_FREE[lower] | UPPER_FREE[upper]
+    assert set(TERMS) - set(problem.touches) == free
+    assert all(
+        kind == ("train" if term.startswith("lower") else "validation") for term, kind in problem.touches.items()
+    )
+    records = records_of(problem, 23, 5)
+    x, y, z = np.random.default_rng(24).normal(size=(3, 3))
+    got = problem.terms(x, y, z, records, records, Clip())
+    want = naive_terms(upper, lower, x, y, z, records, records, Clip())
+    for term in TERMS:
+        if term in free:
+            assert getattr(got, term) is None
+            np.testing.assert_array_equal(want[term], 0.0)
+        else:
+            np.testing.assert_allclose(getattr(got, term), want[term], atol=1e-12)
+
+
+def test_a_claim_is_checked_and_not_trusted():
+    claim = ("upper_grad_x", "lower_jvp")
+    assert not set(from_losses(logistic, logistic, p=3, q=3, n_features=3, free=claim).touches) & set(claim)
+    for lower in (with_x, vanishing):
+        with pytest.raises(InputError, match="lower_jvp is declared free, but the y-gradient of lower_loss uses x"):
+            from_losses(logistic, lower, p=3, q=3, n_features=3, free=claim)
+    with pytest.raises(InputError, match="upper_grad_x is declared free, but upper_loss uses x"):
+        from_losses(apart, apart, p=3, q=3, n_features=3, free=["upper_grad_x"])
+    with pytest.raises(InputError, match="it must be a list of terms"):
+        from_losses(logistic, logistic, p=3, q=3, n_features=3, free="upper_grad_x")
+    with pytest.raises(InputError, match="free names 'lower_jpv', which is no term"):
+        from_losses(logistic, logistic, p=3, q=3, n_features=3, free=("lower_jpv",))
+
+
+# Each would hide from a trace at one point that the loss uses x elsewhere.
+HIDING: dict[str, Any] = {
+    "branch": lambda x, y, a, b: with_x(x, y, a, b) if x.sum() > 100 else logistic(x, y, a, b),
+    "branch on the record": lambda x, y, a, b: with_x(x, y, a, b) if a[0] > 100 else logistic(x, y, a, b),
+    "branch on the label": lambda x, y, a, b: with_x(x, y, a, b) if b == 77 else logistic(x, y, a, b),
+    "any": lambda x, y, a, b: with_x(x, y, a, b) if any(v > 100 for v in x) else logistic(x, y, a, b),
+    "equal": lambda x, y, a, b: with_x(x, y, a, b) if torch.equal(x, torch.ones_like(x)) else logistic(x, y, a, b),
+    "allclose": lambda x, y, a, b: with_x(x, y, a, b) if torch.allclose(x, y) else logistic(x, y, a, b),
+    "item": lambda x, y, a, b: logistic(x, y, a, b) * x.sum().item(),
+    "float": lambda x, y, a, b: logistic(x, y, a, b) * float(x.sum()),
+    "numpy": lambda x, y, a, b: logistic(x, y, a, b) * float(x.detach().numpy().sum()),
+    "asarray": lambda x, y, a, b: logistic(x, y, a, b) * float(np.asarray(x.detach()).sum()),
+    "tolist": lambda x, y, a, b: logistic(x, y, a, b) * x.tolist()[0],
+    "data": lambda x, y, a, b: logistic(x, y, a, b) * x.data.sum(),
+    "shape": lambda x, y, a, b: logistic(x, y, a, b) * x.nonzero().shape[0],
+    "range": lambda x, y, a, b: logistic(x, y, a, b) * len(range(x[0].int())),
+    "random": lambda x, y, a, b: logistic(x, y, a, b) * torch.rand(()),
+    "dropout": lambda x, y, a, b: functional.dropout(a * y, 0.5).sum(),
+    "in place": lambda x, y, a, b: a.mul_(2) @ y,
+    "running": lambda x, y, a, b: RUNNING.add_(a).sum() + logistic(x, y, a, b),
+    "batch norm": lambda x, y, a, b: functional.batch_norm(a[None] * y, RUNNING, RUNNING, training=True).sum(),
+}
+RUNNING = torch.ones(3, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("loss", HIDING.values(), ids=HIDING.keys())
+@pytest.mark.parametrize("level", ["upper", "lower"])
+def test_a_loss_that_could_hide_or_couple_is_refused(loss, level):
+    with pytest.raises(InputError, match=f"^{level}_loss: .*; write it in torch, in float64, as a pure function"):
+        from_losses(*((loss, logistic) if level == "upper" else (logistic, loss)), p=3, q=3, n_features=3)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"),
+    [
+        (lambda x, y, a, b: a * y, r"it returned shape \(3,\) for one record, not one number"),
+        (lambda x, y, a, b: (a @ y).float(), "it returned torch.float32, but clipping and sums need torch.float64"),
+        (lambda x, y, a, b: 1.0, "it returned float, not a tensor"),
+        (lambda x, y, a, b: None, "it returned NoneType, not a tensor"),
+        (lambda x, y, a, b: a @ x, "it does not depend on y"),
+        (lambda x, y, a, b: a @ y.detach(), "it does not depend on y"),
+        (lambda x, y, a: a @ y, r"TypeError: .*positional arguments but 4 were given"),
+        (lambda x, y, a, b: y @ a[:2], "RuntimeError: "),
+        (lambda x, y, a, b: a @ y + nowhere, "NameError: name 'nowhere' is not defined"),  # noqa: F821 - the mistake tested
+        (lambda x, y, a, b: torch.cdist(y[None], a[None]).sum(), "NotImplementedError: "),
+        (lambda x, y, a, b: y.clone().add_(a).sum() * y[0], "RuntimeError: "),
+        (lambda x, y, a, b: a.clone().mul_(y).sum() * y[0], "RuntimeError: "),
+        (5, "TypeError: 'int' object is not callable"),
+    ],
+)
+def test_wrong_losses_are_refused_with_one_sentence(loss, sentence):
+    for name, pair in (("upper_loss", (loss, logistic)), ("lower_loss", (logistic, loss))):
+        if name == "upper_loss" and "NotImplemented" in sentence:
+            continue  # the upper level is differentiated once
+        with pytest.raises(InputError, match=f"^{name}: {sentence}") as caught:
+            from_losses(*pair, p=3, q=3, n_features=3)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"p": 0}, "p is 0; it must be a whole number, at least 1"),
+        ({"q": 2.5}, "q is 2.5"),
+        ({"n_features": None}, "n_features is None"),
+        ({"q": True}, "q is True"),
+        ({"classes": 1}, "classes is 1; it must be a whole number, at least 2"),
+        ({"regulariser": lambda x, y: x}, r"regulariser: it returned shape \(3,\)"),
+        ({"regulariser": lambda x, y: y.sum() if x[0] > 0 else x.sum()}, "regulariser: RuntimeError"),
+        ({"predict": lambda y, a: a}, r"predict: it returned shape \(3,\) for one record; return one number"),
+        ({"predict": lambda y, a: a, "classes": 2}, "return a label or 2 scores"),
+        ({"predict": lambda y, a: 1}, "predict: it returned int, not a tensor"),
+    ],
+)
+def test_wrong_arguments_are_refused(wrong, sentence):
+    with pytest.raises(InputError, match=sentence):
+        from_losses(**({"upper_loss": logistic, "lower_loss": logistic, "p": 3, "q": 3, "n_features": 3} | wrong))
+
+
+def test_records_that_do_not_fit_are_refused():
+    problem = from_losses(logistic, logistic, p=3, q=3, n_features=3, classes=2)
+    features, labels = draw(25, 4, 3)
+    for wrong in ((features[:, :2], labels), (features[0], labels), (features, labels[:3]), (features[:0], labels[:0])):
+        with pytest.raises(InputError, match="wanted at least one record, 3 features"):
+            problem.prepare(*wrong, "l1")
+    with pytest.raises(InputError, match="label 2, and the declared classes"):
+        problem.prepare(features, labels + 1, "l1")
+    records = problem.prepare(features, labels, "l1")
+    with pytest.raises(ValueError, match=r"wanted \(3,\)"):
+        problem.terms(np.ones(3), np.ones(3), np.ones((1, 3)), records, records, Clip())
+
+
+def test_constants_are_declared_or_absent():
+    square = np.ones((3, 3))
+    given = Constants({"train": square, "validation": square}, square, {"train": np.ones(3)}, True, "analytic")
+    assert general().constants({"x": 1.0, "y": 1.0, "z": 1.0}, 1.0) is None
+    declared = general(constants=given).constants({}, None)
+    assert declared.label == "declared"
+    assert declared.data is given.data
+
+
+# Around the problem
+
+
+def test_threads_are_as_before_and_read_only_records_are_fine():
+    problem = general()
+    records = records_of(problem, 26, 4)
+    for array in records:
+        array.setflags(write=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        problem.terms(np.ones(3), np.ones(3), np.ones(3), take(records, slice(0, 3)), records, Clip())
+        with pytest.raises(InputError):
+            from_losses(HIDING["item"], logistic, p=3, q=3, n_features=3)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_importing_does_not_import_torch():
+    code = "import sys, decentral_dp.problems.losses; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+LOSSES = """
+from __future__ import annotations
+import dataclasses
+import torch
+
+@dataclasses.dataclass
+class Shape:
+    rows: int = 3
+
+SHAPE = Shape()
+
+def p(n_features): return n_features
+def q(n_features, n_classes): return n_classes * n_features
+
+def scores(y, features): return y.reshape(SHAPE.rows, -1) @ features
+def upper_loss(x, y, features, label): return torch.nn.functional.cross_entropy(scores(y, features), label)
+lower_loss = upper_loss
+predict = scores
+def regulariser(x, y): return (x.exp() * y.reshape(SHAPE.rows, -1) ** 2).sum() / y.numel()
+free = ("lower_jvp", "upper_grad_x")
+"""
+
+
+@pytest.fixture
+def losses_file(tmp_path: Path) -> Path:
+    path = tmp_path / "my_losses.py"
+    path.write_text(LOSSES)
+    return path
+
+
+def test_a_file_gives_the_same_problem_as_its_functions(losses_file):
+    ours, theirs = load_losses(losses_file)(5, 3), SoftmaxHyperparameter(5, (0.0, 1.0, 2.0))
+    same_oracles(ours, theirs, *both_prepared(ours, theirs, 5, 3), CLIPS[1])
+    assert list(losses_file.parent.iterdir()) == [losses_file]
+    assert "losses_of_my_losses" not in sys.modules
+
+
+def test_without_classes_a_file_gets_the_label_as_a_number(tmp_path):
+    path = tmp_path / "line.py"
+    path.write_text(
+        "def lower_loss(x, y, features, label): return 0.5 * (features @ y - label) ** 2\n"
+        "upper_loss = lower_loss\n"
+        "def regulariser(x, y): return 0.35 * ((y - x) ** 2).sum()\n"
+        "def p(n_features): return n_features\n"
+        "q = 4\n"
+    )
+    ours, theirs = load_losses(path)(4, 0), Quadratic(4, 0.7)
+    assert ours.classes is None
+    same_oracles(ours, theirs, *both_prepared(ours, theirs, 4, 9), CLIPS[3])
+
+
+def test_a_changed_file_is_read_anew(losses_file):
+    assert load_losses(losses_file)(5, 3).q == 15
+    losses_file.write_text(LOSSES.replace("n_classes * n", "n_classes + n"))
+    with pytest.raises(InputError, match="upper_loss: RuntimeError"):
+        load_losses(losses_file)(5, 3)
+
+
+def test_a_problem_from_a_file_works_in_another_process_that_has_no_such_file(losses_file, tmp_path):
+    problem = load_losses(losses_file)(5, 3)
+    losses_file.unlink()
+    records = records_of(problem, 27, 6, 3)
+    point = np.ones(5), np.arange(15.0), np.ones(15)
+    want = problem.terms(*point, records, records, CLIPS[1])
+    (tmp_path / "problem").write_bytes(cloudpickle.dumps((problem, point, records, CLIPS[1])))
+    code = (
+        "import sys, cloudpickle, numpy as np\n"
+        "problem, point, records, clip = cloudpickle.load(open(sys.argv[1], 'rb'))\n"
+        "terms = problem.terms(*point, records, records, clip)\n"
+        "np.savez(sys.argv[2], *(t for t in terms if t is not None))\n"
+    )
+    out = tmp_path / "terms.npz"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "problem"), str(out)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with np.load(out) as got:
+        for value, name in zip((t for t in want if t is not None), got.files, strict=True):
+            np.testing.assert_array_equal(got[name], value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "there is no such file"),
+        ("def upper_loss(:", "it does not run: SyntaxError: "),
+        ("import no_such_module", "it does not run: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("1 / 0", "it does not run: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "it does not run: SystemExit: 3"),
+        ("\x00", "it does not run: "),
+        (LOSSES.replace("lower_loss", "another"), "it defines no lower_loss; it needs upper_loss, lower_loss, p and q"),
+        (LOSSES.replace("def q", "def r"), "it defines no q"),
+        (LOSSES + "\npredict = 3", "predict is int; it must be a function"),
+        (LOSSES + "\ndef q(n): return n", "q takes n; it can take n_features and n_classes, by these names"),
+        (LOSSES + "\ndef q(n_features): return 1 / 0", "q does not run: ZeroDivisionError"),
+        (LOSSES + "\nq = 1.5", "q is 1.5; it must be a whole number"),
+        (LOSSES + "\nfree = ('lower_hvp',)", "lower_hvp is declared free"),
+        (LOSSES + "\nfree = 7", "free is 7; it must be a list of terms"),
+    ],
+)
+def test_wrong_files_are_refused_with_one_sentence(tmp_path, text, sentence):
+    path = tmp_path / "my_losses.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_losses(path)(5, 3)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,172 @@
+"""Analytic constants against an adversary: nothing exceeds them, and those attained are reached."""
+
+import math
+
+import numpy as np
+import pytest
+
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.softmax import SoftmaxHyperparameter
+
+CHANNELS = ("x", "y", "z")
+# Wide enough for R·box["y"] ≥ log(2 + √3), where the slope of the curvature is largest.
+BOX, RADIUS = {"x": 0.4, "y": 1.5, "z": 0.8}, 1.2
+D = 3
+LOGISTIC = LogisticHyperparameter(D)
+SOFTMAX = SoftmaxHyperparameter(D, (0.0, 1.0, 2.0))
+LABELS = {LOGISTIC: (-1.0, 1.0), SOFTMAX: (0.0, 1.0, 2.0)}
+ids = {LOGISTIC: "logistic", SOFTMAX: "softmax"}.get
+
+
+def directions(problem, record, point):
+    """Per-record parts of (G_x, G_y, G_z) for one train and one validation record, and the regulariser's."""
+    x, y, z = point
+    terms = problem.terms(x, y, z, record, record, Clip())
+    regulariser = problem.regulariser(x[None], y[None], z[None])
+    return {
+        "train": (np.zeros(problem.p), terms.lower_grad_y, terms.lower_hvp),
+        "validation": (np.zeros(problem.p), np.zeros(problem.q), -terms.upper_grad_y),
+        "regulariser": (-regulariser.jvp[0], regulariser.grad_y[0], regulariser.hvp[0]),
+    }
+
+
+def draw_record(problem, rng):
+    """Records on the boundary ‖a‖₁ = R: random, sparse, and single features."""
+    a = rng.normal(size=D) * (rng.random(D) < rng.choice([0.3, 0.7, 1.0]))
+    if not a.any():
+        a[rng.integers(D)] = rng.choice([-1.0, 1.0])
+    return problem.prepare(a[None] / np.abs(a).sum() * RADIUS, np.array([rng.choice(LABELS[problem])]), "l1")
+
+
+def draw_point(problem, rng):
+    x = BOX["x"] - np.where(rng.random(problem.p) < 0.7, 0.0, rng.exponential(size=problem.p))
+    y, z = (
+        np.where(rng.random(problem.q) < 0.4, rng.choice([-1.0, 1.0], problem.q), rng.uniform(-1, 1, problem.q)) * m
+        for m in (BOX["y"], BOX["z"])
+    )
+    return [x, y * rng.choice([1.0, 0.0, 0.5, 0.9]), z]
+
+
+def inside(channel, value):
+    return np.minimum(value, BOX["x"]) if channel == "x" else np.clip(value, -BOX[channel], BOX[channel])
+
+
+def largest_ratios(problem, rng, tries):
+    """Part → (3, 3) largest ‖ΔG_v‖₁/‖Δu‖₁ found, moving one argument along one coordinate or all at once."""
+    found = {part: np.zeros((3, 3)) for part in ("train", "validation", "regulariser")}
+    for _ in range(tries):
+        record, point = draw_record(problem, rng), draw_point(problem, rng)
+        u = int(rng.integers(3))
+        step = rng.normal(size=point[u].size)
+        if rng.random() < 0.7:
+            step *= np.arange(step.size) == rng.integers(step.size)
+        moved = list(point)
+        moved[u] = inside(CHANNELS[u], point[u] + 10.0 ** rng.uniform(-4, 1) * step)
+        distance = np.abs(moved[u] - point[u]).sum()
+        if distance < 1e-7:
+            continue
+        before, after = directions(problem, record, point), directions(problem, record, moved)
+        for part, ratios in found.items():
+            for v in range(3):
+                ratio = np.abs(after[part][v] - before[part][v]).sum() / distance
+                ratios[v, u] = max(ratios[v, u], ratio)
+    return found
+
+
+@pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
+def test_lipschitz_constants_hold_and_are_nearly_reached(problem):
+    constants = problem.constants(BOX, RADIUS)
+    found = largest_ratios(problem, np.random.default_rng(11), 6_000)
+    for part, ratios in found.items():
+        bound = constants.regulariser if part == "regulariser" else constants.data[part]
+        assert (ratios <= bound * (1 + 1e-6) + 1e-9).all(), (part, ratios, bound)
+        assert (ratios[bound > 0] >= 0.8 * bound[bound > 0]).all(), (part, ratios / np.maximum(bound, 1e-12))
+
+
+@pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
+def test_swaps_hold_over_two_points(problem):
+    rng = np.random.default_rng(12)
+    constants = problem.constants(BOX, RADIUS)
+    assert constants.two_point
+    found = {"train": np.zeros(3), "validation": np.zeros(3)}
+    for _ in range(2000):
+        here, there = (directions(problem, draw_record(problem, rng), draw_point(problem, rng)) for _ in range(2))
+        for kind, swaps in found.items():
+            np.maximum(swaps, [np.abs(a - b).sum() for a, b in zip(here[kind], there[kind], strict=True)], out=swaps)
+    for kind, swaps in found.items():
+        assert (swaps <= constants.swap[kind] * (1 + 1e-9)).all()
+        assert (swaps[constants.swap[kind] > 0] >= 0.5 * constants.swap[kind][constants.swap[kind] > 0]).all()
+
+
+def test_logistic_constants_are_attained_where_they_can_be():
+    """A single feature at the boundary, and the margin where the bounded factor is largest."""
+    constants = LOGISTIC.constants(BOX, RADIUS)
+    record = LOGISTIC.prepare(np.array([[RADIUS, 0.0, 0.0]]), np.array([1.0]), "l1")
+    z = np.array([BOX["z"], 0.0, 0.0])
+    steepest = math.log(2 + math.sqrt(3)) / RADIUS
+    h = 1e-5
+    reached = {}
+    for name, centre, u, v in (("yy", 0.0, 1, 1), ("zy", steepest, 1, 2), ("zz", 0.0, 2, 2)):
+        ends = []
+        for sign in (1, -1):
+            point = [np.zeros(D), np.array([centre, 0.0, 0.0]), z.copy()]
+            point[u][0] += sign * h
+            ends.append(directions(LOGISTIC, record, point)["train"][v])
+        reached[name] = np.abs(ends[0] - ends[1]).sum() / (2 * h)
+    assert steepest < BOX["y"]
+    assert reached["yy"] == pytest.approx(constants.data["train"][1, 1], rel=1e-6)
+    assert reached["zy"] == pytest.approx(constants.data["train"][2, 1], rel=1e-6)
+    assert reached["zz"] == pytest.approx(constants.data["train"][2, 2], rel=1e-6)
+    saturated = {"y": 1e3, "z": BOX["z"], "x": 0.0}
+    opposite = LOGISTIC.prepare(np.array([[-RADIUS, 0.0, 0.0]]), np.array([1.0]), "l1")
+    points = [[np.zeros(D), np.array([sign * saturated["y"], 0.0, 0.0]), z] for sign in (-1, 1)]
+    gradients = [directions(LOGISTIC, r, p)["train"][1] for r, p in zip((record, opposite), points, strict=True)]
+    swap = LOGISTIC.constants(saturated, RADIUS).swap["train"]
+    assert np.abs(gradients[0] - gradients[1]).sum() == pytest.approx(swap[1], rel=1e-6)
+    flat = [np.zeros(D), np.zeros(D), z]
+    assert 2 * np.abs(directions(LOGISTIC, record, flat)["train"][2]).sum() == pytest.approx(swap[2], rel=1e-6)
+
+
+def test_the_slope_of_the_softmax_curvature_is_attained_by_two_classes():
+    """A single feature at the boundary, opposite z, and s_1 where (1 − κ²)κ with κ = 1 − 2 s_1 is largest."""
+    record = SOFTMAX.prepare(np.array([[RADIUS, 0.0, 0.0]]), np.array([0.0]), "l1")
+    z = np.zeros((3, D))
+    z[:2, 0] = BOX["z"], -BOX["z"]
+    share = (1 - 1 / math.sqrt(3)) / 2
+    ends = []
+    for step in (1e-5, -1e-5):
+        y = np.zeros((3, D))
+        # The third class is as good as absent.
+        y[:, 0] = math.log(share / (1 - share)) / RADIUS + step, 0.0, -50.0
+        ends.append(directions(SOFTMAX, record, [np.zeros(D), y.ravel(), z.ravel()])["train"][2])
+    constants = SOFTMAX.constants(BOX | {"y": 50.0}, RADIUS)
+    assert np.abs(ends[0] - ends[1]).sum() / 2e-5 == pytest.approx(constants.data["train"][2, 1], rel=1e-6)
+
+
+def test_logistic_constants_of_the_unit_box():
+    """The kinds together: the matrix and swaps that are used for agents whose records come in pairs."""
+    constants = LOGISTIC.constants({"x": 0.0, "y": 1.0, "z": 1.0}, 1.0)
+    total = constants.data["train"] + constants.data["validation"] + constants.regulariser
+    third = 1 / (6 * math.sqrt(3)) + 0.25
+    np.testing.assert_allclose(total, [[1, 1, 1], [1, 1.25, 0], [1, third, 1.25]], rtol=1e-12)
+    np.testing.assert_allclose(constants.swap["train"] + constants.swap["validation"], [0, 2, 2.5], rtol=1e-12)
+    assert constants.label == "analytic"
+
+
+@pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
+def test_an_intercept_is_one_more_feature(problem):
+    larger = type(problem)(D, problem.classes, intercept=True).constants(BOX, RADIUS)
+    for kind in ("train", "validation"):
+        np.testing.assert_allclose(larger.data[kind], problem.constants(BOX, RADIUS + 1).data[kind])
+        np.testing.assert_allclose(larger.swap[kind], problem.constants(BOX, RADIUS + 1).swap[kind])
+
+
+@pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
+def test_no_constants_without_every_bound(problem):
+    assert problem.constants(BOX, None) is None
+    assert problem.constants(BOX, np.inf) is None
+    for channel in CHANNELS:
+        assert problem.constants({k: v for k, v in BOX.items() if k != channel}, RADIUS) is None
+        assert problem.constants(BOX | {channel: np.inf}, RADIUS) is None
+    assert problem.constants(BOX | {"x": 1e4}, RADIUS) is None

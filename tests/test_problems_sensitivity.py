@@ -1,0 +1,121 @@
+"""What one record can do to a clipped mean: never more than 2C/N, and nearly that where an adversary tries."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.linear import clip_coefficients, feature_norms
+from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.quadratic import Quadratic
+from decentral_dp.problems.softmax import SoftmaxHyperparameter
+
+D = 3
+PROBLEMS = {
+    "logistic": LogisticHyperparameter(D),
+    "softmax": SoftmaxHyperparameter(D, (0.0, 1.0, 2.0)),
+    "quadratic": Quadratic(D),
+}
+LABELS = {"logistic": [-1.0, 1.0], "softmax": [0.0, 1.0, 2.0], "quadratic": [-2.0, 1.0, 5.0]}
+BOUND = {"lower_grad_y": 0.6, "lower_hvp": 0.25, "upper_grad_y": 0.25}
+LENGTH = {"l1": lambda v: float(np.abs(v).sum()), "l2": lambda v: float(np.sqrt((v * v).sum()))}
+ALL = [(name, term, norm) for name in PROBLEMS for term in BOUND for norm in LENGTH]
+
+
+def mean(name, term, norm, features, labels, y, z):
+    problem = PROBLEMS[name]
+    records = problem.prepare(features, labels, norm)
+    clip = Clip(norm, 1.0, BOUND["lower_grad_y"], BOUND["lower_hvp"])
+    return getattr(problem.terms(np.zeros(problem.p), y, z, records, records, clip), term)
+
+
+@pytest.mark.parametrize("n", [1, 7, 300])
+@pytest.mark.parametrize(("name", "term", "norm"), ALL)
+def test_adversarial_neighbours_come_near_the_bound_and_not_over_it(name, term, norm, n):
+    rng = np.random.default_rng([n, len(name), len(term)])
+    problem = PROBLEMS[name]
+    y, z = np.zeros(problem.q), np.zeros(problem.q)
+    z[1] = 1.0
+    features, labels = 3 * rng.normal(size=(n, D)), rng.choice(LABELS[name], size=n)
+    other = features.copy()
+    # Opposite features turn a gradient around. In (aᵀz)a the sign cancels, unless almost all of a is orthogonal to z.
+    features[0], other[0] = (1e3, 1.0, 0.0), (-1e3, 1.0, 0.0)
+    difference = mean(name, term, norm, features, labels, y, z) - mean(name, term, norm, other, labels, y, z)
+    ratio = LENGTH[norm](difference) / (2 * BOUND[term] / n)
+    assert 0.95 <= ratio <= 1 + 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(ALL), st.floats(-3, 6), st.floats(-2, 300))
+def test_random_neighbours_never_exceed_the_bound(seed, case, feature_scale, message_scale):
+    name, term, norm = case
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 12))
+    problem = PROBLEMS[name]
+    y, z = rng.normal(size=(2, problem.q)) * 10.0**message_scale
+    features, labels = rng.normal(size=(n, D)) * 10.0**feature_scale, rng.choice(LABELS[name], size=n)
+    other, other_labels = features.copy(), labels.copy()
+    k = rng.integers(n)
+    other[k], other_labels[k] = rng.normal(size=D) * 10.0 ** rng.uniform(-3, 6), rng.choice(LABELS[name])
+    difference = mean(name, term, norm, features, labels, y, z) - mean(name, term, norm, other, other_labels, y, z)
+    assert LENGTH[norm](difference) <= (1 + 1e-9) * 2 * BOUND[term] / n
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(ALL), st.floats(-250, 250), st.floats(-300, 300), st.floats(-5, 300))
+def test_one_record_never_contributes_more_than_its_clip(seed, case, feature_scale, message_scale, label_scale):
+    """Over the whole range of float64: squares underflow below 1e-162 and overflow above 1e154."""
+    name, term, norm = case
+    rng = np.random.default_rng(seed)
+    problem = PROBLEMS[name]
+    y, z = rng.uniform(0.1, 1.0, size=(2, problem.q)) * 10.0**message_scale
+    label = rng.choice(LABELS[name]) * (10.0**label_scale if name == "quadratic" else 1.0)
+    features = rng.uniform(0.1, 1.0, size=(1, D)) * 10.0**feature_scale
+    contribution = mean(name, term, norm, features, np.array([label]), y, z)
+    largest = np.abs(contribution).max()
+    assert np.isfinite(largest)
+    size = LENGTH[norm](contribution / largest) * largest if largest > 0 else 0.0
+    assert size <= BOUND[term] * (1 + 1e-12)
+
+
+def test_a_record_with_tiny_features_and_a_huge_label_is_clipped():
+    """Its squared features underflow to zero, so a norm computed the plain way would let 1e130 through."""
+    contribution = mean(
+        "quadratic", "lower_grad_y", "l2", np.full((1, D), 1e-170), np.array([1e300]), *np.zeros((2, D))
+    )
+    assert np.linalg.norm(contribution) == pytest.approx(BOUND["lower_grad_y"], rel=1e-12)
+
+
+def test_norms_of_features_by_hand():
+    l1, l2 = feature_norms(np.array([[3.0, -4.0], [0.0, 0.0], [3e-200, 4e-200], [3e200, 4e200], [1.7e308, 1.7e308]]))
+    np.testing.assert_allclose(l1, [7.0, 0.0, 7e-200, 7e200, np.inf], rtol=1e-15)
+    np.testing.assert_allclose(l2, [5.0, 0.0, 5e-200, 5e200, np.inf], rtol=1e-15)
+
+
+def test_the_norm_of_the_clip_decides_and_not_the_one_given_to_prepare():
+    rng = np.random.default_rng(5)
+    for name, problem in PROBLEMS.items():
+        features, labels = 5 * rng.normal(size=(6, D)), rng.choice(LABELS[name], size=6)
+        point = rng.normal(size=(2, problem.q))
+        for norm in ("l1", "l2"):
+            clip = Clip(norm, 1.0, 0.3, 0.2)
+            got = [
+                problem.terms(np.zeros(problem.p), *point, records, records, clip)
+                for records in (problem.prepare(features, labels, n) for n in ("l1", "l2"))
+            ]
+            for a, b in zip(*got, strict=True):
+                if a is not None:
+                    np.testing.assert_array_equal(a, b)
+
+
+def test_clip_coefficients_by_hand():
+    values = np.array([3.0, -3.0, 0.1, 0.0, np.nan, np.inf, -np.inf, 1.0, 2.0, 0.0, 1e308])
+    norms = np.array([2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0, np.inf, 0.0, np.inf, 10.0])
+    wanted = [0.5, -0.5, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(clip_coefficients(values.copy(), norms, 1.0), wanted)
+        unclipped = clip_coefficients(values.copy(), norms, np.inf)
+        nothing = clip_coefficients(values.copy(), norms, 0.0)
+    np.testing.assert_array_equal(unclipped, [3.0, -3.0, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0])
+    assert (nothing * np.where(np.isfinite(norms), norms, 0.0) == 0.0).all()
