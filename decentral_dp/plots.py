@@ -268,7 +268,7 @@ def _accuracy(figure: Figure, d: Drawing) -> bool:
     ax.set_ylabel("accuracy on held-out records (share)")
     ax.set_ylim(top=min(1.0, ax.get_ylim()[1]))
     spread = f" (agents {main.low[-1]:.2f} to {main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
-    _title(ax, f"Held-out accuracy {main.ends[1]:.2f} after {main.rounds[-1]:.0f} rounds{spread}")
+    _title(ax, f"Final held-out accuracy {main.ends[1]:.2f}{spread}")
     return True
 
 

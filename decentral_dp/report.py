@@ -271,7 +271,7 @@ def _what_was_run(result: Json, scenario: Json) -> list[Html]:
     if records.get("test"):
         counts.append(f"{records['test']} held-out test records, used by no agent")
     steps = [
-        formula(f"λ_{v} = {s.get('scale')}/(t+1)^{s.get('decay')}")
+        formula(f"λ_{v} = {s.get('scale')}" + (f"/(t+1)^{s['decay']}" if s.get("decay") else ""))
         for v in "xyz"
         if isinstance(s := algorithm.get(v), Mapping)
     ]
@@ -285,11 +285,14 @@ def _what_was_run(result: Json, scenario: Json) -> list[Html]:
         ("Algorithm", " · ".join(str(v) for v in (algorithm.get("kind"), privacy.get("protocol")) if v)),
         ("Step sizes", join(steps, ", ") if steps else ""),
         ("Noise", "none" if privacy.get("guarantee") == "none" else str(privacy.get("mechanism") or "").capitalize()),
+        ("Clip per record", _settings((scenario.get("privacy") or {}).get("clip"))),
         ("Evaluated on", str(result.get("evaluated_on") or "")),
         ("Versions", _settings(result.get("versions"))),
     ]
     lines = [join([tag("dt", name), tag("dd", value)]) for name, value in rows if value]
-    return [tag("h2", "What was run"), tag("dl", *lines, class_="facts")]
+    facts = [tag("h2", "What was run"), tag("dl", *lines, class_="facts")]
+    told = [tag("p", part) for part in str(scenario.get("description") or "").split("\n\n") if part.strip()]
+    return [*facts, tag("h3", "What the scenario says of itself"), *told] if told else facts
 
 
 def _settings(value: object) -> str:
@@ -334,7 +337,7 @@ def _guarantee(result: Json) -> list[Html]:
                 "p",
                 tag("strong", "This is a simulation: "),
                 f"the noise is {noise.split(',')[0]}. Whoever knows the seed can subtract it, so this output "
-                "protects nobody. Every ε on this page is what the same run costs when its noise is secret, "
+                "protects nobody. Every certified ε here is what the same run costs when its noise is secret, "
                 "which it is when the scenario states no seed.",
                 class_="note warn",
             )
@@ -348,10 +351,11 @@ def _guarantee(result: Json) -> list[Html]:
         "kind (train or validation) and its place. Partition, split, order, counts, classes and scaling constants are "
         "public. A person with several records is protected less, and runs on the same records add up.",
     )
+    empty = " (by ε = ∞, which protects nothing)" if epsilon == "∞" else ""
     covered = tag(
         "div",
         tag("h3", "Covered"),
-        tag("p", "What agents released, and whatever is computed from it:"),
+        tag("p", f"What agents released, and whatever is computed from it{empty}:"),
         tag(
             "ul",
             tag("li", "every message to a neighbour, at every round"),
@@ -406,8 +410,9 @@ def _budgets(folder: Path, result: Json) -> list[Html]:
         remarks.append(f"The claimed column shows {source}. It is shown for comparison and is not certified.")
     if slack:
         remarks.append(
-            f"The accountant's arithmetic is trusted to {power_text(number(slack.get('epsilon')) or 0)} in ε and "
-            f"{power_text(number(slack.get('delta')) or 0)} in δ."
+            f"Beside these numbers, not in them: sampling in float64 may add up to "
+            f"{epsilon_text(number(slack.get('epsilon')))} to an agent's ε and "
+            f"{epsilon_text(number(slack.get('delta')))} to its δ, over the whole run."
         )
     blocks += [tag("p", remark, class_="small") for remark in remarks]
     for channel, reason in free.items():
@@ -532,7 +537,8 @@ ENDINGS = {"_last": ", last released values", "_unreleased": ", unreleased state
 CAPTIONS = {
     "losses": "Losses by round. Line: mean over agents; band: lowest to highest agent.",
     "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent.",
-    "hypergradient": "Norm of the hypergradient of the upper objective; zero at a stationary point.",
+    "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "
+    "zero at a stationary point.",
     "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
     "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
     "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
@@ -597,29 +603,31 @@ def _topology(folder: Path, result: Json) -> list[Html]:
 
 
 def _theorem(result: Json) -> list[Html]:
+    """Which case of the theorem applies, and every condition once, with its margin and the cases that ask for it."""
     theorem = result.get("theorem") or {}
     cases = theorem.get("cases") or []
     if not cases:
         return []
-    verdicts, rows = [], []
+    verdicts = []
+    conditions: dict[str, Json] = {}
     for case in cases:
-        conditions = case.get("conditions") or []
-        failing = [c for c in conditions if not c.get("holds")]
+        listed = case.get("conditions") or []
+        conditions |= {str(c.get("condition")): c for c in listed}
+        failing = sum(not c.get("holds") for c in listed)
+        words: Part = f"{failing} of {len(listed)} conditions fail."
         if case.get("holds"):
-            verdict = join(["applies: ", formula(str(case["rate"]))]) if case.get("rate") else join(["applies."])
-        else:
-            faults = [join([formula(str(c.get("condition"))), f" ({_margin(c)})"]) for c in failing]
-            verdict = join([f"{len(failing)} of {len(conditions)} conditions fail: ", join(faults, "; ")])
-        verdicts.append(tag("li", tag("strong", f"{case.get('case')}: "), verdict))
-        rows.append(tag("tr", tag("th", str(case.get("case")), colspan="3", scope="rowgroup"), class_="case"))
-        for c in conditions:
-            mark = tag("td", "holds" if c.get("holds") else "fails", class_="good" if c.get("holds") else "bad")
-            rows.append(
-                tag("tr", tag("td", formula(str(c.get("condition")))), mark, tag("td", _margin(c), class_="number"))
-            )
-    heads = tag("tr", *(tag("th", text, scope="col") for text in ("Condition", "Verdict", "Margin")))
-    table = tag("div", tag("table", tag("thead", heads), tag("tbody", *rows)), class_="wide", tabindex="0")
-    summary = tag("summary", "All conditions with their margins")
+            words = join(["applies: ", formula(str(case["rate"]))]) if case.get("rate") else "applies."
+        verdicts.append(tag("li", tag("strong", f"{case.get('case')}: "), words))
+    rows = []
+    for name, condition in conditions.items():
+        good = bool(condition.get("holds"))
+        asking = [any(str(c.get("condition")) == name for c in case.get("conditions") or []) for case in cases]
+        marks = [
+            tag("td", ("holds" if good else "fails") if a else "", class_="good" if good else "bad") for a in asking
+        ]
+        rows.append(tag("tr", tag("th", formula(name), scope="row"), tag("td", _margin(condition)), *marks))
+    names = ("Condition", "Left − right (must exceed 0)", *(str(case.get("case")) for case in cases))
+    heads = tag("tr", *(tag("th", name, scope="col") for name in names))
     return [
         tag("h2", str(theorem.get("name") or "Theorem 4.1")),
         tag(
@@ -628,15 +636,15 @@ def _theorem(result: Json) -> list[Html]:
             "paper proves, not privacy: no budget depends on them.",
         ),
         tag("ul", *verdicts),
-        tag("details", summary, table),
+        tag("div", tag("table", tag("thead", heads), tag("tbody", *rows)), class_="wide", tabindex="0"),
     ]
 
 
 def _margin(condition: Json) -> str:
     margin = number(condition.get("margin"))
     if margin is None:
-        return ""
-    return f"by {power_text(abs(margin))}" if margin or condition.get("holds") else "equal, where it has to be strict"
+        return "–"
+    return f"{'+' if margin > 0 else '−' if margin < 0 else ''}{power_text(abs(margin))}"
 
 
 BIBTEX = """@inproceedings{chen2024locally,
@@ -706,7 +714,6 @@ th:first-child,td:first-child{text-align:left}
 thead th{font-weight:600;color:var(--soft);font-size:.86rem}
 thead th[colspan]{text-align:center}
 tbody th{font-weight:500}
-tr.case th{padding-top:1rem;font-weight:650}
 td.claimed{color:var(--soft);font-style:italic}
 td.good{color:var(--good-ink)}
 td.bad{color:var(--bad-ink);font-weight:600}

@@ -14,8 +14,19 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Folder or file (relative to the package) → prefixes it must not import.
 FORBIDDEN = {
-    "algorithms": ["decentral_dp.engines", "decentral_dp.runner", "decentral_dp.scenario", "decentral_dp.job", "decentral_dp.data"],
-    "engines": ["decentral_dp.algorithms", "decentral_dp.problems", "decentral_dp.data", "decentral_dp.privacy.mechanisms"],
+    "algorithms": [
+        "decentral_dp.engines",
+        "decentral_dp.runner",
+        "decentral_dp.scenario",
+        "decentral_dp.job",
+        "decentral_dp.data",
+    ],
+    "engines": [
+        "decentral_dp.algorithms",
+        "decentral_dp.problems",
+        "decentral_dp.data",
+        "decentral_dp.privacy.mechanisms",
+    ],
     "privacy": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.data"],
     "problems": ["decentral_dp.algorithms", "decentral_dp.engines"],
     "data": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.privacy"],

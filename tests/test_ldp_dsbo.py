@@ -16,7 +16,8 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.job import build
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Bounded
+from decentral_dp.privacy.ledger import Recorder
+from decentral_dp.privacy.sensitivity import Bounded, Spread
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from replay import realised_change, replay
 
@@ -144,8 +145,16 @@ def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol:
             records = {k: problem.prepare(v, labels, norm) for k, v in world.items()}
             runs.append(
                 replay(
-                    algorithm, problem, records["train"], records["validation"],
-                    rounds=rounds, self_weight=weight, own=own, received=received, clip=clip, stream=stream,
+                    algorithm,
+                    problem,
+                    records["train"],
+                    records["validation"],
+                    rounds=rounds,
+                    self_weight=weight,
+                    own=own,
+                    received=received,
+                    clip=clip,
+                    stream=stream,
                 )  # fmt: skip
             )
         change = realised_change(*runs, norm=norm)
@@ -191,13 +200,13 @@ def test_noise_off_is_the_plain_algorithm(scenario: Make) -> None:
     snaps = transcript(build(decentral_dp.load(off)))
     for c in "xyz":
         assert np.array_equal(snaps[-1].released[c], snaps[-1].state[c])
-    quiet = scenario(privacy={"clip": dict.fromkeys("xyz", 1e3), **dict.fromkeys("yz", {"scale": 1e-7})})
+    quiet = scenario(privacy={"clip": dict.fromkeys("xyz", 10.0), **dict.fromkeys("yz", {"scale": 1e-4})})
     del quiet["privacy"]["epsilon"]
     for protocol in ("released", "private"):
         quiet["algorithm"]["protocol"] = protocol
         other = transcript(build(decentral_dp.load(quiet)))
         for c in "xyz":
-            np.testing.assert_allclose(other[-1].released[c], snaps[-1].released[c], atol=1e-4)
+            np.testing.assert_allclose(other[-1].released[c], snaps[-1].released[c], atol=5e-3)
 
 
 def test_one_agent_runs_plain_bilevel_descent(scenario: Make) -> None:
@@ -238,18 +247,31 @@ def test_quadratic_reaches_its_closed_form_optimum_without_noise(scenario: Make)
     base = scenario(
         problem={"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
                  "synthetic": {"dimension": 3, "records": 40, "test_records": 40}},
-        algorithm={"rounds": 4000, "init": {}, "x": {"scale": 2.0, "decay": 0.35}, "y": {"scale": 0.5, "decay": 0.1},
-                   "z": {"scale": 0.5, "decay": 0.05}},
+        algorithm={"rounds": 8000, "init": {"x": 0.0}, "x": {"scale": 0.5, "decay": 0.4},
+                   "y": {"scale": 0.3, "decay": 0.35}, "z": {"scale": 0.3, "decay": 0.3}},
         privacy={"guarantee": "none"},
         topology={"kind": "complete", "agents": 4},
     )  # fmt: skip
     del base["problem"]["test"]
     base["problem"]["normalise"] = "none"
-    base["problem"]["classes"] = None
-    del base["problem"]["classes"]
     job = build(decentral_dp.load(base))
     last = LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False).last
     optimum = job.problem.optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
-    assert np.abs(last.released["x"] - optimum).max() < 0.02 * max(1.0, np.abs(optimum).max())
+    assert np.abs(last.released["x"] - optimum.x).max() < 0.02 * max(1.0, np.abs(optimum.x).max())
 
 
+def test_a_batch_that_lives_on_is_not_amplified(scenario: Make) -> None:
+    """A state that is kept after its batch was charged as forgotten is refused by the recorder."""
+    recorder = Recorder(1)
+    one, rate = np.ones(1), np.full(1, 0.1)
+
+    def fed_by(batch: int) -> Bounded:
+        return Bounded(np.zeros((1, 2)), np.zeros((1, 2)), {"train": Spread(one, rate, batch)}, "l1")
+
+    first, second = fed_by(0), fed_by(1)
+    recorder.charge(1, "y", "laplace", one, first)
+    assert (first + second).spread["train"].rate == 1.0
+    with pytest.raises(ValueError, match="charged as if forgotten"):
+        recorder.charge(2, "y", "laplace", one, first + second)
+    with pytest.raises(ValueError, match="a second time"):
+        recorder.charge(2, "y", "laplace", one, first)

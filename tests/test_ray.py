@@ -32,7 +32,9 @@ COMPOSE = ROOT / "docker-compose.yml"
 def test_ray_gives_the_same_numbers_and_the_same_ledger(
     scenario: Make, ray_cluster: None, per_actor: int, guarantee: str
 ) -> None:
-    base = scenario(topology={"kind": "random_regular", "degree": 4}, problem={"stream": {"kind": "minibatch", "batch": 6}})
+    base = scenario(
+        topology={"kind": "random_regular", "degree": 4}, problem={"stream": {"kind": "minibatch", "batch": 6}}
+    )
     if guarantee == "as_printed":
         base["privacy"] = {"guarantee": guarantee, **dict.fromkeys("xyz", {"scale": 0.1})}
     local = decentral_dp.run(base)
@@ -56,24 +58,24 @@ def test_local_blocks_agree(scenario: Make, blocks: int) -> None:
 
 def test_a_lost_actor_is_an_error_and_the_others_end(scenario: Make, ray_cluster: None) -> None:
     import ray
-    from ray.util.state import list_actors
 
     job = build(decentral_dp.load(scenario(algorithm={"rounds": 400}, run={"engine": "ray"})))
 
     def kill_one(s: Any) -> bool:
-        alive = [a for a in list_actors(filters=[("state", "=", "ALIVE")]) if a.pid]
-        os.kill(alive[0].pid, signal.SIGKILL)
+        os.kill(_actors()[0], signal.SIGKILL)
         return False
 
     with pytest.raises(RuntimeError, match="actor ended before the run did"):
         RayEngine().run(job.nodes(), 400, [1, 400], kill_one)
     assert ray.is_initialized(), "the cluster was not ours to end"
-    _until(lambda: not list_actors(filters=[("state", "=", "ALIVE")]), 20)
+    _until(lambda: not _actors(), 20)
 
 
 def test_an_unreachable_cluster_is_one_sentence(scenario: Make, tmp_path: Path) -> None:
     free = _free_port()
-    done = _cli("run", "ring_breast_cancer", "--engine", "ray", "--set", f'run.address="127.0.0.1:{free}"', cwd=tmp_path)
+    done = _cli(
+        "run", "ring_breast_cancer", "--engine", "ray", "--set", f'run.address="127.0.0.1:{free}"', cwd=tmp_path
+    )
     assert done.returncode == 2
     assert "no Ray cluster answers" in done.stderr
     assert "Traceback" not in done.stderr
@@ -114,15 +116,15 @@ def two_nodes(tmp_path: Path) -> Iterator[str]:
     services = yaml.safe_load(COMPOSE.read_text())["services"]
     port = _free_port()
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
     try:
         for service in ("head", "worker"):
             command = services[service]["command"].replace("head:6379", f"127.0.0.1:{port}").replace("6379", str(port))
             extra = ["--node-ip-address=127.0.0.1"] + (["--num-cpus=1"] if service == "worker" else [])
-            log = (tmp_path / f"{service}.log").open("w")
-            process = subprocess.Popen(
-                [*command.split(), *extra], stdout=log, stderr=log, env=environment, start_new_session=True
-            )
+            with (tmp_path / f"{service}.log").open("w") as log:
+                process = subprocess.Popen(
+                    [*command.split(), *extra], stdout=log, stderr=log, env=environment, start_new_session=True
+                )
             started.append(process)
             _wait_for_nodes(port, len(started), environment)
         yield f"127.0.0.1:{port}"
@@ -139,7 +141,9 @@ def test_two_nodes_run_a_scenario(scenario: Make, two_nodes: str, tmp_path: Path
     import tomli_w
 
     (tmp_path / "small.toml").write_text(tomli_w.dumps(scenario()))
-    done = _cli("run", "small.toml", "--engine", "ray", "--set", f'run.address="{two_nodes}"', "--out", "r", cwd=tmp_path)
+    done = _cli(
+        "run", "small.toml", "--engine", "ray", "--set", f'run.address="{two_nodes}"', "--out", "r", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "r" / "result.json").read_text())
     assert (result["status"], result["engine"]) == ("ok", "ray")
@@ -154,6 +158,10 @@ def test_observer_can_end_a_run_early(scenario: Make) -> None:
     outcome = LocalEngine().run(job.nodes(), 6, range(7), lambda s: seen.append(s.round) or s.round == 2)
     assert seen == [0, 1, 2]
     assert outcome.ledger.rounds == 2
+
+
+def _actors() -> list[int]:
+    return [pid for pid, line in _ray_processes().items() if line.startswith("ray::Actor")]
 
 
 def _until(holds: Callable[[], bool], seconds: float) -> None:

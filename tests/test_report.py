@@ -26,6 +26,7 @@ from decentral_dp.report import epsilon_text, number, power_text, tag, write_rep
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology"}
 SCENARIO = """title = "{title}"
+description = "It is a test.\\n\\nNothing more."
 seed = 7
 
 [problem]
@@ -380,7 +381,8 @@ def test_the_page_says_what_was_run_and_what_is_guaranteed(certified: Path) -> N
         "Channel x is free: touches no data.",
         "ε → ∞. Once all records are in use",
         "ε → 2.14, if new records kept arriving for ever",
-        "trusted to 10⁻¹² in ε and 10⁻¹⁵ in δ",
+        "may add up to 1.00·10⁻¹² to an agent's ε and 1.00·10⁻¹⁵ to its δ",
+        "It is a test.",
         "Each round of gossip shrinks disagreement at least by the factor ρ = 0.8727",
         "The first release of every channel is data-independent and free.",
         "ICML 2024, PMLR 235",
@@ -407,6 +409,7 @@ def test_a_claim_is_never_shown_without_its_label(as_printed: Path) -> None:
     assert "certified ε = ∞ at δ = 1e-5 (claimed by the paper, not certified: 320.61)" in page.text
     assert "The claimed number 320.61 (Theorem 4.5 of Chen & Wang (2024), as printed) is not a guarantee." in page.text
     assert "Nothing can be proven for this protocol" in page.text
+    assert "by ε = ∞, which protects nothing" in page.text
     assert "ε → 3550.2" in page.text
     header = next(row for row in page.rows if row and row[0] == "Agent")
     assert header[-1] == "Claimed, not certified"
@@ -507,13 +510,35 @@ def test_equal_agents_share_a_row_and_many_agents_a_summary(tmp_path: Path) -> N
 
 
 def test_failing_conditions_are_named_with_their_margins(tmp_path: Path) -> None:
-    text = page_of(tmp_path / "run").text
-    line = text[text.index("(ii) convex") :].split("(iii)")[0]
-    assert "2 of 4 conditions fail: 2ςx > vz + vy (equal, where it has to be strict); 2ςy > vz + vy (by 0.08)" in line
-    assert "2ςz" not in line
+    page = page_of(tmp_path / "run")
+    assert "(ii) convex: 2 of 4 conditions fail." in page.text
+    assert page.row("2ςx > vx") == ["+0.67", *["holds"] * 3]
+    assert page.row("2ςx > vz + vy") == ["0", *["fails"] * 3]
+    assert page.row("2ςy > vz + vy") == ["−0.08", *["fails"] * 3]
     cases = [{"case": "(ii) convex", "holds": True, "rate": "O(T^-0.23)", "conditions": []}]
     text = page_of(tmp_path / "holds", changes={"theorem": {"name": "Theorem 4.1", "cases": cases}}).text
     assert "(ii) convex: applies: O(T−0.23)" in text
+
+
+def test_a_condition_is_marked_only_in_the_cases_that_ask_for_it(tmp_path: Path) -> None:
+    cases = [
+        {
+            "case": "(i)",
+            "holds": False,
+            "rate": None,
+            "conditions": [{"condition": "a > b", "holds": False, "margin": -1}],
+        },
+        {
+            "case": "(ii)",
+            "holds": True,
+            "rate": None,
+            "conditions": [{"condition": "c > d", "holds": True, "margin": 2.5}],
+        },
+    ]
+    page = page_of(tmp_path / "run", changes={"theorem": {"name": "Theorem 4.1", "cases": cases}})
+    assert page.row("a > b") == ["−1", "fails", ""]
+    assert page.row("c > d") == ["+2.5", "", "holds"]
+    assert "(ii): applies." in page.text
 
 
 def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
@@ -588,6 +613,13 @@ def test_an_unbounded_sensitivity_is_said_and_not_drawn(as_printed: Path) -> Non
     assert not right.lines
     assert "∞" in [t.get_text() for t in right.texts]
     assert "Nothing bounds what one record can do to y, z" in left.figure.get_suptitle().replace("\n", " ")
+
+
+def test_equal_budgets_are_named_in_the_title_of_the_drawing(tmp_path: Path) -> None:
+    entry = {"epsilon_pure": "inf", "epsilon": 3.999999998, "channels": {}, "records": {}}
+    privacy = privacy_of(tmp_path, agents=[{"agent": i, **entry} for i in range(10)])
+    folder = write_run(tmp_path, changes={"privacy": privacy})
+    assert axes_of("topology", folder)[0].get_title(loc="left") == "Ring of 10 agents: ρ = 0.873; ε = 4.00 each"
 
 
 def test_a_long_ledger_is_thinned_but_keeps_its_ends(tmp_path: Path) -> None:

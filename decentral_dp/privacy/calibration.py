@@ -35,20 +35,22 @@ def calibrate(
         raise InputError(f"privacy.epsilon: got {epsilon}, wanted a finite number above 0.")
     charged = charges(ledger)
     _check_calibratable(ledger, charged)
-    split = _split(charged, ledger.n_agents, shares)
-    common = _common(charges(_scaled(ledger, split)), ledger.n_agents, epsilon, delta)
-    factors = {c: f * common for c, f in split.items()}
-    # The grid of a release changes with its scale by powers of two, so the final ledger is priced afresh.
-    for _ in range(40):
-        spent = epsilon_of(_scaled(ledger, factors), delta)
-        over = spent > epsilon
-        if not over.any():
-            return factors
-        push = np.where(over, np.maximum(spent / epsilon, 1.0 + 1e-6), 1.0)
+    factors = _split(charged, ledger.n_agents, shares)
+    push = _common(charges(_scaled(ledger, factors)), ledger.n_agents, epsilon, delta)
+    # Prices are not exactly proportional to 1/scale: the grid follows a scale by powers of two, and what rounding costs
+    # a Gaussian release does not shrink with more noise. So the scaled ledger is priced afresh until it fits.
+    for turn in range(60):
         factors = {c: f * push for c, f in factors.items()}
+        scaled = _scaled(ledger, factors)
+        spent = epsilon_of(scaled, delta)
+        over, slack = spent > epsilon, (spent > 0.0) & (spent < (1.0 - TIGHTNESS) * epsilon)
+        if not over.any() and (turn > 3 or not slack.any()):
+            return factors
+        need = _common(charges(scaled), ledger.n_agents, epsilon, delta)
+        push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
     raise InputError(
-        f"privacy.epsilon: no noise brings these releases to {epsilon} at delta = {delta}; raise epsilon, or run "
-        "fewer rounds."
+        f"privacy.epsilon: no noise brings these releases to {epsilon} at delta = {delta}; raise epsilon, or run fewer "
+        "rounds."
     )
 
 
@@ -142,7 +144,7 @@ def _needed(account: Account, epsilon: float, delta: float) -> Array:
     if account.plain_gaussian and delta > 0.0:
         return account.mu() / _largest_mu(epsilon, delta)
     if account.plain_laplace and delta == 0.0:
-        return account.pure() / (epsilon * (1.0 - 0.1 * TIGHTNESS))
+        return account.pure() / (epsilon * (1.0 - 2e-6))
     bundles = account.alike(open_groups)
     if len(bundles) > MOST_COLUMNS:
         bundles = _neighbours(bundles, size)

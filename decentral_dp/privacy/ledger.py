@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind
+from decentral_dp.privacy.sensitivity import MIXED, Array, Bounded, Kind, Spread
 
 IntArray = NDArray[np.int64]
 
@@ -115,11 +115,14 @@ def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
         return False
     if a.mechanism == "free":
         return True
-    if a.dimension != b.dimension or a.sensitivity.keys() != b.sensitivity.keys():
+    if a.dimension != b.dimension:
         return False
     pairs = [(a.scale, b.scale)]
-    pairs += [(a.sensitivity[k], b.sensitivity[k]) for k in a.sensitivity]
-    pairs += [(a.rate[k], b.rate[k]) for k in a.sensitivity]
+    for kind in a.sensitivity.keys() | b.sensitivity.keys():
+        # A kind that is not listed cannot move the release.
+        pairs.append((a.sensitivity.get(kind, 0.0 * a.scale), b.sensitivity.get(kind, 0.0 * b.scale)))
+        if kind in a.rate and kind in b.rate:
+            pairs.append((a.rate[kind], b.rate[kind]))
     return all(np.allclose(p[:, a.group], q[:, b.group], rtol=rtol, atol=0.0) for p, q in pairs)
 
 
@@ -165,6 +168,7 @@ class Recorder:
     def __init__(self, agents: int) -> None:
         self.agents = agents
         self.columns: dict[str, _Column] = {}
+        self._amplified: dict[tuple[Kind, int], int] = {}
 
     def charge(self, index: int, channel: str, mechanism: str, scale: Array, value: Bounded) -> None:
         if index == 0:
@@ -177,8 +181,21 @@ class Recorder:
         column.rounds.append(index)
         column.scale.append(_compact(scale))
         for kind, spread in value.spread.items():
+            self._check_amplification(index, channel, kind, spread)
             column.sensitivity[kind].append(_compact(spread.sensitivity))
             column.rate[kind].append(_compact(spread.rate))
+
+    def _check_amplification(self, index: int, channel: str, kind: Kind, spread: Spread) -> None:
+        """A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards."""
+        if spread.batch is None:
+            return
+        if spread.batch == MIXED:
+            if any(amplified == kind for amplified, _ in self._amplified):
+                raise ValueError(
+                    f"{channel} at index {index} still depends on {kind} batches whose releases were charged as if forgotten"
+                )
+        elif self._amplified.setdefault((kind, spread.batch), index) != index:
+            raise ValueError(f"{channel} at index {index} uses the {kind} batch of round {spread.batch} a second time")
 
     def free(self, index: int, channel: str, dimension: int, reason: str) -> None:
         if index == 0:

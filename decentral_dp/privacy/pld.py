@@ -182,7 +182,7 @@ def _discretise(profile: Callable[[Array], Array], reach: float, step: float) ->
     from dp_accounting.pld import pld_pmf
 
     points = max(1, math.ceil(reach / step * (1.0 - 1e-12)))
-    e = np.arange(points + 1) * step
+    e = np.asarray(np.arange(points + 1) * step, dtype=np.float64)
     upper = np.clip(profile(e), 0.0, 1.0)
     lower = -np.expm1(-e) + np.exp(-e) * upper
     deltas = np.minimum.accumulate(np.concatenate([lower[:0:-1], upper]))
@@ -198,9 +198,9 @@ def amplified(loss: Array | float, rate: Array | float) -> Array:
     e, eta = np.asarray(loss, dtype=np.float64), np.asarray(rate, dtype=np.float64)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         small = np.log1p(eta * np.expm1(e))
-        # e^E overflows where E is large; there 1 − η is negligible against ηe^E.
-        large = e + np.log(eta) + np.log1p((1.0 - eta) / eta * np.exp(-e))
-    return np.where(eta == 0.0, 0.0, np.where(e < 500.0, small, large))
+        # e^E overflows where E is large.
+        large = np.logaddexp(np.log1p(-eta), e + np.log(eta))
+    return np.where(eta == 0.0, 0.0, np.where(e < 700.0, small, np.maximum(0.0, large)))
 
 
 def laplace_profile(loss: float, rate: float) -> Callable[[Array], Array]:

@@ -23,12 +23,16 @@ KINDS: tuple[Kind, ...] = ("train", "validation")
 CHANNELS = ("x", "y", "z")
 
 
+# Batches of several rounds live on in one value: nothing is amplified.
+MIXED = -1
+
+
 class Spread(NamedTuple):
     """What one replaced record of one kind can do to a value.
 
     sensitivity: (b,) norm of the largest change; +inf where nothing is proven.
     rate: (b,) share of the pool that was drawn afresh for this value; 1 where every record takes part.
-    batch: the round whose fresh batch fed the value, or None without sampling. Two values share a batch only if equal.
+    batch: the round whose fresh batch fed the value; None without sampling; MIXED where several rounds' batches did.
     """
 
     sensitivity: Array
@@ -71,7 +75,10 @@ class Bounded:
     def __mul__(self, factor: float | Array) -> Bounded:
         """Scale by a public number, or by one public number per agent, shape (b, 1)."""
         size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
-        spread = {k: Spread(s.sensitivity * size, s.rate, s.batch) for k, s in self.spread.items()}
+        with np.errstate(invalid="ignore"):
+            # Nothing moves what is multiplied by zero, however far it might have moved.
+            moved = {k: np.where(size == 0.0, 0.0, s.sensitivity * size) for k, s in self.spread.items()}
+        spread = {k: Spread(moved[k], s.rate, s.batch) for k, s in self.spread.items()}
         return Bounded(self.public * factor, self.private * factor, spread, self.norm)
 
     __rmul__ = __mul__
@@ -96,7 +103,7 @@ def _merge(a: Mapping[Kind, Spread], b: Mapping[Kind, Spread]) -> dict[Kind, Spr
         first = merged[kind]
         total = first.sensitivity + s.sensitivity
         same = first.batch == s.batch
-        merged[kind] = Spread(total, first.rate if same else np.ones_like(total), first.batch if same else None)
+        merged[kind] = Spread(total, first.rate if same else np.ones_like(total), first.batch if same else MIXED)
     return merged
 
 

@@ -69,6 +69,10 @@ class Shard:
         """A constant start, (b, dimension)."""
         return np.full((self.agents.size, dimension), float(value))
 
+    def feeds(self, channel: str) -> bool:
+        """Whether any term that feeds this channel reads records."""
+        return any(FEEDS[term] == channel for term in self._problem.touches)
+
     def untouched(self, value: Array) -> Bounded:
         """A private state that has not met any record yet."""
         zero = Spread(np.zeros(self.agents.size), np.ones(self.agents.size), None)

@@ -17,8 +17,9 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.topology.files import find_named, names, read, title
-from decentral_dp.topology.generators import GENERATORS, Generator, Parameter, generate
+from decentral_dp.topology.generators import GENERATORS, Generator, generate
 from decentral_dp.topology.graph import Array, Graph, IntArray, require_connected
+from decentral_dp.topology.parameters import Parameter
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, weigh
 
 __all__ = [
@@ -67,8 +68,8 @@ class Topology:
 
     @property
     def self_weight(self) -> Array:
-        """(m,) |w_ii|, the total weight of the neighbours. Above 1 an agent's own coefficient 1 − |w_ii| is negative."""
-        return np.abs(self.mixing.diagonal())
+        """(m,) |w_ii|, the total weight of the neighbours. Above 1 the weight of the own value, 1 − |w_ii|, is negative."""
+        return np.asarray(np.abs(self.mixing.diagonal()))
 
     @property
     def rho(self) -> float:

@@ -15,6 +15,7 @@ attribute `weight`) is read only for weights = "file".
 from __future__ import annotations
 
 import csv
+import io
 import math
 import tomllib
 import warnings
@@ -76,7 +77,8 @@ def title(name: str) -> str:
 def read(path: str | Path) -> Content:
     """The content of a graph file; a path that does not exist may be a name, with or without folder and ending."""
     path = Path(path)
-    if not path.exists() and path.suffix in ("", ".toml") and path.parent in (Path(), Path("topologies")):
+    named = path.suffix in ("", ".toml") and path.parent in (Path(), Path("topologies"))
+    if not path.is_file() and named and (path.suffix == "" or path.stem in names()):
         path = find_named(path.stem)
     if path.suffix == ".toml":
         return _from_toml(path)
@@ -92,13 +94,20 @@ def _graph(path: Path) -> Graph:
     raise InputError(f'topology.file: {path} ends in "{path.suffix}", wanted one of {wanted}.')
 
 
-def _text(path: Path) -> str:
+def _bytes(path: Path) -> bytes:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"topology.file: {path} does not exist; check the path.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"topology.file: {path} cannot be read as UTF-8 text ({error}).") from error
+    except OSError as error:
+        raise InputError(f"topology.file: {path} cannot be read ({error.strerror}).") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return _bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"topology.file: {path} is not UTF-8 text ({error}); save it as UTF-8.") from error
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -173,12 +182,12 @@ def _graphml(path: Path) -> Graph:
 
     import networkx as nx
 
-    _text(path)
+    content = io.BytesIO(_bytes(path))
     try:
         with warnings.catch_warnings():
             # It warns of attributes without a declared type, which are not needed.
             warnings.simplefilter("ignore")
-            graph = nx.read_graphml(path, node_type=str)
+            graph = nx.read_graphml(content, node_type=str)
     except (nx.NetworkXError, ParseError, KeyError, ValueError) as error:
         raise InputError(f"topology.file: {path} is not readable GraphML ({error}).") from error
     if graph.number_of_nodes() == 0:
@@ -240,5 +249,5 @@ def _collect(agents: list[str], links: list[Link]) -> Graph:
         np.array(pairs, dtype=np.int64).reshape(-1, 2),
         labels=tuple(agents),
         given=np.array(given, dtype=np.float64) if complete and given else None,
-        notes=(f"{parallel} parallel links count once",) if parallel else (),
+        notes=(f"parallel links count once: {parallel} left out",) if parallel else (),
     )

@@ -97,6 +97,8 @@ def few(names: list[str], noun: str = "", limit: int = 6) -> str:
 def unknown(where: str, got: str, valid: Iterable[str]) -> InputError:
     """An error that names the nearest valid name, and all of them."""
     names = sorted(valid)
+    if not names:
+        return InputError(f'{where}: got "{got}", which is not known; remove it, nothing can be given here.')
     near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"? Valid: ' if near else "valid: "
-    return InputError(f'{where}: got "{got}", which is not known; {hint}{", ".join(names) if names else "nothing"}.')
+    return InputError(f'{where}: got "{got}", which is not known; {hint}{", ".join(names)}.')

@@ -8,6 +8,7 @@ eigenvalues of I + W in [0, 1), which no such W has; ρ < 1 is what the proofs u
 
 from __future__ import annotations
 
+import importlib
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -16,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology.generators import Parameter, resolve
 from decentral_dp.topology.graph import Array, Graph, unknown
+from decentral_dp.topology.parameters import Parameter, resolve
 from decentral_dp.topology.spectrum import laplacian_ends
 
 LARGEST_OPTIMISED = 200
@@ -77,7 +78,7 @@ def mixing_matrix(graph: Graph, each: Array) -> Any:
         total = graph.degrees * each[0]
     else:
         total = np.bincount(i, each, graph.agents) + np.bincount(j, each, graph.agents)
-    data = np.concatenate([each, each, -total])
+    data = np.concatenate([each, each, 0.0 - total])
     where = (np.concatenate([i, j, agents]), np.concatenate([j, i, agents]))
     mixing = coo_array((data, where), shape=(graph.agents, graph.agents)).tocsr()
     mixing.sort_indices()
@@ -103,7 +104,8 @@ def _ends(graph: Graph, each: Array, mixing: Any) -> tuple[float, float]:
 
 
 def _diverges(graph: Graph, label: str, rule: str, each: Array, delta_max: float) -> InputError:
-    what = f"{WHERE}: {label} on this {graph.description} gives ρ = {delta_max - 1.0:.2f}, and gossip diverges unless ρ < 1."
+    rho = f"ρ = {delta_max - 1.0:.2f}"
+    what = f"{WHERE}: {label} on this {graph.description} gives {rho}, and gossip diverges unless ρ < 1."
     limit = 2.0 / delta_max
     if rule == "constant":
         return InputError(f'{what} Use "metropolis", or a value below {_floor(limit * float(each[0]))}.')
@@ -140,7 +142,9 @@ def _constant(graph: Graph, params: Mapping[str, Any]) -> Array:
 
 def _given(graph: Graph, params: Mapping[str, Any]) -> Array:
     if graph.given is None:
-        raise InputError(f'{WHERE}: "file" needs a file that gives every link a weight; use "metropolis".')
+        raise InputError(
+            f'{WHERE}: "file" needs a file that gives every link one weight above 0; mend the file or use "metropolis".'
+        )
     return graph.given
 
 
@@ -167,7 +171,8 @@ def _rho(graph: Graph, each: Array) -> float:
 
 def _solve(graph: Graph) -> Array:
     try:
-        import cvxpy as cp
+        # Its own annotations are incomplete: as Any, like every other untyped library.
+        cp: Any = importlib.import_module("cvxpy")
     except ImportError:
         raise InputError(
             f'{WHERE}: optimised needs the solver cvxpy, which is not installed; pip install "decentral_dp[optimise]".'

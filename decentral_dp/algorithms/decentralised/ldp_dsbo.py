@@ -7,13 +7,13 @@ the records agent i has seen, and all right-hand sides at time t, every agent ru
     z_{i,t+1} = a_i z_{i,t} + Σ_j w_ij z̃_{j,t} − λ_{z,t} (∇²_yy g_{i,t} z − ∇_y f_{i,t})
     x_{i,t+1} = a_i x_{i,t} + Σ_j w_ij x̃_{j,t} − λ_{x,t} (∇_x f_{i,t} − ∇²_xy g_{i,t} z)
 
-y tracks the lower solution, z the Hessian-inverse-vector product (Σ ∇²_yy g_i)⁻¹ Σ ∇_y f_i, x follows the hypergradient.
+y tracks the lower solution, z the Hessian-inverse-vector product (Σ ∇²_yy g_i)⁻¹ Σ ∇_y f_i, x the hypergradient.
 Noise protects one record of agent i from everybody who sees all messages. Three protocols differ in what stands on the
 right-hand side; the messages are the same:
 
 `released` (default, "P1")
-    a_i v_{i,t} and all gradients use agent i's own *released* ṽ_{i,t}. Given the messages, only the clipped means depend
-    on records, at public points, so v_{t+1} moves by λ_{v,t}·2C/N_t per term: no Lipschitz constant, no step-size
+    a_i v_{i,t} and all gradients use agent i's own *released* ṽ_{i,t}. Given the messages, only clipped means depend on
+    records, at public points, so v_{t+1} moves by λ_{v,t}·2C/N_t per term: no Lipschitz constant, no step-size
     condition, no dependence on W. A channel that touches no record needs no noise.
 `private` ("P2")
     the consensus term keeps the un-noised v_{i,t}; gradients at ṽ_{i,t}. One record moves v by
@@ -70,7 +70,9 @@ class LdpDsbo:
         values = [shard.public(self.start.get(c, 0.0), dims[c]) for c in CHANNELS]
         if self.protocol == "released":
             return State(*values)
-        return State(*(shard.untouched(v) for v in values))
+        # A private state remembers every batch it met, so it is bounded from the start; a free channel never meets any.
+        hidden = [self.protocol == "printed" or shard.feeds(c) for c in CHANNELS]
+        return State(*(shard.untouched(v) if h else v for v, h in zip(values, hidden, strict=True)))
 
     def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
         own, near = yield Gossip(x=s.x, y=s.y, z=s.z)
@@ -121,8 +123,11 @@ class LdpDsbo:
         out: dict[str, dict[Kind, Array]] = {c: {} for c in CHANNELS}
         for kind in KINDS:
             if public.constants is None:
+                # After one round only the channels that read such records have met one; then it is in everything.
+                met = {c: any(k == kind and FEEDS[t] == c for t, k in public.touches.items()) for c in CHANNELS}
                 for c in CHANNELS:
-                    out[c][kind] = np.full(shares, np.inf)
+                    out[c][kind] = np.full(shares, np.inf if any(met.values()) else 0.0)
+                    out[c][kind][0] = np.inf if met[c] else 0.0
                 continue
             change = private_state(public.constants, steps, public.self_weight, public.averaged, public.rounds, kind)
             for v, c in enumerate(CHANNELS):

@@ -1,0 +1,65 @@
+"""What a generator or a weight rule may be given, and how a wrong value is refused."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.errors import InputError
+from decentral_dp.topology.graph import MAX_EDGES, unknown
+
+
+class Parameter(NamedTuple):
+    """One parameter of a generator or weight rule. default None: required, unless `optional`."""
+
+    name: str
+    type: type[int] | type[float]
+    constraint: str
+    valid: Callable[[Any], bool]
+    default: int | float | None = None
+    optional: bool = False
+
+
+def resolve(where: str, parameters: tuple[Parameter, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Given values checked, defaults filled in; an optional parameter that is absent becomes None."""
+    known = {p.name: p for p in parameters}
+    for name in given:
+        if name not in known:
+            raise unknown(where, name, known)
+    return {p.name: _value(where, p, given.get(p.name)) for p in parameters}
+
+
+def _value(where: str, p: Parameter, got: Any) -> Any:
+    if got is None:
+        if p.default is None and not p.optional:
+            raise InputError(f"{where}: {p.name} is missing; give {p.constraint}.")
+        return p.default
+    is_number = isinstance(got, (int, np.integer) if p.type is int else (int, float, np.number))
+    if isinstance(got, bool) or not is_number or not p.valid(got):
+        raise InputError(f"{where}: {p.name} = {got!r}, wanted {p.constraint}.")
+    return p.type(got)
+
+
+def whole(where: str, got: Any) -> int:
+    try:
+        value = operator.index(got)
+    except TypeError:
+        value = None
+    if value is None or isinstance(got, bool):
+        raise InputError(f"{where}: got {got!r}, wanted a whole number.")
+    return value
+
+
+def wrong_agents(kind: str, wanted: str, got: int, mend: str) -> InputError:
+    return InputError(f'topology.agents: kind "{kind}" needs {wanted} agents, got {got}; {mend}.')
+
+
+def require_room(kind: str, edges: float) -> None:
+    if edges > MAX_EDGES:
+        raise InputError(
+            f'topology.agents: kind "{kind}" would have about {edges:.3g} edges, and {MAX_EDGES} is the most that is '
+            "built; use fewer agents or a sparser graph."
+        )
