@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from enum import Enum
 from pathlib import Path
@@ -108,6 +109,9 @@ def schema() -> None:
 
 def main() -> None:
     """Entry point: 0 done, 1 failed run, 2 bad scenario or input (one sentence, no traceback), 130 interrupted."""
+    # A shell may start background jobs with SIGINT ignored; both signals must reach the clean-up of what was started.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         app()
     except InputError as error:

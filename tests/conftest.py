@@ -54,6 +54,6 @@ def ray_cluster() -> Iterator[None]:
     """One small Ray for all tests that need one."""
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()

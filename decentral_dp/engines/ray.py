@@ -7,9 +7,12 @@ something is evaluated (and, so that the queue stays short, for the round before
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -57,19 +60,46 @@ def cluster(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    quiet = {"include_dashboard": False} if address is None else {}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # "local": never the cluster of somebody else that happens to run on this machine.
+        options |= {"address": "local", "include_dashboard": False}
+    else:
+        _check_reachable(address)
+        options["address"] = address
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True, **quiet)
+        ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"run.address: no Ray cluster answers at {address!r} ({reason}). "
-            'Start one with "ray start --head", or leave the address out to start one for this run.'
-        ) from error
+        raise _unreachable(address, str(error).strip().partition("\n")[0] or type(error).__name__) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Knock before ray.init does, which would wait for an absent head for minutes."""
+    where = address
+    if address == "auto":
+        # What `ray start` leaves behind for "auto"; without it ray.init says itself that there is nothing.
+        note = Path("/tmp/ray/ray_current_cluster")
+        where = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.is_file() else "")
+        if not where:
+            return
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise _unreachable(address, 'wanted "auto" or "host:port"')
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        raise _unreachable(address, str(error)) from error
+
+
+def _unreachable(address: str | None, reason: str) -> InputError:
+    return InputError(
+        f"run.address: no Ray cluster answers at {address!r} ({reason}). "
+        'Start one with "ray start --head", or leave the address out to start one for this run.'
+    )
 
 
 @dataclass(frozen=True)

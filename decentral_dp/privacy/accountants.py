@@ -34,6 +34,8 @@ from decentral_dp.privacy.sensitivity import Array, Kind
 
 # Below this δ the floating-point error of a numerical composition is no longer small.
 SMALLEST_NUMERICAL_DELTA = 1e-12
+# Above this ε a finer number means nothing, and its grid would overflow.
+LARGEST_NUMERICAL_EPSILON = 1e4
 # So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
 MOST_COLUMNS = 32
 
@@ -152,7 +154,7 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
         return gaussian_epsilon(mu, delta)
     rho = np.cumsum([_concentrated(s) for s in segments])
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
-    if delta < SMALLEST_NUMERICAL_DELTA or not (best > 0.0).any():
+    if delta < SMALLEST_NUMERICAL_DELTA or not 0.0 < best[-1] <= LARGEST_NUMERICAL_EPSILON:
         return np.asarray(best)
     return np.asarray(np.minimum(best, pld.epsilons(segments, delta)))
 
@@ -198,7 +200,7 @@ def _composed(account: Account, pure: Array, delta: float, notes: list[str]) -> 
     open_columns = np.flatnonzero(np.isfinite(size) & (size > 0.0))
     bundles = account.alike(open_columns)
     if len(bundles) > MOST_COLUMNS:
-        bundles = _gather(bundles, size)
+        bundles = gather(bundles, size)
         notes.append(
             f"More than {MOST_COLUMNS} different schedules: agents were gathered by cost into {len(bundles)} bundles, "
             "and each agent's ε(δ) is that of the elementwise largest releases of its bundle."
@@ -208,7 +210,7 @@ def _composed(account: Account, pure: Array, delta: float, notes: list[str]) -> 
     return np.minimum(out, pure)
 
 
-def _gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
+def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
     """At most MOST_COLUMNS bundles, each spanning the same ratio of costs; the dearest column stays alone."""
     order = sorted(bundles, key=lambda b: -size[b[0]])
     cost = np.log([size[b[0]] for b in order[1:]])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gaussian_epsilon
+from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gather, gaussian_epsilon
 from decentral_dp.privacy.columns import Account, Charges, accounts, charges
-from decentral_dp.privacy.ledger import IntArray, Ledger
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.pld import Releases
 from decentral_dp.privacy.sensitivity import Array
 
@@ -23,8 +24,8 @@ def calibrate(
 ) -> dict[str, Array]:
     """Channel → factor of every agent, (m,), on the ledger's noise scales, so that every agent's ε(δ) meets the target.
 
-    The budget is never exceeded, and every agent spends at least (1 − 10⁻³) of it (with more than MOST_COLUMNS
-    different schedules and a numerical composition, agents share the factor of their dearest neighbour in cost).
+    The budget is never exceeded, and every agent spends at least (1 − 10⁻³) of it. With more than MOST_COLUMNS
+    different schedules and a numerical composition, agents of similar cost share a factor and may spend a little less.
     shares: channel → part of the budget, summing to one. Laplace channels are scaled so that their pure ε (weighted by
     the sampling rate) stand in this proportion, Gaussian ones so that their μ² do; without shares the ratios of the
     given scales stay. One factor per agent on top of that meets the target.
@@ -96,9 +97,7 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
             f"privacy.share: wanted a positive share for each of {', '.join(charged.names)}, got {dict(shares)}."
         )
     if len({line.mechanism for lines in charged.lines.values() for line in lines}) > 1:
-        raise InputError(
-            "privacy.share: Laplace and Gaussian channels have no common unit to share; give scales instead."
-        )
+        raise InputError("privacy.share: Laplace and Gaussian channels share no unit; give scales instead.")
     out = {}
     for name in charged.names:
         cost = np.max([_own_cost(accounts(charged, k, name)) for k in charged.kinds], axis=0)[charged.group]
@@ -147,29 +146,25 @@ def _needed(account: Account, epsilon: float, delta: float) -> Array:
         return account.pure() / (epsilon * (1.0 - 2e-6))
     bundles = account.alike(open_groups)
     if len(bundles) > MOST_COLUMNS:
-        bundles = _neighbours(bundles, size)
+        bundles = gather(bundles, size)
     start: float | None = None
     for bundle in bundles:
         releases = account.releases(bundle)
-        start = _solve(lambda f, r=releases: epsilon_at(_divided(r, f), delta), epsilon, start)  # type: ignore[misc]
+        start = _solve(partial(_cost_at, releases, delta), epsilon, start)
         out[bundle] = start
     return out
 
 
-def _neighbours(bundles: list[IntArray], size: Array) -> list[IntArray]:
-    order = sorted(bundles, key=lambda b: -float(size[b[0]]))
-    return [np.concatenate([order[i] for i in part]) for part in np.array_split(np.arange(len(order)), MOST_COLUMNS)]
-
-
-def _divided(releases: Releases, factor: float) -> Releases:
-    """Losses and distances with all noise scales multiplied by a factor."""
+def _cost_at(releases: Releases, delta: float, factor: float) -> float:
+    """ε(δ) with all noise scales multiplied by a factor."""
     unit = np.array([[1.0 / factor], [1.0]])
-    return Releases(
+    divided = Releases(
         releases.laplace / factor,
         releases.mu / factor,
         releases.sampled_laplace * unit,
         releases.sampled_gaussian * unit,
     )
+    return epsilon_at(divided, delta)
 
 
 def _largest_mu(epsilon: float, delta: float) -> float:

@@ -3,7 +3,7 @@
 Noise is float-safe. What is rounded and noised is the private part of a value, on a power-of-two grid g; adding the
 public part afterwards is post-processing:
 
-    Laplace:   k = ⌊u/g + U⌋ + ⌊E₁ν/g⌋ − ⌊E₂ν/g⌋,   U ~ U(0, 1), E ~ Exp(1), g = 2^(⌊log₂ ν⌋ − 20)
+    Laplace:   k = ⌊u/g⌋ + [U < frac(u/g)] + ⌊E₁ν/g⌋ − ⌊E₂ν/g⌋,   U ~ U(0, 1), E ~ Exp(1), g = 2^(⌊log₂ ν⌋ − 20)
                each ⌊Eν/g⌋ is exactly geometric, their difference is exactly discrete Laplace;
                stochastic rounding makes the price (Δ/g)(e^{g/ν} − 1) independent of the dimension
     Gaussian:  k = rint(u/g) + rint(N·s/g),          N ~ N(0, 1), g = 2^(⌊log₂ s⌋ − 16)
@@ -127,10 +127,12 @@ class Mechanism:
 
 
 def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, uniforms: Array) -> Array:
-    """⌊query/g + U⌋ + ⌊E₁·ratio⌋ − ⌊E₂·ratio⌋, as float64 integers; overwrites the exponentials (2, b, d)."""
-    out = query / g
-    out += uniforms
-    np.floor(out, out=out)
+    """⌊query/g⌋ + [U < query/g − ⌊query/g⌋] + ⌊E₁·ratio⌋ − ⌊E₂·ratio⌋, as float64 integers; overwrites the exponentials (2, b, d)."""
+    scaled = query / g
+    out = np.floor(scaled)
+    # Compared, not added: U + scaled would round away the low bits of U.
+    scaled -= out
+    out += uniforms < scaled
     exponentials *= ratio
     np.floor(exponentials, out=exponentials)
     out += exponentials[0]

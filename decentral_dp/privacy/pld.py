@@ -31,7 +31,7 @@ _NONE = np.zeros(0)
 _ULP = 2.0**-52
 # Shares of Σε² that discretisation and bucketing may add; ε grows by about half of them.
 _GRID_SHARE, _BUCKET_SHARE, _BUCKETS = 0.002, 0.003, 128
-_MAX_POINTS = 2**21
+_MAX_POINTS = 2**18
 
 
 class Releases(NamedTuple):
@@ -92,7 +92,8 @@ def _squares(releases: Releases) -> Array:
     """Variances of the privacy losses, about: small losses ε² (η²χ² when sampled), large ones saturate."""
     e, rate = releases.sampled_laplace
     m, share = releases.sampled_gaussian
-    with np.errstate(over="ignore"):
+    # 0·∞ and ∞ belong to releases that are dropped, or capped, below.
+    with np.errstate(over="ignore", invalid="ignore"):
         chi = rate**2 * (2.0 / 3.0 * np.exp(e) + np.exp(-2.0 * e) / 3.0 - 1.0)
         parts = [
             np.minimum(releases.laplace**2, 3.0),
@@ -119,9 +120,10 @@ def _resolution(releases: Releases, delta: float, segments: int) -> float:
         low, high = (h, high) if added <= _GRID_SHARE * total else (low, h)
     deviation = math.sqrt(total)
     guess = 0.5 * total + deviation * math.sqrt(2.0 * math.log(1.0 / delta))
-    basic = float(releases.laplace.sum()) + float(amplified(*releases.sampled_laplace).sum())
+    pure = np.concatenate([releases.laplace, amplified(*releases.sampled_laplace)])
+    guess = max(guess, float(pure.max(initial=0.0)))
     if releases.mu == 0.0 and not releases.sampled_gaussian.size:
-        guess = min(guess, basic)
+        guess = min(guess, float(pure.sum()))
     return max(min(low, guess / 800.0), 4.0 * guess / _MAX_POINTS)
 
 

@@ -68,7 +68,7 @@ class Topology:
 
     @property
     def self_weight(self) -> Array:
-        """(m,) |w_ii|, the total weight of the neighbours. Above 1 the weight of the own value, 1 − |w_ii|, is negative."""
+        """(m,) |w_ii|, the total weight of the neighbours. Above 1 the own value enters with a negative weight."""
         return np.asarray(np.abs(self.mixing.diagonal()))
 
     @property

@@ -15,7 +15,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.topology.graph import Graph, IntArray, canonical, is_connected
 from decentral_dp.topology.parameters import require_room, wrong_agents
 from decentral_dp.topology.spectrum import laplacian_ends
-from decentral_dp.topology.structured import circle
+from decentral_dp.topology.structured import circle, cycle_ends
 
 TRIES = 200
 
@@ -59,7 +59,7 @@ def random_regular(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     for draw in _draws(seed):
         edges = _regular_edges(agents, degree, draw)
         if is_connected(agents, edges):
-            return Graph(agents, edges, positions=circle(agents))
+            return Graph(agents, edges, cycle_ends(agents) if degree == 2 else None, circle(agents))
     raise _disconnected("random_regular", agents, "use a larger degree")
 
 

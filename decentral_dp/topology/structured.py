@@ -26,7 +26,7 @@ def _at(clockwise: Array) -> Array:
     return np.stack([np.sin(clockwise), np.cos(clockwise)], axis=1)
 
 
-def _cycle_ends(agents: int) -> tuple[float, float]:
+def cycle_ends(agents: int) -> tuple[float, float]:
     """Eigenvalues 4 sin²(πk/m) of the cycle; written with the sine, 2 − 2cos loses all digits for large m."""
     if agents == 2:
         return 2.0, 2.0
@@ -48,7 +48,7 @@ def _consecutive(agents: int) -> IntArray:
 
 def ring(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     edges = canonical(np.append(_consecutive(agents), [[agents - 1, 0]], axis=0))
-    return Graph(agents, edges, _cycle_ends(agents), circle(agents))
+    return Graph(agents, edges, cycle_ends(agents), circle(agents))
 
 
 def path(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -108,7 +108,7 @@ def torus(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     rows, columns = _sides("torus", agents, params, 3)
     index = np.arange(agents).reshape(rows, columns)
     near = [np.stack([index, np.roll(index, -1, axis)], axis=-1).reshape(-1, 2) for axis in (0, 1)]
-    ends = _product_ends(_cycle_ends(rows), _cycle_ends(columns))
+    ends = _product_ends(cycle_ends(rows), cycle_ends(columns))
     return Graph(agents, canonical(np.concatenate(near)), ends)
 
 
@@ -117,8 +117,12 @@ def hypercube(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     if agents != 1 << bits:
         raise wrong_agents("hypercube", "a power of two", agents, f"use {1 << bits} or {2 << bits}")
     index = np.arange(agents)
-    edges = np.concatenate([np.stack([index, index ^ (1 << bit)], axis=1) for bit in range(bits)])
-    return Graph(agents, canonical(edges), (2.0, 2.0 * bits))
+    edges = np.concatenate([np.stack([index, index ^ (1 << k)], axis=1) for k in range(bits)])
+    # Every bit moves an agent in its own direction, by lengths that keep all agents apart.
+    bit = np.arange(bits)
+    steps = 0.72 ** bit[:, None] * _at(math.pi * bit / bits)
+    positions = (index[:, None] >> bit & 1).astype(np.float64) @ steps
+    return Graph(agents, canonical(edges), (2.0, 2.0 * bits), positions)
 
 
 def circular_ladder(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -129,4 +133,4 @@ def circular_ladder(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     rungs = np.stack([np.arange(half), np.arange(half, agents)], axis=1)
     positions = np.append(circle(half), 0.55 * circle(half), axis=0)
     edges = canonical(np.concatenate([outer, outer + half, rungs]))
-    return Graph(agents, edges, _product_ends(_cycle_ends(half), (2.0, 2.0)), positions)
+    return Graph(agents, edges, _product_ends(cycle_ends(half), (2.0, 2.0)), positions)

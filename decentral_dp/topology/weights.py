@@ -19,7 +19,7 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.topology.graph import Array, Graph, unknown
 from decentral_dp.topology.parameters import Parameter, resolve
-from decentral_dp.topology.spectrum import laplacian_ends
+from decentral_dp.topology.spectrum import DENSE, LANCZOS_ERROR, laplacian_ends
 
 LARGEST_OPTIMISED = 200
 # Weights from a solver are put on this grid: their sums are then exact in any order of summation.
@@ -60,9 +60,9 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any]) -> Weighted:
         graph = graph._replace(edges=graph.edges[used], ends=None, given=None, notes=(*graph.notes, note))
         each = each[used]
     mixing = mixing_matrix(graph, each)
-    delta2, delta_max = _ends(graph, each, mixing)
+    delta2, delta_max, error = _ends(graph, each, mixing)
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
-    if delta_max >= 2.0 - 1e-12:
+    if delta_max >= 2.0 * (1.0 - error):
         raise _diverges(graph, label, rule.name, each, delta_max)
     return Weighted(graph, label, mixing, delta2, delta_max)
 
@@ -97,10 +97,11 @@ def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]
     return WEIGHTS[kind], resolve(f'{WHERE} (kind "{kind}")', WEIGHTS[kind].parameters, given)
 
 
-def _ends(graph: Graph, each: Array, mixing: Any) -> tuple[float, float]:
+def _ends(graph: Graph, each: Array, mixing: Any) -> tuple[float, float, float]:
+    """λ₂, λ_m, and how far λ_m may be below its true value, relatively."""
     if graph.ends is not None and np.all(each == each[0]):
-        return graph.ends[0] * float(each[0]), graph.ends[1] * float(each[0])
-    return laplacian_ends(-mixing)
+        return graph.ends[0] * float(each[0]), graph.ends[1] * float(each[0]), 1e-13
+    return *laplacian_ends(-mixing), 1e-13 if graph.agents <= DENSE else LANCZOS_ERROR
 
 
 def _diverges(graph: Graph, label: str, rule: str, each: Array, delta_max: float) -> InputError:
