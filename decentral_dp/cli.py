@@ -33,6 +33,7 @@ class Listing(str, Enum):
     topologies = "topologies"
     scenarios = "scenarios"
     data = "data"
+    weights = "weights"
 
 
 @app.command()
@@ -44,11 +45,13 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
 ) -> None:
     """Run a scenario and write its run folder: metrics, ledger, result, plots and report."""
+    import json
+
     from decentral_dp import runner
     from decentral_dp.scenario import load
     from decentral_dp.summary import Progress, print_run
 
-    overrides = [*(override or []), *([f'run.engine="{engine}"'] if engine else [])]
+    overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides)
     folder = runner.new_folder(out, Path(scenario).stem)
     with Progress(quiet) as progress:
@@ -72,15 +75,15 @@ def plan(scenario: Name, override: Set = None) -> None:
 @app.command("list")
 def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list everything.")] = None) -> None:
     """List what a scenario can name."""
-    from decentral_dp.summary import print_list
+    from decentral_dp.catalogue import print_list
 
     print_list([what.value] if what else [w.value for w in Listing])
 
 
 @app.command()
 def show(name: Name) -> None:
-    """Print a shipped scenario, or what a registered algorithm, problem, topology or data set is."""
-    from decentral_dp.summary import print_entry
+    """Print a scenario, or what a registered algorithm, problem, topology, weight rule or data set is."""
+    from decentral_dp.catalogue import print_entry
 
     print_entry(name)
 
@@ -120,6 +123,9 @@ def main() -> None:
     except KeyboardInterrupt:
         typer.echo("Interrupted; nothing was written.", err=True)
         sys.exit(130)
+    except MemoryError as error:
+        typer.echo(f"Error: not enough memory ({error}). Use fewer agents, records or rounds.", err=True)
+        sys.exit(1)
     except (OSError, RuntimeError) as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""What a job is, in words and numbers that anyone may know: the parts of `result.json` that the plan already settles."""
+"""What a job is, in words and numbers that anyone may know: what the plan already settles of `result.json`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy as np
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.job import Job
-from decentral_dp.privacy.accountants import gaussian_epsilon
+from decentral_dp.privacy import tails
 from decentral_dp.privacy.claims import theorem_4_1, theorem_4_5
 from decentral_dp.privacy.recursion import endless_remainder, private_state
 from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Kind
-from decentral_dp.privacy.tails import remainder
 from decentral_dp.problems.shard import FEEDS
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
@@ -37,7 +36,8 @@ def privacy_summary(job: Job) -> dict[str, Any]:
             "epsilon": budget.epsilon[i],
             "epsilon_pure": budget.epsilon_pure[i],
             "channels": {
-                c: {"epsilon": cost.epsilon[i], "epsilon_pure": cost.epsilon_pure[i]} for c, cost in budget.channels.items()
+                c: {"epsilon": cost.epsilon[i], "epsilon_pure": cost.epsilon_pure[i]}
+                for c, cost in budget.channels.items()
             },
             "records": {k: cost.epsilon[i] for k, cost in budget.records.items()},
         }
@@ -58,55 +58,84 @@ def privacy_summary(job: Job) -> dict[str, Any]:
         "claimed": claimed(job),
         "free_channels": {c.channel: c.reason for c in job.ledger.channels if c.mechanism == "free"},
         "noise": "off" if job.mechanism == "none" else noise,
-        "numerical_slack": {"epsilon": budget.slack.epsilon, "delta": budget.slack.delta},
+        "numerical_slack": {"epsilon": budget.slack_epsilon, "delta": budget.slack_delta},
         "notes": notes(job),
     }
 
 
 def at_infinity(job: Job) -> dict[str, Any]:
-    """T → ∞: what these finite data would cost, and what an endless stream of such records would (worst agent).
+    """T → ∞, in exact arithmetic: what these finite data would cost, and what an endless stream of such records would.
 
-    endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise, in exact arithmetic; None where there is
-    no stream or no bound is known.
+    Both are for the worst agent. finite_data: ε at privacy.delta; inf where nothing finite is known.
+    endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
-    nothing = bool((job.budget.epsilon == 0.0).all())
-    endless = None
-    if job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo) and job.mechanism != "none":
-        endless = endless_budget(job, job.algorithm)
-    return {"finite_data": 0.0 if nothing else math.inf, "endless_stream": endless}
+    finite, endless = math.inf, None
+    if (job.budget.epsilon == 0.0).all():
+        finite = 0.0
+    elif isinstance(job.algorithm, LdpDsbo) and job.mechanism != "none":
+        finite = finite_budget(job, job.algorithm)
+        if job.stream.kind == "accumulate":
+            endless = endless_budget(job, job.algorithm)
+    return {"finite_data": finite, "endless_stream": endless}
+
+
+def finite_budget(job: Job, algorithm: LdpDsbo) -> float:
+    """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards; else inf.
+
+    Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
+    A minibatch is bounded by its whole batch, without amplification.
+    """
+    if algorithm.protocol != "released":
+        return math.inf
+    stream, worst = job.stream, 0.0
+    for kind in KINDS:
+        records = int(stream.averaged(job.rounds, int(job.counts[kind].min())))
+        batch = stream.batch or records
+        if stream.kind == "accumulate":
+            records = int(job.counts[kind].min())
+        cost = tails.at_infinity(
+            _queries(job, algorithm, kind),
+            batch,
+            stream.warm_start,
+            records,
+            "gaussian" if job.mechanism == "gaussian" else "laplace",
+            job.scenario.privacy.delta,
+        )
+        worst = max(worst, cost)
+    return worst
 
 
 def endless_budget(job: Job, algorithm: LdpDsbo) -> float | None:
-    """The budget of the worst agent if every round brought `batch` new records for ever.
-
-    Agents are dominated by one with the smallest noise scale and the largest noise decay of all.
-    """
-    noise = {c: StepSize(float(s.scale.min()), float(s.decay.max())) for c, s in job.noise.items()}
+    """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
     if algorithm.protocol == "printed":
-        return _endless_printed(job, algorithm, noise) if job.constants is not None else None
+        return _endless_printed(job, algorithm, _noise(job)) if job.constants is not None else None
     if algorithm.protocol == "private":
         return None
     stream, gaussian = job.stream, job.mechanism == "gaussian"
-    worst = 0.0
-    for kind in KINDS:
-        total = 0.0
-        for term, reads in job.problem.touches.items():
-            if reads != kind:
-                continue
-            channel = FEEDS[term]
-            terms = sum(k == kind and FEEDS[t] == channel for t, k in job.problem.touches.items())
-            cost = remainder(
-                getattr(algorithm, channel),
-                noise[channel],
-                job.clip.bound(channel) * terms,
-                stream.batch or 1,
-                stream.warm_start,
-                mechanism="gaussian" if gaussian else "laplace",
-            )
-            # `terms` terms of one channel are one release: each stands for its share of it.
-            total += cost / terms
-        worst = max(worst, total)
-    return float(gaussian_epsilon(math.sqrt(worst), job.scenario.privacy.delta)) if gaussian else worst
+    delta = job.scenario.privacy.delta if gaussian else 0.0
+    return max(
+        tails.at_infinity(
+            _queries(job, algorithm, kind),
+            stream.batch or 1,
+            stream.warm_start,
+            None,
+            "gaussian" if gaussian else "laplace",
+            delta,
+        )
+        for kind in KINDS
+    )
+
+
+def _noise(job: Job) -> dict[str, StepSize]:
+    """Channel → the smallest scale and the largest decay of any agent."""
+    return {c: StepSize(float(s.scale.min()), float(s.decay.max())) for c, s in job.noise.items()}
+
+
+def _queries(job: Job, algorithm: LdpDsbo, kind: Kind) -> list[tails.Query]:
+    """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
+    noise = _noise(job)
+    fed = [FEEDS[term] for term, reads in job.problem.touches.items() if reads == kind]
+    return [tails.Query(getattr(algorithm, c), noise[c], job.clip.bound(c) * fed.count(c)) for c in dict.fromkeys(fed)]
 
 
 def _endless_printed(job: Job, algorithm: LdpDsbo, noise: Mapping[str, StepSize]) -> float | None:
@@ -148,18 +177,32 @@ def notes(job: Job) -> list[str]:
     if job.scenario.privacy.guarantee == "as_printed":
         if np.isinf(job.budget.epsilon).any():
             out.append(
-                "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms it feeds "
-                "on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
+                "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms it "
+                "feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
             )
         else:
-            out.append("The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared.")
+            out.append(
+                "The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."
+            )
         out.append(
-            "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, and there "
-            "are losses whose exact ε exceeds it."
+            "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, and "
+            "there are losses whose exact ε exceeds it."
         )
-    if job.stream.kind != "accumulate" or job.mechanism != "none":
-        out.append("A finite shard is used up: with decaying or constant noise its ε grows without bound as T → ∞.")
+    if job.mechanism != "none":
+        out.append(_limit(job, at_infinity(job)["finite_data"]))
     return out
+
+
+def _limit(job: Job, finite: float) -> str:
+    """What becomes of the budget for T → ∞ on finite shards."""
+    if math.isfinite(finite):
+        return (
+            f"For T → ∞ the ε of these finite shards at δ = {job.scenario.privacy.delta:g} stays bounded in exact "
+            "arithmetic, since the steps decay fast enough beside the noise. What float64 adds grows with T."
+        )
+    if isinstance(job.algorithm, LdpDsbo) and job.algorithm.protocol == "released":
+        return "A finite shard is used up: with these steps and this noise its ε grows without bound as T → ∞."
+    return "No finite ε is known for T → ∞ on finite shards under this protocol."
 
 
 def theorem(job: Job) -> dict[str, Any] | None:

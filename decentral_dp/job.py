@@ -32,7 +32,7 @@ from decentral_dp.privacy.sensitivity import CHANNELS, Array, Constants, Kind
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.protocol import Problem, take
 from decentral_dp.problems.shard import FEEDS, Shard
-from decentral_dp.scenario import Column, Noise, Partition, Scenario
+from decentral_dp.scenario import Column, Noise, Partition, ProblemTable, Scenario
 from decentral_dp.topology import Topology
 
 
@@ -114,15 +114,15 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = "none" if guarantee == "none" else privacy.mechanism
 
-    def planned(noise: Mapping[str, NoiseSchedule], rounds: int) -> Ledger:
+    def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
         weight = topology.self_weight
-        return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, mechanism, noise)
+        return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, mechanism, noise, final)
 
     rounds = scenario.algorithm.rounds
     charged = _charged(problem, guarantee)
     noise = {} if mechanism == "none" else _noise(scenario, charged, topology.n_agents)
     if privacy.epsilon is not None and mechanism != "none":
-        noise = _calibrated(scenario, noise, planned(noise, rounds))
+        noise = _calibrated(scenario, noise, planned(noise, rounds, final=False))
     ledger = planned(noise, rounds)
     status, reason = "ok", None
     if privacy.cap is not None:
@@ -168,20 +168,11 @@ def _topology(s: Scenario) -> Topology:
     if table.file is not None:
         if table.model_extra:
             raise InputError(f"topology.{next(iter(table.model_extra))}: a topology from a file takes no such key.")
-        built = topologies.from_file(_topology_path(s, table.file), table.weights)
-        if table.agents not in (None, built.n_agents):
-            raise InputError(
-                f"topology.agents: got {table.agents}, but {table.file} has {built.n_agents} nodes. Leave agents out."
-            )
-        return built
+        path = s.files().get(("topology", "file"), Path(table.file))
+        return topologies.from_file(path, table.weights, table.agents)
     if table.kind is None or table.agents is None:
         raise InputError("topology: give kind and agents, or file.")
     return topologies.build(table.kind, table.agents, table.model_extra or {}, table.weights or "metropolis", seed)
-
-
-def _topology_path(s: Scenario, file: str) -> Any:
-    path = s.resolve(file)
-    return path if path.exists() else topologies.find_named(file)
 
 
 def _public_seed(s: Scenario) -> int:
@@ -197,8 +188,10 @@ def _shards(s: Scenario, n_agents: int) -> Shards:
         table.partition.model_dump(exclude_none=True) if isinstance(table.partition, Partition) else table.partition
     )
     synthetic = table.synthetic.model_dump(exclude_none=True)
+    files = s.files()
+    scale = files.get(("problem", "scale"))
     dataset = load_data(
-        table.data,
+        str(files.get(("problem", "data"), table.data)),
         n_agents=n_agents,
         seed=seed,
         label=table.label,
@@ -217,7 +210,7 @@ def _shards(s: Scenario, n_agents: int) -> Shards:
         partition_spec=partition,
         validation=validation,
         test=table.test,
-        scale_spec=table.scale,
+        scale_spec=table.scale if scale is None else str(scale),
         normalisation=table.normalise,
         certified=certified,
         root=s.folder,
@@ -228,6 +221,7 @@ def _problem(s: Scenario, shards: Shards) -> Problem:
     table = s.problem
     if table.kind not in PROBLEMS:
         raise InputError(f"problem.kind: no problem {table.kind!r}; {nearest(table.kind, PROBLEMS)}.")
+    _check_options(table)
     facts = Facts(
         shards.features.shape[1],
         len(shards.classes),
@@ -236,6 +230,15 @@ def _problem(s: Scenario, shards: Shards) -> Problem:
         s.resolve(table.losses) if table.losses is not None else None,
     )
     return PROBLEMS[table.kind].build(facts)
+
+
+def _check_options(table: ProblemTable) -> None:
+    """Refuse what the problem would silently leave unread."""
+    taken = PROBLEMS[table.kind].options
+    given = {"intercept": table.intercept, "ridge": table.ridge is not None, "losses": table.losses is not None}
+    for key in (k for k, is_given in given.items() if is_given and k not in taken):
+        takers = " and ".join(name for name, entry in PROBLEMS.items() if key in entry.options)
+        raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
 
 
 def _algorithm(s: Scenario) -> Algorithm:
@@ -250,7 +253,7 @@ def _stream_spec(s: Scenario) -> str | dict[str, Any]:
     stream = s.problem.stream
     if isinstance(stream, str):
         return stream
-    return {k: v for k, v in stream.model_dump().items() if stream.kind != "all" or k == "kind"}
+    return stream.model_dump(exclude_none=True)
 
 
 def _charged(problem: Problem, guarantee: str) -> tuple[str, ...]:
@@ -338,5 +341,6 @@ def _root(s: Scenario) -> bytes:
         return secret_root()
     content = s.model_dump(mode="json", exclude={"run", "title", "description", "versions"}, exclude_none=True)
     # The same file is the same scenario, from wherever it is named.
-    content["problem"]["data"] = Path(s.problem.data).name
+    for (table, key), path in s.files().items():
+        content[table][key] = path.name
     return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode())

@@ -16,6 +16,8 @@ from decentral_dp.privacy.prices import grid
 from decentral_dp.privacy.sensitivity import KINDS, Array, Constants
 from decentral_dp.problems.protocol import Problem
 
+# Rounds times columns: each takes some 200 bytes while it is priced.
+LARGEST_PLAN = 3e7
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
 # The largest exponential variate that float64 samplers can give is below 45 means.
@@ -33,16 +35,22 @@ def plan(
     rounds: int,
     mechanism: str,
     noise: Mapping[str, NoiseSchedule],
+    final: bool = True,
 ) -> Ledger:
     """All releases with index 1..rounds. Agents with equal counts, self-weight and noise share a column.
 
     counts: kind → (m,). noise: channel → schedule of all agents; a channel that is charged must be in it unless
-    `mechanism` is "none".
+    `mechanism` is "none". final: whether the noise is what will be drawn, or has yet to be calibrated.
     """
     facts = [counts[k].astype(np.float64) for k in KINDS] + [self_weight]
     facts += [part for s in noise.values() for part in (s.scale, s.decay)]
     _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
     group = group.reshape(-1)
+    if rounds * representative.size > LARGEST_PLAN:
+        raise InputError(
+            f"algorithm.rounds: {rounds} rounds for {representative.size} agents that differ in records, weights or "
+            f"noise are more than the {LARGEST_PLAN:.0e} releases of a channel that can be priced. Use fewer rounds."
+        )
     t = np.arange(rounds)
     public = Public(
         rounds,
@@ -54,10 +62,14 @@ def plan(
         constants,
         {c: problem.p if c == "x" else problem.q for c in algorithm.channels},
     )
-    planned = algorithm.planned(public)
+    # A sensitivity that overflows is infinite, and priced or refused as that.
+    with np.errstate(over="ignore"):
+        planned = algorithm.planned(public)
     return Ledger(
         self_weight.size,
-        tuple(_channel(c, planned[c], public, group, representative, mechanism, noise) for c in algorithm.channels),
+        tuple(
+            _channel(c, planned[c], public, group, representative, mechanism, noise, final) for c in algorithm.channels
+        ),
     )
 
 
@@ -69,6 +81,7 @@ def _channel(
     representative: IntArray,
     mechanism: str,
     noise: Mapping[str, NoiseSchedule],
+    final: bool,
 ) -> ChannelLedger:
     dimension, index = public.dimensions[channel], np.arange(1, public.rounds + 1)
     if not planned.sensitivity:
@@ -80,15 +93,21 @@ def _channel(
         scale = np.zeros((public.rounds, representative.size))
     else:
         scale = noise[channel].of(representative).at(index, mechanism)
-        _check_integers(channel, planned.largest, scale, mechanism)
+        if final:
+            _check_integers(channel, planned.largest, scale, mechanism)
     return ChannelLedger(channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
 
 
 def _check_integers(channel: str, largest: Array, scale: Array, mechanism: str) -> None:
     """Refuse noise so small beside the clipped query that the grid's integers would not be exact."""
     reach = np.where(np.isfinite(largest), largest, 0.0) + _LARGEST_VARIATE * scale
-    if not (scale > 2.0**-900).all() or (reach / grid(scale, mechanism) >= _LARGEST_INTEGER).any():
+    usable = (scale > 2.0**-900).all() and (scale < 2.0**900).all()
+    with np.errstate(over="ignore"):
+        usable = usable and bool((reach / grid(scale, mechanism) < _LARGEST_INTEGER).all())
+    if not usable:
+        scales = " to ".join(dict.fromkeys(f"{s:.3g}" for s in (scale.min(), scale.max())))
         raise InputError(
-            f"privacy.{channel}: noise as small as {scale.min():.3g} beside a query of size {largest.max():.3g} cannot be "
-            "added exactly in float64. Use a larger scale, or a smaller decay."
+            f"privacy.{channel}: noise of scale {scales} cannot be added exactly in float64 "
+            f"to a query of size {largest.max():.3g}. Bring the clip, the step sizes and the noise (its scale and decay, or "
+            "the target epsilon) nearer to 1."
         )

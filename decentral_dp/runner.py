@@ -140,9 +140,11 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
         status = "diverged"
         reason = (
             f"the released value of {trouble.channel} stopped being finite at round {trouble.round}; "
-            f"metrics are kept up to the last evaluation before it. Smaller steps (algorithm.{trouble.channel}.scale) help."
+            f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
-    average = job.scenario.run.average
+    # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
+    evaluated = 0 if metrics.empty else int(metrics["round"].max())
+    average = min(job.scenario.run.average, max(evaluated, 1))
     return {
         "title": job.scenario.title,
         "status": status,
@@ -193,12 +195,16 @@ def new_folder(out: Path | None, name: str) -> Path:
 
 
 def _check_writable(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder.")
+    """Refuse before the run what could not be written after it; leaves nothing behind."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(
+                f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder."
+            )
+        above = next(p for p in folder.absolute().parents if p.exists())
+        Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above)).rmdir()
     except OSError as error:
-        raise InputError(f"--out: {folder.parent} cannot be made: {error}.") from None
+        raise InputError(f"--out: {folder} cannot be written ({error.strerror}). Give another folder.") from None
 
 
 def write_folder(done: Run, folder: Path) -> None:
@@ -206,10 +212,8 @@ def write_folder(done: Run, folder: Path) -> None:
     from decentral_dp.plots import write_plots
     from decentral_dp.report import write_report
 
-    try:
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise InputError(f"--out: cannot write beside {folder}: {error}.") from None
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         (partial / "scenario.toml").write_text(resolved_toml(done.scenario), encoding="utf-8")
         done.metrics.to_parquet(partial / "metrics.parquet", index=False)
@@ -227,7 +231,9 @@ def write_folder(done: Run, folder: Path) -> None:
         partial.chmod(0o755)
         partial.rename(folder)
     except OSError as error:
-        raise OSError(f"the run is done, but its folder {folder} could not be written: {error}") from error
+        raise OSError(
+            f"the run is done, but its folder {folder} could not be written ({error}). Give --out where there is room."
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -236,6 +242,6 @@ def resolved_toml(scenario: Scenario) -> str:
     """The scenario with every default filled in, the versions and the seed (never a secret root)."""
     content = scenario.model_dump(exclude_none=True)
     content["versions"] = versions()
-    if Path(scenario.resolve(scenario.problem.data)).is_file():
-        content["problem"]["data"] = str(scenario.resolve(scenario.problem.data))
+    for (table, key), path in scenario.files().items():
+        content[table][key] = str(path)
     return tomli_w.dumps(content)

@@ -7,6 +7,9 @@ nearest valid name, wrong values with their name, value and constraint. `overrid
 from __future__ import annotations
 
 import difflib
+import json
+import os
+import re
 import tomllib
 import types
 from collections.abc import Mapping, Sequence
@@ -22,6 +25,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Seed = Annotated[int, Field(ge=0)]
 
 
 class Table(BaseModel):
@@ -59,7 +63,7 @@ class StreamTable(Table):
     """accumulate: `batch` new records a round after the first `warm_start`; minibatch: a fresh sample each round."""
 
     kind: Literal["accumulate", "all", "minibatch"] = "accumulate"
-    batch: Count = 1
+    batch: Count | None = None
     warm_start: Annotated[int, Field(ge=0)] = 0
 
 
@@ -91,7 +95,7 @@ class ProblemTable(Table):
     ridge: Positive | None = None
     losses: str | None = None
     synthetic: Synthetic = Synthetic()
-    seed: int | None = None
+    seed: Seed | None = None
 
 
 class TopologyTable(BaseModel):
@@ -103,7 +107,7 @@ class TopologyTable(BaseModel):
     file: str | None = None
     agents: Count | None = None
     weights: str | dict[str, Any] | None = None
-    seed: int | None = None
+    seed: Seed | None = None
 
     @model_validator(mode="after")
     def _one(self) -> TopologyTable:
@@ -180,7 +184,7 @@ class Scenario(Table):
 
     title: str = ""
     description: str = ""
-    seed: int | None = None
+    seed: Seed | None = None
     problem: ProblemTable
     topology: TopologyTable
     algorithm: AlgorithmTable
@@ -196,9 +200,24 @@ class Scenario(Table):
         return self._folder
 
     def resolve(self, path: str) -> Path:
-        """A path in the scenario, seen from the scenario's folder, or from here."""
-        beside = (self._folder / path).resolve()
-        return beside if beside.exists() else Path(path).resolve()
+        """A path in the scenario, seen from the scenario's folder, or from here where there is nothing."""
+        if "\0" in path:
+            raise InputError(f"scenario: {_short(path)} is no path, for it has a NUL character. Take it out.")
+        path = os.path.expanduser(path)
+        beside = self._folder / path
+        return Path(os.path.abspath(beside if _is_there(beside) else path))
+
+    def files(self) -> dict[tuple[str, str], Path]:
+        """(table, key) → absolute path, for every value that names a file that is there."""
+        problem = self.problem
+        named = {
+            ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz")) else None,
+            ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
+            ("problem", "losses"): problem.losses,
+            ("topology", "file"): self.topology.file,
+        }
+        found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
+        return {place: path for place, path in found.items() if _is_file(path)}
 
 
 def scenario_folder() -> Path:
@@ -214,16 +233,27 @@ def scenario_names() -> list[str]:
 def find(name_or_file: str) -> Path:
     """The scenario file of that path or shipped name."""
     path = Path(name_or_file)
-    if path.suffix == ".toml" or path.is_file():
-        if path.is_file():
-            return path
+    if _is_file(path):
+        return path
+    if name_or_file in scenario_names():
+        return scenario_folder() / f"{name_or_file}.toml"
+    if path.suffix == ".toml" or _is_there(path):
         raise InputError(
-            f"scenario: no file at {path}. Give the path of a .toml file or one of {_listed(scenario_names())}."
+            f"scenario: {_short(name_or_file)} is no file. Give the path of a .toml file, or one of "
+            f"{_listed(scenario_names())}."
         )
-    shipped = scenario_folder() / f"{name_or_file}.toml"
-    if shipped.is_file():
-        return shipped
-    raise InputError(f"scenario: no scenario {name_or_file!r}{_nearest(name_or_file, scenario_names())}.")
+    raise InputError(f"scenario: no scenario {_short(name_or_file)}{_nearest(name_or_file, scenario_names())}.")
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # A name too long for the file system, for one.
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    return _is_there(path) and path.is_file()
 
 
 def load(scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = ()) -> Scenario:
@@ -252,31 +282,48 @@ def load(scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequenc
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"scenario {path}: not valid TOML: {error}.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"scenario {path}: cannot be read: {error}.") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"scenario: {path} is not valid TOML ({error}). Mend the file.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"scenario: {path} is not text in UTF-8. Give a TOML file.") from None
+    except OSError as error:
+        raise InputError(f"scenario: {path} cannot be read ({error.strerror}). Give a TOML file.") from None
 
 
 def _set(content: dict[str, Any], override: str) -> dict[str, Any]:
     key, equals, text = override.partition("=")
-    keys = key.strip().split(".")
+    keys = _dotted(key)
     if not equals or not all(keys):
-        raise InputError(f'--set: got {override!r}, wanted table.key=value, for example "algorithm.rounds=500".')
+        raise InputError(f"--set: got {_short(override)}, wanted table.key=value, for example algorithm.rounds=500.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text.strip()
     out = dict(content)
     table = out
     for name in keys[:-1]:
         inner = table.get(name, {})
         if not isinstance(inner, Mapping):
-            raise InputError(f"--set {override}: {name} is a value, not a table.")
+            raise InputError(
+                f"--set: {_path(keys)} has {name} for a table, but it is a value; leave out what follows it."
+            )
         table[name] = dict(inner)
         table = table[name]
     table[keys[-1]] = value
     return out
+
+
+def _dotted(key: str) -> list[str]:
+    """The parts of a TOML key: a."b.c" has two."""
+    try:
+        table = tomllib.loads(f"{key} = 0")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return key.strip().split(".")
+    parts = []
+    while isinstance(table, dict):
+        name, table = next(iter(table.items()))
+        parts.append(name)
+    return parts
 
 
 def _explain(error: ValidationError) -> str:
@@ -285,24 +332,59 @@ def _explain(error: ValidationError) -> str:
     # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
     first = max(complaints, key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"]), e["type"] == "value_error"))
     names = [str(part) for part in first["loc"]]
-    path = ".".join(n for n in names if _is_key(n))
     if first["type"] == "extra_forbidden":
+        path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
         return f"{path}: unknown key{_nearest(names[-1], _valid_keys(names))}."
+    path = _path([n for n in names if _is_key(n)])
     if first["type"] == "missing":
         return f"{path}: missing. Add it to the scenario."
-    message = str(first["msg"]).removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
     if first["type"] == "value_error":
-        return f"{path}: {message}."
-    table = any(e["type"] == "model_type" and e["input"] is first["input"] for e in complaints)
-    instead = ', or a table in braces (see "decentral-dp schema")' if table and first["type"] != "model_type" else ""
-    return f"{path}: got {first['input']!r}; {message.replace('input should', 'it should')}{instead}."
+        return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
+    same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
+    wanted = list(dict.fromkeys(_wanted(e) for e in same))
+    return f"{path}: got {_short(first['input'])}, wanted {', or '.join(wanted)}."
+
+
+_WANTED = {
+    "model_type": "a table in braces",
+    "dict_type": "a table in braces",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "finite_number": "a finite number",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number of at least {ge:g}",
+    "less_than": "a number below {lt:g}",
+    "less_than_equal": "a number of at most {le:g}",
+    "literal_error": "{expected}",
+}
+
+
+def _wanted(complaint: Any) -> str:
+    if complaint["type"] in _WANTED:
+        return _WANTED[complaint["type"]].format(**complaint.get("ctx", {})).replace("'", '"')
+    return str(complaint["msg"]).removeprefix("Input should be ")
+
+
+def _short(value: Any) -> str:
+    """A value as it would stand in a scenario, cut off where it is long."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]} …"
+
+
+def _path(names: Sequence[str]) -> str:
+    """a.b."c d": parts that are no bare TOML keys are quoted."""
+    return ".".join(n if re.fullmatch(r"[\w-]+", n) else _short(n) for n in names)
 
 
 def _is_key(name: str) -> bool:
     """Whether a part of pydantic's location is a key or an index, not the name of a union's alternative."""
-    plain = name.replace("_", "").isalnum() and not name[:1].isupper()
-    return plain and name not in {"float", "int", "str", "list", "dict"}
+    return "[" not in name and name not in _ALTERNATIVES
 
 
 def _valid_keys(names: Sequence[str]) -> list[str]:
@@ -319,6 +401,11 @@ def _tables(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) in (Union, types.UnionType, Annotated):
         return [t for a in get_args(annotation) for t in _tables(a)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
+
+
+_ALTERNATIVES = {"str", "int", "float", "bool"} | {
+    name for name, value in list(globals().items()) if isinstance(value, type) and issubclass(value, Table)
+}
 
 
 def _nearest(name: str, valid: Sequence[str]) -> str:

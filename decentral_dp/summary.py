@@ -1,40 +1,26 @@
-"""What the command line prints: the progress bar, the plan, the end of a run, and the lists."""
+"""What the command line prints of a scenario and a run: the progress bar, the plan, and the end of a run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
+from rich.text import Text
 
 from decentral_dp.describe import privacy_summary, theorem
-from decentral_dp.errors import InputError
 from decentral_dp.job import Job
+from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.runner import Run
-from decentral_dp.scenario import scenario_folder, scenario_names
 
-# Above so many agents a table lists only the cheapest and the dearest.
+# Above so many different lines a table lists only the dearest agents.
 _MOST_ROWS = 12
-
-
-def printed(epsilon: float | str | None) -> str:
-    """An epsilon as text, rounded up to four significant digits; ∞ where it is infinite."""
-    if epsilon is None:
-        return "–"
-    value = float(epsilon)
-    if math.isinf(value):
-        return "∞"
-    if value == 0.0:
-        return "0"
-    digits = 3 - math.floor(math.log10(abs(value)))
-    # The relative nudge keeps a value that is already that round from being pushed up by its binary representation.
-    up = math.ceil(value * 10.0**digits * (1 - 1e-12)) / 10.0**digits
-    return f"{up:.{max(digits, 0)}f}"
 
 
 class Progress:
@@ -58,144 +44,178 @@ class Progress:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.stop()
 
     def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None:
-        known = {} if math.isnan(epsilon) else {"epsilon": printed(epsilon)}
+        known = {} if math.isnan(epsilon) else {"epsilon": epsilon_text(epsilon)}
         self._bar.update(self._task, completed=done, total=rounds, loss=f"{loss:.4f}", **known)
+
+
+def console() -> Console:
+    """Prints text as it is: titles and paths may hold brackets, and numbers need no colours."""
+    return Console(markup=False, highlight=False, emoji=False)
 
 
 def print_run(run: Run) -> None:
     """The end of a run, in a few lines."""
-    console, result = Console(), run.result
+    out, result = console(), run.result
     privacy, metrics = result["privacy"], result["metrics"]
-    console.print()
-    console.print(f"[bold]{run.scenario.title or 'Run'}[/bold]  ({result['engine']}, {result['seconds']:.1f} s)")
+    out.print()
+    head = Text(run.scenario.title or "Run", style="bold")
+    out.print(head, f"({result['rounds']} rounds, {result['engine']} engine, {result['seconds']:.1f} s)")
     if result["status"] != "ok":
-        console.print(f"[bold red]{result['status']}[/bold red]: {result['reason']}")
-    console.print(_privacy_line(privacy))
-    if privacy["claimed"] is not None:
-        console.print(
-            f"Claimed by the paper, not certified: ε = {printed(privacy['claimed']['epsilon_max'])}  "
-            f"({privacy['claimed']['source']})"
-        )
-    for name in ("test_accuracy", "test_loss", "upper_loss", "lower_loss"):
-        if name in metrics:
+        out.print(Text(result["status"].replace("_", " "), style="bold red"), _sentence(result["reason"]), sep=": ")
+    _items(out, _guarantee(privacy))
+    shown = [n for n in ("test_accuracy", "test_loss", "upper_loss", "lower_loss") if n in metrics]
+    if shown:
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        table.add_column(f"{result['evaluated_on']}")
+        for column in ("mean", "worst and best agent"):
+            table.add_column(column, justify="right")
+        for name in shown:
             low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
-            console.print(f"  {name:<14} {metrics[name]:.4f}   (agents {low:.4f} to {high:.4f}; {result['evaluated_on']})")
+            worst, best = (low, high) if name == "test_accuracy" else (high, low)
+            table.add_row(name, _value(metrics[name]), f"{_value(worst)}  {_value(best)}")
+        out.print()
+        out.print(table)
     if run.folder is not None:
-        console.print(f"Report: {run.folder / 'report.html'}")
+        out.print()
+        # Not wrapped, so that it can be clicked and copied.
+        out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
 
 
-def _privacy_line(privacy: dict[str, Any]) -> str:
+def _value(value: float) -> str:
+    return "–" if math.isnan(value) else "∞" if math.isinf(value) else f"{value:.4f}"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+def _guarantee(privacy: dict[str, Any]) -> list[tuple[str, str]]:
     if privacy["guarantee"] == "none":
-        return "No privacy: noise is off, ε = ∞."
-    word = "Certified" if privacy["guarantee"] == "certified" else "Provable for the protocol as printed"
-    line = f"{word}: ε = {printed(privacy['epsilon_max'])} per agent at δ = {privacy['delta']:g}"
-    return f"{line}, pure ε = {printed(privacy['epsilon_pure_max'])}; noise {privacy['noise']}."
+        return [("Privacy", "none: noise is off, ε = ∞.")]
+    word = "certified" if privacy["guarantee"] == "certified" else "provable for the protocol as printed"
+    delta = delta_text(privacy["delta"])
+    lines = [
+        (
+            "Privacy",
+            f"{word}: ε = {epsilon_text(privacy['epsilon_max'])} at δ = {delta} for every agent "
+            f"(pure ε = {epsilon_text(privacy['epsilon_pure_max'])}).",
+        )
+    ]
+    if privacy["claimed"] is not None:
+        claim = epsilon_text(privacy["claimed"]["epsilon_max"])
+        lines.append(("Claimed", f"ε = {claim} by {privacy['claimed']['source']}; not certified."))
+    lines.append(("Noise", f"{privacy['noise']}."))
+    return lines
 
 
 def print_plan(job: Job) -> None:
     """Budgets before running: per agent and channel, at T and for T → ∞."""
-    console, privacy = Console(), privacy_summary(job)
-    console.print(f"[bold]{job.scenario.title or 'Plan'}[/bold]: {job.rounds} rounds, {job.n_agents} agents")
-    console.print(_privacy_line(privacy))
+    out, privacy = console(), privacy_summary(job)
+    size = f"({job.rounds} {'round' if job.rounds == 1 else 'rounds'}, {_agents(job.n_agents)})"
+    out.print(Text(job.scenario.title or "Plan", style="bold"), size)
     if job.reason:
-        console.print(f"[bold]{job.reason}[/bold]")
-    channels = list(privacy["agents"][0]["channels"])
-    table = Table(title=f"ε per agent at δ = {privacy['delta']:g}, {job.rounds} rounds", title_justify="left")
-    for head in ("agent", "ε", "pure ε", *(f"ε of {c}" for c in channels), "train record", "validation record"):
+        out.print(Text(job.status.replace("_", " "), style="bold"), _sentence(job.reason), sep=": ")
+    _items(out, _guarantee(privacy))
+    out.print()
+    out.print(f"ε of each agent at δ = {delta_text(privacy['delta'])} after the last round:")
+    out.print(_budgets(privacy))
+    if not privacy["agents"]:
+        return
+    out.print()
+    _items(out, _facts(privacy))
+    _print_theorem(out, theorem(job))
+
+
+def _agents(count: int) -> str:
+    return "one agent" if count == 1 else f"{count} agents"
+
+
+def _budgets(privacy: dict[str, Any]) -> Table:
+    """One line per different budget; agents that pay the same share a line."""
+    agents, claimed = privacy["agents"], privacy["claimed"]
+    channels = list(agents[0]["channels"])
+    heads = ["all", "pure ε", *(f"{c} alone" for c in channels), "train record", "validation record"]
+    heads += ["claimed"] if claimed is not None else []
+    lines: dict[tuple[str, ...], list[int]] = {}
+    for row in agents:
+        values = [row["epsilon"], row["epsilon_pure"], *(row["channels"][c]["epsilon"] for c in channels)]
+        values += [row["records"].get(k) for k in ("train", "validation")]
+        values += [claimed["agents"][row["agent"]]] if claimed is not None else []
+        lines.setdefault(tuple(epsilon_text(v) for v in values), []).append(int(row["agent"]))
+    by_cost = sorted(lines.items(), key=lambda line: -float(agents[line[1][0]]["epsilon"]))
+    chosen = sorted(by_cost[:_MOST_ROWS], key=lambda line: line[1][0])
+    caption = f"The dearest {_MOST_ROWS} of {len(lines)} different budgets." if len(lines) > _MOST_ROWS else None
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, caption=caption, caption_justify="left")
+    table.add_column("agents")
+    for head in heads:
         table.add_column(head, justify="right")
-    if privacy["claimed"] is not None:
-        table.add_column("claimed (not certified)", justify="right")
-    for row in _shown(privacy["agents"]):
-        cells = [str(row["agent"]), printed(row["epsilon"]), printed(row["epsilon_pure"])]
-        cells += [printed(row["channels"][c]["epsilon"]) for c in channels]
-        cells += [printed(row["records"].get(k)) for k in ("train", "validation")]
-        if privacy["claimed"] is not None:
-            cells.append(printed(privacy["claimed"]["agents"][row["agent"]]))
-        table.add_row(*cells)
-    console.print(table)
-    if len(privacy["agents"]) > _MOST_ROWS:
-        console.print(f"The {_MOST_ROWS} dearest of {len(privacy['agents'])} agents.")
-    for channel, reason in privacy["free_channels"].items():
-        console.print(f"{channel} is free: {reason}.")
+    for cells, members in chosen:
+        table.add_row(spans(members), *cells)
+    return table
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """0–4, 7: consecutive numbers drawn together."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    words = [str(a) if a == b else f"{a}–{b}" for a, b in runs]
+    return ", ".join(words) if len(words) <= 4 else f"{', '.join(words[:3])}, … ({len(numbers)} agents)"
+
+
+def _facts(privacy: dict[str, Any]) -> list[tuple[str, str]]:
+    facts = [("Free", f"{channel}, which {reason}.") for channel, reason in privacy["free_channels"].items()]
     endless = privacy["at_infinity"]["endless_stream"]
-    console.print(f"T → ∞ on these data: ε = {printed(privacy['at_infinity']['finite_data'])}")
+    facts.append(("T → ∞", f"ε = {epsilon_text(privacy['at_infinity']['finite_data'])} on these data."))
     if endless is not None:
-        console.print(f"T → ∞ if the stream of records never ended: pure ε = {printed(endless)}")
-    for note in privacy["notes"]:
-        console.print(f"Note: {note}")
-    _print_theorem(console, theorem(job))
+        kind = "pure ε" if privacy["mechanism"] == "laplace" else "ε"
+        facts.append(("", f"{kind} = {epsilon_text(endless)} if the stream of records never ended."))
+    return facts + [("Note", note) for note in privacy["notes"]]
 
 
-def _shown(agents: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    if len(agents) <= _MOST_ROWS:
-        return list(agents)
-    dearest = sorted(agents, key=lambda a: -float(a["epsilon"]))[:_MOST_ROWS]
-    return sorted(dearest, key=lambda a: int(a["agent"]))
+def _items(out: Console, items: Iterable[tuple[str, str]]) -> None:
+    """Labelled sentences, one below the other, with a hanging indent."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for label, text in items:
+        grid.add_row(Text(label), Text(text))
+    out.print(grid)
 
 
-def _print_theorem(console: Console, theorem: dict[str, Any] | None) -> None:
-    if theorem is None:
+def _print_theorem(out: Console, found: dict[str, Any] | None) -> None:
+    """Which cases of the convergence theorem apply, and the conditions that fail, by how much."""
+    if found is None:
         return
-    console.print(f"{theorem['name']}:")
-    for case in theorem["cases"]:
-        failing = [c for c in case["conditions"] if not c["holds"]]
-        if not failing:
-            console.print(f"  {case['case']}: all conditions hold, rate {case['rate']}")
-            continue
-        listed = "; ".join(f"{c['condition']} (short by {-c['margin']:.3g})" for c in failing)
-        console.print(f"  {case['case']}: {len(failing)} of {len(case['conditions'])} conditions fail: {listed}")
-
-
-def registries() -> dict[str, dict[str, str]]:
-    """What can be named in a scenario: registry → name → one line."""
-    from decentral_dp.algorithms import ALGORITHMS
-    from decentral_dp.data import DATASETS
-    from decentral_dp.problems import PROBLEMS
-    from decentral_dp.scenario import load
-    from decentral_dp.topology import GENERATORS, find_named, from_file, names
-
-    topologies = {k: g.summary for k, g in GENERATORS.items()}
-    topologies |= {n: f"file: {from_file(find_named(n), None).n_agents} agents" for n in names()}
-    return {
-        "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
-        "problems": {k: e.summary for k, e in PROBLEMS.items()},
-        "topologies": topologies,
-        "scenarios": {n: load(n).title for n in scenario_names()},
-        "data": dict(DATASETS),
-    }
-
-
-def print_list(which: Sequence[str]) -> None:
-    console, all_of_them = Console(), registries()
-    for registry in which:
-        table = Table(title=registry, title_justify="left", show_header=False, box=None, padding=(0, 2))
-        for name, line in all_of_them[registry].items():
-            table.add_row(name, line)
-        console.print(table)
-
-
-def print_entry(name: str) -> None:
-    """A shipped scenario's text, or the description of a registered name."""
-    if name in scenario_names():
-        print((scenario_folder() / f"{name}.toml").read_text(encoding="utf-8"), end="")
+    out.print()
+    out.print(f"Convergence, {found['name']} (no budget depends on it):")
+    failing: dict[str, float] = {}
+    verdicts = []
+    for case in found["cases"]:
+        missed = [c for c in case["conditions"] if not c["holds"]]
+        failing |= {c["condition"]: -c["margin"] for c in missed}
+        fate = (
+            f"applies, {case['rate']}" if not missed else f"{len(missed)} of {len(case['conditions'])} conditions fail"
+        )
+        verdicts.append((case["case"], fate))
+    _items(out, verdicts)
+    if not failing:
         return
-    found = [(registry, lines[name]) for registry, lines in registries().items() if name in lines]
-    if not found:
-        raise InputError(f'show: nothing is called {name!r}; "decentral-dp list" lists what there is.')
-    for registry, line in found:
-        print(f"{name} ({registry}): {line}")
-        print(_details(registry, name), end="")
-
-
-def _details(registry: str, name: str) -> str:
-    import inspect
-
-    if registry == "algorithms":
-        from decentral_dp.algorithms.decentralised import ldp_dsbo
-
-        return f"\n{inspect.getdoc(ldp_dsbo)}\n"
-    return ""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("fails")
+    table.add_column("short by", justify="right")
+    for case in found["cases"]:
+        table.add_column(case["case"].partition(" ")[0], justify="center")
+    for condition, gap in failing.items():
+        asked = ["×" if any(c["condition"] == condition for c in case["conditions"]) else "" for case in found["cases"]]
+        table.add_row(Text(condition), f"{abs(gap):.3g}", *asked)
+    out.print(Padding(table, (1, 0, 0, 0)))

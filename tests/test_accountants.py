@@ -17,7 +17,7 @@ from scipy.integrate import simpson
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy import pld
-from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_of, gaussian_epsilon, price, spending
+from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gaussian_epsilon, price, spending
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.pld import Releases, amplified, epsilons
 from decentral_dp.privacy.prices import gaussian_mu, grid, laplace_loss
@@ -416,10 +416,12 @@ def test_very_small_delta_falls_back_to_what_is_proven_without_numerics() -> Non
     for delta in (1e-13, 1e-30, 1e-300):
         assert epsilon_of(one(losses), delta)[0] <= 1.0 + 1e-5
     many = np.full(10**5, 1e-3)
-    assert 0.05 < epsilon_of(one(many), 1e-13)[0] < 3.0
+    assert 0.05 < epsilon_at(Releases(laplace=many), 1e-13) < 3.0
+    # The slack of 10⁵ samplers is more than that δ, so the budget is the pure one.
+    assert epsilon_of(one(many), 1e-13)[0] == pytest.approx(100.0, rel=1e-5)
     # A million compositions add up to more rounding error than this δ leaves room for, and that is admitted.
     assert composed(np.full(10**6, 1e-3), 1e-10) == math.inf
-    assert epsilon_of(one(np.full(10**6, 1e-3)), 1e-10)[0] < 8.0
+    assert epsilon_at(Releases(laplace=np.full(10**6, 1e-3)), 1e-10) < 8.0
 
 
 def test_agents_with_the_same_releases_share_a_price_and_order_is_kept() -> None:
@@ -453,11 +455,39 @@ def test_spending_along_a_run(mechanism: str) -> None:
     np.testing.assert_allclose(curve, worst, rtol=0.01)
 
 
-def test_slack_of_the_samplers_is_reported_apart() -> None:
-    y = line("y", {"train": np.full(10, 0.1)}, np.ones(10), dimension=7)
-    slack = price(ledger(y), 0.0).slack
-    assert slack.epsilon == pytest.approx(7e-14)
-    assert slack.delta == pytest.approx(1.4e-14)
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("delta", [0.0, DELTA, 1e-9])
+def test_slack_of_the_samplers_is_in_the_price(mechanism: str, delta: float) -> None:
+    """ε of the float64 sampler at δ is that of the ideal one at what is left of δ, plus the slack in ε."""
+    dimension, rounds, size = 40_000, 10, 0.1
+    y = line("y", {"train": np.full(rounds, size)}, np.ones(rounds), mechanism, dimension=dimension)
+    budget = price(ledger(y), delta)
+    if mechanism == "laplace":
+        loss = float(laplace_loss(size, 1.0, dimension))
+        assert budget.slack_epsilon == pytest.approx(rounds * dimension * 2e-15)
+        assert budget.slack_delta == pytest.approx(rounds * 1.3e-16 * (2 * dimension + math.expm1(loss)))
+        ideal = rounds * loss if delta == 0.0 else composed(np.full(rounds, loss), delta - budget.slack_delta)
+    else:
+        mu = float(gaussian_mu(size, 1.0, dimension))
+        assert budget.slack_epsilon == pytest.approx(rounds * dimension * 20 * 2.0**-35)
+        assert budget.slack_delta == pytest.approx(rounds * dimension * 2e-14 * math.exp(3.7 * mu))
+        ideal = float(gaussian_epsilon(mu * math.sqrt(rounds), max(0.0, delta - budget.slack_delta)))
+    assert budget.epsilon[0] == pytest.approx(ideal + budget.slack_epsilon, rel=1e-9)
+    assert budget.epsilon[0] >= ideal
+    # One billionth is less than the Gaussian sampler's slack here, and no ε can be stated with it.
+    assert math.isinf(budget.epsilon[0]) == (mechanism == "gaussian" and delta < DELTA)
+    assert any("float64" in note for note in budget.notes) == (mechanism == "gaussian" and delta == 1e-9)
+
+
+def test_slack_is_charged_for_what_moves_only_and_by_channel() -> None:
+    y = line("y", {"train": np.array([0.1, 0.0]), "validation": np.zeros(2)}, np.ones(2), "gaussian", dimension=100)
+    z = line("z", {"train": np.zeros(2), "validation": np.full(2, 0.1)}, np.ones(2), "gaussian", dimension=100)
+    budget = price(ledger(y, z), DELTA)
+    assert budget.slack_epsilon == pytest.approx(200 * 20 * 2.0**-35)
+    mu = float(gaussian_mu(0.1, 1.0, 100))
+    alone = float(gaussian_epsilon(mu, DELTA - 100 * 2e-14 * math.exp(3.7 * mu)))
+    assert budget.records["train"].epsilon[0] == pytest.approx(alone + 100 * 20 * 2.0**-35, rel=1e-12)
+    assert budget.channels["y"].epsilon[0] == budget.records["train"].epsilon[0]
 
 
 def test_a_million_gaussians_one_by_one_add_up_to_one() -> None:

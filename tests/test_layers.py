@@ -37,7 +37,7 @@ FORBIDDEN = {
 ONLY_IN = {
     "ray": ["engines/ray.py"],
     "networkx": ["topology"],
-    "matplotlib": ["plots.py"],
+    "matplotlib": ["plots"],
     "dp_accounting": ["privacy/pld.py"],
     "torch": ["problems"],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ import yaml
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.ray import RayEngine
+from decentral_dp.engines.ray import RayEngine, core_share
 from decentral_dp.job import build
 
 Make = Callable[..., dict[str, Any]]
@@ -111,28 +112,37 @@ def test_compose_file_is_valid() -> None:
 
 
 @pytest.fixture
-def two_nodes(tmp_path: Path) -> Iterator[str]:
-    """The head and worker of docker-compose.yml, started by its own commands, on loopback."""
+def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The head and worker of docker-compose.yml, started by its own commands, as two hosts of the loopback range."""
     services = yaml.safe_load(COMPOSE.read_text())["services"]
-    port = _free_port()
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    port, head = _free_port(), "127.0.0.2"
+    for name, value in services["head"]["environment"].items():
+        monkeypatch.setenv(name, value.removeprefix("${RAY_AUTH_TOKEN:-").removesuffix("}"))
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slower than the default of 30
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    before = _ray_processes().keys()
     started: list[subprocess.Popen[bytes]] = []
     try:
-        for service in ("head", "worker"):
-            command = services[service]["command"].replace("head:6379", f"127.0.0.1:{port}").replace("6379", str(port))
-            extra = ["--node-ip-address=127.0.0.1"] + (["--num-cpus=1"] if service == "worker" else [])
+        for service, host in (("head", head), ("worker", "127.0.0.3")):
+            command = services[service]["command"].replace("head:", f"{head}:").replace("6379", str(port)).split()
+            command += [f"--node-ip-address={host}"] + (["--num-cpus=1"] if service == "worker" else [])
             with (tmp_path / f"{service}.log").open("w") as log:
-                process = subprocess.Popen(
-                    [*command.split(), *extra], stdout=log, stderr=log, env=environment, start_new_session=True
-                )
-            started.append(process)
-            _wait_for_nodes(port, len(started), environment)
-        yield f"127.0.0.1:{port}"
+                started.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
+            _until(lambda s=service: "Ray runtime started" in (tmp_path / f"{s}.log").read_text(), 120)  # type: ignore[misc]
+        yield f"{head}:{port}"
     finally:
         for process in reversed(started):
-            # Only what was started here: its whole session.
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=30)
+        for process in started:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        # What a killed node leaves behind is ours too.
+        for pid in _ray_processes().keys() - before:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_two_nodes_run_a_scenario(scenario: Make, two_nodes: str, tmp_path: Path) -> None:
@@ -150,6 +160,14 @@ def test_two_nodes_run_a_scenario(scenario: Make, two_nodes: str, tmp_path: Path
     here = decentral_dp.run(scenario())
     released = np.load(tmp_path / "r" / "state.npz", allow_pickle=False)["released_y"]
     np.testing.assert_allclose(released, here.released["y"], atol=1e-9, rtol=0)
+
+
+def test_actors_fit_on_the_machines_there_are() -> None:
+    assert core_share([2.0], 2) == 1.0
+    assert core_share([8.0, 8.0], 3) == 1.0
+    assert core_share([1.0, 1.0], 5) == pytest.approx(1 / 3, abs=1e-4)
+    assert core_share([0.0, 2.0], 10) == pytest.approx(0.2)
+    assert core_share([0.0], 3) == 0.0
 
 
 def test_observer_can_end_a_run_early(scenario: Make) -> None:
@@ -193,16 +211,3 @@ def _ray_processes() -> dict[int, str]:
         if "raylet" in line or line.startswith("ray::") or "gcs_server" in line:
             found[int(entry.name)] = line
     return found
-
-
-def _wait_for_nodes(port: int, nodes: int, environment: dict[str, str]) -> None:
-    check = (
-        "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR');"
-        "sys.exit(0 if len([n for n in ray.nodes() if n['Alive']]) >= int(sys.argv[2]) else 1)"
-    )
-    deadline = time.monotonic() + 60
-    command = [sys.executable, "-c", check, f"127.0.0.1:{port}", str(nodes)]
-    while subprocess.run(command, capture_output=True, env=environment, check=False).returncode:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{nodes} Ray nodes did not come up on port {port}")
-        time.sleep(0.5)

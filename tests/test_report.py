@@ -20,11 +20,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
-from decentral_dp.plots import FIGURES, curve, layout, read_drawing, write_plots
+from decentral_dp.plots import FIGURES, write_plots
+from decentral_dp.plots.axes import change
+from decentral_dp.plots.drawing import Curve, curve, read_drawing
+from decentral_dp.plots.network import layout
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.report import epsilon_text, number, power_text, tag, write_report
+from decentral_dp.report import write_report
+from decentral_dp.report.markup import tag
+from decentral_dp.report.text import epsilon_text, number, power_text
 
-ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology"}
+ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
 SCENARIO = """title = "{title}"
 description = "It is a test.\\n\\nNothing more."
 seed = 7
@@ -44,6 +49,7 @@ rounds = 20
 x = {{ scale = 0.05, decay = 0.95 }}
 y = {{ scale = 0.05, decay = 0.87 }}
 z = {{ scale = 0.02, decay = 0.75 }}
+init = {{ x = -3.0 }}
 
 [privacy]
 guarantee = "certified"
@@ -79,6 +85,8 @@ def write_run(
     metrics_of = _metrics(rounds, agents, rng, float(epsilon.max()))
     (metrics_of if metrics else metrics_of[:0]).to_parquet(folder / "metrics.parquet")
     _ledger(agents, rounds, guarantee).to_frame().to_parquet(folder / "ledger.parquet")
+    if metrics:
+        np.savez(folder / "state.npz", published_x=rng.normal(-2.9, 0.1, (agents, 30)))
     (folder / "scenario.toml").write_text(SCENARIO.format(title=title), encoding="utf-8")
     final = metrics_of[metrics_of["round"] == rounds].set_index("name")["value"].to_dict()
     claimed = {
@@ -380,7 +388,8 @@ def test_the_page_says_what_was_run_and_what_is_guaranteed(certified: Path) -> N
         "This is a simulation",
         "Channel x is free: touches no data.",
         "ε → ∞. Once all records are in use",
-        "ε → 2.14, if new records kept arriving for ever",
+        "ε → 2.14, if new records kept arriving for ever: an ε at δ = 1e-5, in exact arithmetic. Not a budget of this",
+        "Each ε includes what float64 costs",
         "may add up to 1.00·10⁻¹² to an agent's ε and 1.00·10⁻¹⁵ to its δ",
         "It is a test.",
         "Each round of gossip shrinks disagreement at least by the factor ρ = 0.8727",
@@ -560,6 +569,41 @@ def test_a_bare_result_still_makes_a_page(tmp_path: Path) -> None:
     assert "No curves" in page.text
 
 
+def test_the_limit_of_laplace_noise_is_called_pure(tmp_path: Path) -> None:
+    known = privacy_of(tmp_path / "known", mechanism="laplace")
+    text = page_of(tmp_path / "run", changes={"privacy": known}).text
+    assert "ε → 2.14, if new records kept arriving for ever: a pure ε (δ = 0), in exact arithmetic." in text
+    known["at_infinity"] = {"finite_data": "inf", "endless_stream": "inf"}
+    text = page_of(tmp_path / "endless", changes={"privacy": known}).text
+    assert "ε → ∞, even if new records kept arriving for ever" in text
+
+
+def test_only_what_was_released_under_a_finite_budget_may_be_passed_on(certified: Path, as_printed: Path) -> None:
+    text = read_page(certified / "report.html").text
+    assert "To pass results on, copy the arrays released_… and published_… in state.npz" in text
+    assert "only after a run whose noise is secret" in text
+    assert "To pass results on" not in read_page(as_printed / "report.html").text
+
+
+def test_numbers_of_a_diverged_run_are_said_to_be_older(tmp_path: Path) -> None:
+    changes = {"status": "diverged", "reason": "the value of y stopped being finite", "rounds_planned": 20}
+    text = page_of(tmp_path / "run", rounds=3, changes=changes).text
+    assert "mean held-out accuracy 0.89 before it diverged." in text
+    assert "The value of y stopped being finite. Budgets are those of the whole plan" in text
+    assert "at the last evaluation before it diverged" in text
+    assert "The last evaluation before the run diverged." in text
+
+
+def test_the_noise_is_stated_as_scales_or_as_what_it_was_fitted_to(tmp_path: Path) -> None:
+    privacy = privacy_of(tmp_path / "known", target=4.0)
+    text = page_of(tmp_path / "fitted", changes={"privacy": privacy}).text
+    assert "Gaussian, as much as ε = 4 needs over all planned rounds" in text
+    page_of(tmp_path / "stated")
+    scenario = tmp_path / "stated" / "scenario.toml"
+    scenario.write_text(f"{scenario.read_text(encoding='utf-8')}y = {{ scale = 0.5, decay = 0.1 }}\n", encoding="utf-8")
+    assert "Gaussian, σy = 0.5/(t+1)0.1" in read_page(write_report(tmp_path / "stated")).text
+
+
 # --- figures -------------------------------------------------------------------------------------------------------
 
 
@@ -586,6 +630,68 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     assert [list(v) for v in (band.low, band.mean, band.high)] == [[1, 2], [2, 4], [3, 6]]
 
 
+def test_titles_say_what_the_curve_does() -> None:
+    def words(*values: float) -> str:
+        mean = np.array(values)
+        return change("Loss", Curve(np.arange(mean.size) * 5.0, mean, mean, mean, None))
+
+    assert words(0.7, 0.5, 0.4) == "Loss falls from 0.7 to 0.4"
+    assert words(0.4, 0.41, 0.7) == "Loss rises from 0.4 to 0.7"
+    assert words(0.7, 0.2, 0.4) == "Loss falls from 0.7 to 0.4, through 0.2 at round 5"
+    assert words(0.7, 2.0, 0.1, 0.7) == "Loss starts and ends at 0.7, through 2 at round 5 and 0.1 at round 10"
+    assert words(0.7, 0.701, 0.7) == "Loss stays at 0.7"
+    assert words(0.7) == "Loss at round 0: 0.7"
+
+
+def test_a_single_evaluation_has_readable_axes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, rounds=3, changes={"status": "diverged"})
+    frame = pd.read_parquet(folder / "metrics.parquet")
+    frame[frame["round"] == 0].to_parquet(folder / "metrics.parquet")
+    for name in ("losses", "accuracy"):
+        ax = axes_of(name, folder)[0]
+        low, high = ax.get_xlim()
+        assert [tick for tick in ax.get_xticks() if low <= tick <= high] == [0.0]
+        assert np.ptp(ax.get_ylim()) > 5e-3
+        assert "at round 0" in ax.get_title(loc="left")
+
+
+def test_the_upper_variable_is_drawn_per_coordinate(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, agents=3)
+    x = np.array([[-3.2, -2.0], [-3.0, -1.0], [-2.5, -3.0]])
+    np.savez(folder / "state.npz", published_x=x)
+    ax = axes_of("upper_variable", folder)[0]
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [-2.9, -2.0])
+    np.testing.assert_allclose([s[:, 1] for s in ax.collections[0].get_segments()], [[-3.2, -2.5], [-3.0, -1.0]])
+    np.testing.assert_array_equal(ax.lines[1].get_ydata(), [-3.0, -3.0])
+    assert ax.get_title(loc="left") == "x ends between −2.9 and −2; it started at −3"
+    for bad in (np.full((3, 2), np.inf), np.zeros((3, 101))):
+        np.savez(folder / "state.npz", published_x=bad)
+        assert "upper_variable" not in {p.stem for p in write_plots(folder)}
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "changes"),
+    [
+        ("certified", {"cap": 4.0}),
+        ("certified", {"cap": 4.05}),
+        ("as_printed", {"epsilon_max": "inf", "claimed": {"epsilon_max": 4.1}}),
+        ("as_printed", {"epsilon_max": "inf", "claimed": {"epsilon_max": 1e6}}),
+    ],
+)
+def test_names_of_budgets_do_not_overlap(tmp_path: Path, guarantee: str, changes: dict[str, Any]) -> None:
+    privacy = privacy_of(tmp_path, guarantee=guarantee, **changes)
+    folder = write_run(tmp_path, guarantee=guarantee, changes={"privacy": privacy})
+    ax = axes_of("epsilon", folder)[0]
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert len(boxes) >= 2
+    assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
+
+
+def test_no_figure_of_a_budget_that_nothing_spends(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, changes={"privacy": privacy_of(tmp_path, epsilon_max=0.0)})
+    assert "epsilon" not in {p.stem for p in write_plots(folder)}
+
+
 def test_certified_and_claimed_budgets_are_both_on_the_axis(tmp_path: Path) -> None:
     claimed = {"epsilon_max": 320.61, "agents": []}
     folder = write_run(tmp_path, changes={"privacy": privacy_of(tmp_path, claimed=claimed, cap=4.5)})
@@ -609,7 +715,7 @@ def test_the_noise_figure_shows_the_ledger(certified: Path) -> None:
 
 def test_an_unbounded_sensitivity_is_said_and_not_drawn(as_printed: Path) -> None:
     left, right = axes_of("noise", as_printed)
-    assert len(left.lines) == 2
+    assert [line.is_dashed() for line in left.lines] == [False, True]  # The same scale twice: both can be seen.
     assert not right.lines
     assert "∞" in [t.get_text() for t in right.texts]
     assert "Nothing bounds what one record can do to y, z" in left.figure.get_suptitle().replace("\n", " ")

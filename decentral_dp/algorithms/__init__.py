@@ -18,10 +18,11 @@ class Options(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A registered algorithm: how to build it, and one line for the list."""
+    """A registered algorithm: how to build it, one line for the list, and the module that describes it."""
 
     build: Callable[[Options, str], Algorithm]
     summary: str
+    home: str
 
 
 def _ldp_dsbo(options: Options, guarantee: str) -> Algorithm:
@@ -34,5 +35,9 @@ def _ldp_dsbo(options: Options, guarantee: str) -> Algorithm:
 
 
 ALGORITHMS: dict[str, Entry] = {
-    "ldp_dsbo": Entry(_ldp_dsbo, "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)"),
+    "ldp_dsbo": Entry(
+        _ldp_dsbo,
+        "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
+        "decentral_dp.algorithms.decentralised.ldp_dsbo",
+    ),
 }

@@ -177,8 +177,8 @@ def read_npz(path: Path, agent: str | None = None, split: str | None = None) -> 
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         # numpy also says ValueError for arrays of Python objects, which only unpickling could read.
         raise InputError(
-            f"{where} cannot be read without unpickling or is damaged ({error}); save plain arrays of numbers or text "
-            "with np.savez(path, X=..., y=...)."
+            f"{where} cannot be read without unpickling or is damaged; save plain arrays of numbers or text with "
+            "np.savez(path, X=..., y=...)."
         ) from error
     features = _matrix(arrays["X"], where)
     n, d = features.shape

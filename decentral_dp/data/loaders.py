@@ -29,6 +29,14 @@ DATASETS: Mapping[str, str] = {
     "synthetic_classification": "two Gaussian classes a given distance apart, the same for all agents",
 }
 
+# Argument → key of the scenario's table.
+_KEYS = {
+    "d": "problem.synthetic.dimension",
+    "records": "problem.synthetic.records",
+    "test_records": "problem.synthetic.test_records",
+    "separation": "problem.synthetic.separation",
+}
+
 _SYNTHETIC_DEFAULTS = {"d": 200, "records": 200, "test_records": 2000}
 
 
@@ -63,9 +71,8 @@ def load(
         _known_classes(data, classes, (-1, 1))
         return _synthetic(data, n_agents, seed, given)
     if given:
-        key = next(iter(given))
         raise InputError(
-            f"problem.{key}: {data!r} takes no {key}, which only the synthetic families have; leave it out."
+            f"{_KEYS[next(iter(given))]}: {data!r} takes none, only the synthetic families do; leave it out."
         )
     if data in _CLASSES:
         _known_columns(data, agent, split, set())
@@ -117,13 +124,13 @@ def _synthetic(name: str, n_agents: int, seed: int, given: Mapping[str, float]) 
     sizes = {k: int(given.get(k, default)) for k, default in _SYNTHETIC_DEFAULTS.items()}
     for key, least in (("d", 1), ("records", 2), ("test_records", 0)):
         if sizes[key] < least:
-            raise InputError(f"problem.{key}: got {sizes[key]}, but a whole number of at least {least} is wanted.")
+            raise InputError(f"{_KEYS[key]}: got {sizes[key]}, but a whole number of at least {least} is wanted.")
     if n_agents < 1:
         raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
     if name in FAMILIES:
         if "separation" in given:
             raise InputError(
-                f"problem.separation: {name!r} takes none, only synthetic_classification does; leave it out."
+                f"{_KEYS['separation']}: {name!r} takes none, only synthetic_classification does; leave it out."
             )
         return heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
     return classification(n_agents=n_agents, seed=seed, separation=given.get("separation", 2.0), **sizes)

@@ -47,7 +47,11 @@ class Stream:
                 raise InputError(
                     'problem.stream: "all" reads every record from round 0 and takes no batch or warm_start.'
                 )
-        elif self.batch is None or not _whole(self.batch, 1):
+        elif self.batch is None:
+            raise InputError(
+                f"problem.stream.batch: missing. {self.kind} reads that many records a round; add batch = 5."
+            )
+        elif not _whole(self.batch, 1):
             raise InputError(
                 f"problem.stream: batch is {self.batch}, but {self.kind} wants a whole number of at least 1."
             )

@@ -66,7 +66,9 @@ def classification(*, n_agents: int, seed: int, d: int, records: int, test_recor
     The best possible accuracy is Φ(separation/2). records, test_records and the columns as in `heterogeneous`.
     """
     if not 0 <= separation < np.inf:
-        raise InputError(f"problem.separation: got {separation}, but a finite number of at least 0 is wanted.")
+        raise InputError(
+            f"problem.synthetic.separation: got {separation}, but a finite number of at least 0 is wanted."
+        )
     n = n_agents * records + test_records
     direction = public_generator(seed, "synthetic_classification truth").standard_normal(d)
     rng = public_generator(seed, "synthetic_classification records")

@@ -124,11 +124,19 @@ class RayEngine:
 
 
 def _start(nodes: Sequence[Node], rounds: int) -> list[Any]:
-    cores = float(ray.cluster_resources().get("CPU", 1.0))
-    # A fraction of a core each, so that any number of agents fits and spreads over the machines there are.
-    share = min(1.0, int(1e4 * cores / len(nodes)) / 1e4)
-    remote = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", max_restarts=0)(Actor)
+    cores = [n["Resources"].get("CPU", 0.0) for n in ray.nodes() if n["Alive"]]
+    remote = ray.remote(num_cpus=core_share(cores, len(nodes)), scheduling_strategy="SPREAD", max_restarts=0)(Actor)
     return [remote.remote(node, rounds) for node in nodes]
+
+
+def core_share(cores: Sequence[float], actors: int) -> float:
+    """The largest share of a core, at most 1, at which that many actors fit on machines with so many cores.
+
+    An actor does not span machines: five shares of 0.4 do not fit on two machines of one core, though they add up to 2.
+    """
+    candidates = {1.0, *(int(1e4 * c / k) / 1e4 for c in cores for k in range(1, actors + 1))}
+    fitting = [s for s in candidates if s > 0.0 and sum(int(c / s + 1e-9) for c in cores) >= actors and s <= 1.0]
+    return max(fitting, default=0.0)
 
 
 def _drive(

@@ -12,6 +12,10 @@ What composes, given the public transcript so far (each bound holds whatever the
                 E_t = Σ_channels ε (or μ² = Σ_channels μ²) on that batch, amplified once: log(1 + η(e^{E_t} − 1)).
                 Amplifying channel by channel and adding would under-report.
 
+Prices are those of ideal samplers, and float64 ones are not: what they may add (`prices`) is in every ε, and is taken
+from δ before ε is read off. So ε(δ) holds for the noise that is drawn. The pure ε holds but for the slack's δ: no
+float64 sampler has the tails that pure ε needs.
+
 Every (ε, δ) is the smallest of the pure sum, the concentrated bound ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2 + Σμ²/2 (Bun &
 Steinke 2016), the Gaussian closed form and the privacy-loss distribution, as far as they apply.
 """
@@ -26,10 +30,9 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy import pld
-from decentral_dp.privacy.columns import Account, Charges, accounts, charges
+from decentral_dp.privacy.columns import Account, Charges, accounts, charges, sampling_slack
 from decentral_dp.privacy.ledger import IntArray, Ledger
 from decentral_dp.privacy.pld import Releases, amplified, log_gaussian_delta
-from decentral_dp.privacy.prices import Slack, numerical_slack
 from decentral_dp.privacy.sensitivity import Array, Kind
 
 # Below this δ the floating-point error of a numerical composition is no longer small.
@@ -52,8 +55,8 @@ class Budget:
     """What a ledger costs, per agent; +inf where nothing is proven.
 
     epsilon: (m,) smallest ε known to hold with δ. epsilon_pure: (m,) with δ = 0. channels: the same for what each
-    channel alone reveals. records: the same for one train and for one validation record. slack: what the float64
-    samplers may add, of any one agent. notes: sentences on how the numbers came about.
+    channel alone reveals. records: the same for one train and for one validation record. slack_epsilon, slack_delta:
+    the largest share that all these numbers contain for float64 samplers. notes: sentences on how they came about.
     """
 
     delta: float
@@ -61,7 +64,8 @@ class Budget:
     epsilon_pure: Array
     channels: Mapping[str, Cost]
     records: Mapping[Kind, Cost]
-    slack: Slack
+    slack_epsilon: float
+    slack_delta: float
     notes: tuple[str, ...] = field(default=())
 
 
@@ -84,9 +88,17 @@ def price(ledger: Ledger, delta: float) -> Budget:
 
     channels = {name: _largest([nothing, *(alone(kind, name) for kind in charged.kinds)]) for name in charged.names}
     whole = _largest([nothing, *records.values()])
-    slack = [(numerical_slack(c.mechanism, c.dimension), c.rounds.size) for c in ledger.charged]
-    total = Slack(sum(s.epsilon * n for s, n in slack), sum(s.delta * n for s, n in slack))
-    return Budget(delta, whole.epsilon, whole.epsilon_pure, channels, records, total, tuple(dict.fromkeys(notes)))
+    slack = [sampling_slack(charged, kind, None) for kind in charged.kinds]
+    return Budget(
+        delta,
+        whole.epsilon,
+        whole.epsilon_pure,
+        channels,
+        records,
+        max((float(s.epsilon.max()) for s in slack), default=0.0),
+        max((float(s.delta.max()) for s in slack), default=0.0),
+        tuple(dict.fromkeys(notes)),
+    )
 
 
 def epsilon_of(ledger: Ledger, delta: float) -> Array:
@@ -110,26 +122,27 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     charged = charges(ledger)
     worst = np.zeros(cuts.size)
     for kind in charged.kinds:
-        account = accounts(charged, kind, None).dominating()
+        account, slack = accounts(charged, kind, None).dominating(), sampling_slack(charged, kind, None)
         parts = [account.between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
-        worst = np.maximum(worst, _along(parts, delta))
+        spent = _along(parts, max(0.0, delta - float(slack.delta.max())))
+        worst = np.maximum(worst, np.where(spent > 0.0, spent + slack.epsilon.max(), 0.0))
     return worst
 
 
-def gaussian_epsilon(mu: Array | float, delta: float) -> Array:
+def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
     """ε(δ) of Gaussian pairs, elementwise: the root of δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), from above."""
-    distance = np.asarray(mu, dtype=np.float64)
+    distance, allowed = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(delta, dtype=np.float64))
     m = np.clip(distance, 1e-9, 1e150)
-    if delta <= 0.0:
-        return np.where(distance > 0.0, np.inf, 0.0)
-    low, target = np.zeros_like(m), np.log(delta)
-    high = 0.5 * m * m + m * np.sqrt(2.0 * np.log(1.0 / delta))
+    target = np.log(np.maximum(allowed, 1e-300))
+    low = np.zeros_like(m)
+    high = 0.5 * m * m + m * np.sqrt(-2.0 * target)
     for _ in range(100):
         middle = 0.5 * (low + high)
         enough = log_gaussian_delta(m, middle) <= target
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     within = log_gaussian_delta(m, np.zeros_like(m)) <= target
-    return np.where((distance == 0.0) | within, 0.0, np.where(np.isfinite(distance), high, np.inf))
+    impossible = ~np.isfinite(distance) | (allowed <= 0.0)
+    return np.where(distance == 0.0, 0.0, np.where(impossible, np.inf, np.where(within, 0.0, high)))
 
 
 def pure_epsilon(releases: Releases) -> float:
@@ -182,19 +195,25 @@ def _largest(costs: Iterable[Cost]) -> Cost:
 
 def _cost(charged: Charges, kind: Kind, channel: str | None, delta: float, notes: list[str]) -> Cost:
     """What one record of that kind costs every agent, over all channels or over one."""
-    account = accounts(charged, kind, channel)
+    account, slack = accounts(charged, kind, channel), sampling_slack(charged, kind, channel)
+    left = np.maximum(0.0, delta - slack.delta)
     pure = account.pure()
     if delta == 0.0:
         epsilon = pure
     elif account.plain_gaussian:
-        epsilon = gaussian_epsilon(account.mu(), delta)
+        epsilon = gaussian_epsilon(account.mu(), left)
     else:
-        epsilon = _composed(account, pure, delta, notes)
-    return Cost(epsilon[charged.group], pure[charged.group])
+        epsilon = _composed(account, pure, left, notes)
+    if ((left == 0.0) & np.isfinite(account.size()) & (account.size() > 0.0)).any() and delta > 0.0:
+        notes.append(
+            f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: only pure ε can be stated for "
+            "them, and it holds for ideal samplers."
+        )
+    return Cost((epsilon + slack.epsilon)[charged.group], (pure + slack.epsilon)[charged.group])
 
 
-def _composed(account: Account, pure: Array, delta: float, notes: list[str]) -> Array:
-    """(G,) ε(δ) column by column; columns that are equal, or too many, share one composition."""
+def _composed(account: Account, pure: Array, delta: Array, notes: list[str]) -> Array:
+    """(G,) ε(δ) column by column; columns that are equal, or too many, share one composition. delta: (G,)."""
     size = account.size()
     out = np.where(np.isfinite(size), 0.0, np.inf)
     open_columns = np.flatnonzero(np.isfinite(size) & (size > 0.0))
@@ -206,7 +225,7 @@ def _composed(account: Account, pure: Array, delta: float, notes: list[str]) -> 
             "and each agent's ε(δ) is that of the elementwise largest releases of its bundle."
         )
     for bundle in bundles:
-        out[bundle] = epsilon_at(account.releases(bundle), delta)
+        out[bundle] = epsilon_at(account.releases(bundle), float(delta[bundle].min()))
     return np.minimum(out, pure)
 
 

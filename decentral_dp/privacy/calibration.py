@@ -10,7 +10,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gather, gaussian_epsilon
-from decentral_dp.privacy.columns import Account, Charges, accounts, charges
+from decentral_dp.privacy.columns import Account, Charges, accounts, charges, sampling_slack
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.pld import Releases
 from decentral_dp.privacy.sensitivity import Array
@@ -131,7 +131,12 @@ def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Arra
     """(m,) the factor that brings the dearest kind of record of every agent just under the target."""
     need = np.zeros(int(charged.group.max()) + 1)
     for kind in charged.kinds:
-        need = np.maximum(need, _needed(accounts(charged, kind, None), epsilon, delta))
+        account, slack = accounts(charged, kind, None), sampling_slack(charged, kind, None)
+        # What is left for ideal samplers. Far from the solution the slack may be more than everything.
+        left = max(0.0, delta - float(slack.delta.max()))
+        if left == 0.0 and (account.gaussian or account.sampled_gaussian is not None):
+            left = 0.5 * delta
+        need = np.maximum(need, _needed(account, max(0.5 * epsilon, epsilon - float(slack.epsilon.max())), left))
     return np.where(need > 0.0, need, 1.0)[charged.group]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.pld import Releases, amplified
-from decentral_dp.privacy.prices import gaussian_mu, laplace_loss
+from decentral_dp.privacy.prices import Slack, gaussian_mu, laplace_loss, numerical_slack
 from decentral_dp.privacy.sensitivity import KINDS, Array, Kind
 
 
@@ -28,6 +28,7 @@ class Line(NamedTuple):
 
     channel: str
     mechanism: str
+    dimension: int
     rounds: IntArray
     loss: Array
     rate: Array
@@ -69,7 +70,7 @@ def _line(c: ChannelLedger, kind: Kind, column: IntArray) -> Line:
         loss = np.where(sensitivity > 0.0, np.inf, 0.0)
     # Without noise both rules agree, so the line may pass for a Laplace one.
     mechanism = "laplace" if c.mechanism == "none" else c.mechanism
-    return Line(c.channel, mechanism, c.rounds, loss, c.rate[kind], column)
+    return Line(c.channel, mechanism, c.dimension, c.rounds, loss, c.rate[kind], column)
 
 
 def _check(c: ChannelLedger, agents: int) -> None:
@@ -239,6 +240,18 @@ def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
         laplace,
         gaussian,
     )
+
+
+def sampling_slack(charged: Charges, kind: Kind, channel: str | None) -> Slack:
+    """(G,) what float64 samplers may add to one record's (ε, δ), over all channels or over one."""
+    groups = int(charged.group.max()) + 1
+    epsilon, delta = np.zeros(groups), np.zeros(groups)
+    for line in charged.lines[kind]:
+        if channel in (None, line.channel):
+            slack = numerical_slack(line.loss, line.mechanism, line.dimension)
+            epsilon += slack.epsilon.sum(axis=0)[line.column]
+            delta += slack.delta.sum(axis=0)[line.column]
+    return Slack(epsilon, delta)
 
 
 def _batches(lines: Sequence[Line], power: float) -> tuple[IntArray, Array, Array] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ def secret_root() -> bytes:
     return os.urandom(32)
 
 
+@cache
 def tag(name: str) -> int:
     """A 64-bit number for a channel name (or a list of them)."""
     return int.from_bytes(_digest(b"tag", name.encode())[:8], "little")

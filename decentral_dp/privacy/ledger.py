@@ -169,15 +169,24 @@ class Recorder:
         self.agents = agents
         self.columns: dict[str, _Column] = {}
         self._amplified: dict[tuple[Kind, int], int] = {}
+        self._mixed: set[Kind] = set()
 
     def charge(self, index: int, channel: str, mechanism: str, scale: Array, value: Bounded) -> None:
+        """One release. Raises ValueError where it cannot be listed as what it is."""
         if index == 0:
+            if any((s.sensitivity > 0.0).any() for s in value.spread.values()):
+                raise ValueError(f"{channel} starts from data, but the release with index 0 is not charged")
             return
         column = self.columns.get(channel)
         if column is None:
             column = self.columns[channel] = _Column(mechanism, value.private.shape[1])
             column.sensitivity = {k: [] for k in value.spread}
             column.rate = {k: [] for k in value.spread}
+        if column.mechanism != mechanism or column.sensitivity.keys() != value.spread.keys():
+            raise ValueError(
+                f"{channel} at index {index} is released by {mechanism} and reads {sorted(value.spread)}, unlike before: "
+                f"{column.mechanism} and {sorted(column.sensitivity)}"
+            )
         column.rounds.append(index)
         column.scale.append(_compact(scale))
         for kind, spread in value.spread.items():
@@ -190,10 +199,14 @@ class Recorder:
         if spread.batch is None:
             return
         if spread.batch == MIXED:
+            self._mixed.add(kind)
             if any(amplified == kind for amplified, _ in self._amplified):
                 raise ValueError(
-                    f"{channel} at index {index} still depends on {kind} batches whose releases were charged as if forgotten"
+                    f"{channel} at index {index} still depends on {kind} batches whose releases were charged as if "
+                    "forgotten"
                 )
+        elif kind in self._mixed:
+            raise ValueError(f"{channel} at index {index} amplifies a {kind} batch although other channels remember them")
         elif self._amplified.setdefault((kind, spread.batch), index) != index:
             raise ValueError(f"{channel} at index {index} uses the {kind} batch of round {spread.batch} a second time")
 
@@ -203,12 +216,14 @@ class Recorder:
         column = self.columns.get(channel)
         if column is None:
             column = self.columns[channel] = _Column("free", dimension, reason)
+        if column.mechanism != "free":
+            raise ValueError(f"{channel} at index {index} carries no data, unlike before; a channel is charged or free")
         column.rounds.append(index)
 
 
 def _compact(values: Array) -> Array | float:
     first = values.flat[0]
-    return float(first) if (values == first).all() else values
+    return float(first) if values.size == 1 or (values == first).all() else values
 
 
 def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> Ledger:

@@ -87,18 +87,19 @@ def private_state(
     return np.where(np.isnan(state), np.inf, state)
 
 
-def hidden_state(change: Array, self_weight: Array) -> Array:
-    """D_1, …, D_T where the state is hidden but gradients are taken at released points: D_{t+1} = a D_t + change_t.
+def hidden_state(change: Array, self_weight: Array, growth: Array | float = 1.0) -> Array:
+    """D_1, …, D_T where the state is hidden but gradients are taken at released points: D_{t+1} = a γ_t D_t + change_t.
 
-    change: (T, g) how far one record moves the update of round t, λ_t·2C/N_t. self_weight: (g,). No Lipschitz constant
-    enters, since the point of evaluation does not depend on the record.
+    change: (T, g) how far one record moves the update of round t, λ_t·2C/N_t. self_weight: (g,). growth: γ_t, (T, g),
+    1 in exact arithmetic, `memory_slack` in float64. No Lipschitz constant enters, since the point of evaluation does
+    not depend on the record.
     """
-    keep = np.abs(1.0 - np.asarray(self_weight, dtype=np.float64))
+    keep = np.abs(1.0 - np.asarray(self_weight, dtype=np.float64)) * np.broadcast_to(growth, change.shape)
     state = np.empty(change.shape)
     now = np.zeros(change.shape[1:])
     with np.errstate(over="ignore", invalid="ignore"):
         for t, moved in enumerate(change):
-            now = keep * now + moved
+            now = keep[t] * now + moved
             state[t] = now
     return np.where(np.isnan(state), np.inf, state)
 

@@ -21,10 +21,12 @@ class Facts(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A registered problem: how to build it, and one line for the list."""
+    """A registered problem: how to build it, one line for the list, its class, and the options it reads."""
 
     build: Callable[[Facts], Problem]
     summary: str
+    home: str
+    options: tuple[str, ...] = ()
 
 
 def _classes(facts: Facts, kind: str, exactly: int | None = None) -> list[float]:
@@ -68,8 +70,28 @@ def _from_losses(facts: Facts) -> Problem:
 
 
 PROBLEMS: dict[str, Entry] = {
-    "from_losses": Entry(_from_losses, "two per-record torch functions of your own, from the file problem.losses"),
-    "logistic_hyperparameter": Entry(_logistic, "one regularisation strength per feature of a logistic regression"),
-    "quadratic": Entry(_quadratic, "ridge regression toward the upper variable: every solution in closed form"),
-    "softmax_hyperparameter": Entry(_softmax, "one regularisation strength per feature of a softmax regression"),
+    "from_losses": Entry(
+        _from_losses,
+        "two per-record torch functions of your own, from the file problem.losses",
+        "decentral_dp.problems.losses:load_losses",
+        ("losses",),
+    ),
+    "logistic_hyperparameter": Entry(
+        _logistic,
+        "one regularisation strength per feature of a logistic regression",
+        "decentral_dp.problems.logistic:LogisticHyperparameter",
+        ("intercept",),
+    ),
+    "quadratic": Entry(
+        _quadratic,
+        "ridge regression toward the upper variable: every solution in closed form",
+        "decentral_dp.problems.quadratic:Quadratic",
+        ("ridge",),
+    ),
+    "softmax_hyperparameter": Entry(
+        _softmax,
+        "one regularisation strength per feature of a softmax regression",
+        "decentral_dp.problems.softmax:SoftmaxHyperparameter",
+        ("intercept",),
+    ),
 }

@@ -8,6 +8,7 @@ record is replaced (N public), times the summation slack κ. A term that reads n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,17 @@ from decentral_dp.data.streams import Stream, draw_batch
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, tag
-from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Bounded, Constants, Kind, Spread, summation_slack
+from decentral_dp.privacy.sensitivity import (
+    CHANNELS,
+    KINDS,
+    Array,
+    Bounded,
+    Constants,
+    Kind,
+    Spread,
+    memory_slack,
+    summation_slack,
+)
 from decentral_dp.problems.protocol import TERMS, Problem, take
 
 # The channel that a term feeds, and with it the clip that bounds it.
@@ -77,6 +88,16 @@ class Shard:
         """A private state that has not met any record yet."""
         zero = Spread(np.zeros(self.agents.size), np.ones(self.agents.size), None)
         return Bounded(value, np.zeros_like(value), dict.fromkeys(KINDS, zero), self._clip.norm)
+
+    def remembered(self, t: int, value: Value) -> Value:
+        """A state that round t keeps un-noised, with what float64 adds to its sensitivity each time."""
+        if not isinstance(value, Bounded):
+            return value
+        spread = {
+            k: s._replace(sensitivity=s.sensitivity * memory_slack(self._stream.averaged(t, self.counts[k])))
+            for k, s in value.spread.items()
+        }
+        return replace(value, spread=spread)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """All directions at (x, y, z) over the records seen at round t.

@@ -96,11 +96,8 @@ def _code(edges: IntArray) -> IntArray:
 
 
 def _pair(codes: IntArray) -> IntArray:
-    """The pairs of these numbers."""
+    """The pairs of these numbers; below 2⁵⁰ the square root of 1 + 8·code cannot round across a whole number."""
     j = ((1 + np.sqrt(1 + 8 * codes)) // 2).astype(np.int64)
-    # The square root may miss by one.
-    j -= codes < j * (j - 1) // 2
-    j += codes >= j * (j + 1) // 2
     return canonical(np.stack([codes - j * (j - 1) // 2, j], axis=1))
 
 

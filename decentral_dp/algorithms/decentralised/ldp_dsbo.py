@@ -17,7 +17,7 @@ right-hand side; the messages are the same:
     condition, no dependence on W. A channel that touches no record needs no noise.
 `private` ("P2")
     the consensus term keeps the un-noised v_{i,t}; gradients at ṽ_{i,t}. One record moves v by
-    D_{t+1} = |a_i| D_t + λ_{v,t}·2C/N_t.
+    D_{t+1} = |a_i| D_t + λ_{v,t}·2C/N_t (and what float64 rounds away, each round).
 `printed` (Algorithms 1 and 2 of the paper)
     everything un-noised except what is received. D obeys a recursion in the Lipschitz constants of all terms; it is
     infinite unless those exist, which for hyper-parameter problems needs z and y boxed and x capped.
@@ -40,7 +40,7 @@ import numpy as np
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.recursion import hidden_state, private_state
-from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind, summation_slack
+from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind, memory_slack, summation_slack
 from decentral_dp.problems.shard import FEEDS, Shard
 
 
@@ -76,7 +76,7 @@ class LdpDsbo:
 
     def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
         own, near = yield Gossip(x=s.x, y=s.y, z=s.z)
-        kept = own if self.protocol == "released" else s
+        kept = own if self.protocol == "released" else State(*(shard.remembered(t, v) for v in s))
         at = s if self.protocol == "printed" else own
         d = shard.oracle(t, at.x, at.y, at.z)
         a = 1.0 - shard.self_weight
@@ -108,7 +108,7 @@ class LdpDsbo:
             largest = largest + len(terms) * step * bound
             if self.protocol == "private":
                 # Earlier batches live on in the state, so sampling amplifies nothing.
-                change = hidden_state(change, public.self_weight)
+                change = hidden_state(change, public.self_weight, memory_slack(n))
                 rate[kind] = np.ones(shares)
             else:
                 rate[kind] = np.broadcast_to(public.rate[kind], shares)

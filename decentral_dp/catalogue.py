@@ -1,0 +1,132 @@
+"""What a scenario can name, as `list` and `show` print it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.data import DATASETS, load as load_data, nearest
+from decentral_dp.errors import InputError
+from decentral_dp.problems import PROBLEMS
+from decentral_dp.scenario import find, load, scenario_names
+from decentral_dp.summary import console
+from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
+
+
+def registries() -> dict[str, dict[str, str]]:
+    """Registry → name → one line."""
+    return {
+        "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
+        "problems": {k: e.summary for k, e in PROBLEMS.items()},
+        "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
+        "scenarios": {n: load(n).title for n in scenario_names()},
+        "data": dict(DATASETS),
+        "weights": {k: r.summary for k, r in WEIGHTS.items()},
+    }
+
+
+def print_list(which: Sequence[str]) -> None:
+    out, everything = console(), registries()
+    for k, registry in enumerate(which):
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 2), pad_edge=True)
+        for name, line in everything[registry].items():
+            table.add_row(Text(name, no_wrap=True), Text(line))
+        if k:
+            out.print()
+        out.print(Text(registry, style="bold"))
+        out.print(table)
+
+
+def print_entry(name: str) -> None:
+    """A scenario's text, or the description of a registered name."""
+    found = [(registry, lines[name]) for registry, lines in registries().items() if name in lines]
+    if not found or found[0][0] == "scenarios":
+        try:
+            path = find(name)
+        except InputError:
+            known = {k for lines in registries().values() for k in lines}
+            raise InputError(
+                f'show: nothing is called {name!r}; {nearest(name, sorted(known))}, and "decentral-dp list" lists all.'
+            ) from None
+        print(_text(path), end="")
+        return
+    for registry, line in found:
+        print(f"{name} ({registry}): {line}\n\n{_details(registry, name)}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"show: {path} cannot be read as text ({error}). Give a scenario file.") from None
+
+
+def _details(registry: str, name: str) -> str:
+    if registry == "algorithms":
+        return f'{_docstring(ALGORITHMS[name].home)}\n\nIn a scenario: [algorithm] kind = "{name}"'
+    if registry == "problems":
+        options = "".join(f", {key} = …" for key in PROBLEMS[name].options)
+        return f'{_docstring(PROBLEMS[name].home)}\n\nIn a scenario: [problem] kind = "{name}"{options}'
+    if registry == "topologies":
+        return _topology(name)
+    if registry == "weights":
+        return _parameters(WEIGHTS[name].parameters) + f'In a scenario: [topology] weights = "{name}"'
+    return f'{_data(name)}\n\nIn a scenario: [problem] data = "{name}"'
+
+
+def _docstring(home: str) -> str:
+    """home: module, or module:name."""
+    module, _, name = home.partition(":")
+    found = importlib.import_module(module)
+    return inspect.getdoc(getattr(found, name) if name else found) or ""
+
+
+def _topology(name: str) -> str:
+    """A generator's parameters and a small instance, or a named network's numbers."""
+    if name in GENERATORS:
+        generator = GENERATORS[name]
+        agents, example = generator.example
+        chosen = "".join(f", {key} = {value}" for key, value in example.items())
+        seed = "Drawn at random from topology.seed.\n" if generator.random else ""
+        return (
+            f"{_parameters(generator.parameters)}At least {_count(generator.least, 'agent')}. {seed}\n"
+            f'In a scenario: [topology] kind = "{name}", agents = {agents}{chosen}'
+        )
+    network = from_file(name)
+    degrees = network.degrees
+    return (
+        f"{_count(network.n_agents, 'agent')}, {len(network.edges)} links, {degrees.min()} to {degrees.max()} neighbours; "
+        f"with {network.weights} weights ρ = {network.rho:.4f}.\n\n"
+        f'In a scenario: [topology] file = "{name}"'
+    )
+
+
+def _parameters(parameters: Sequence[Parameter]) -> str:
+    lines = []
+    for p in parameters:
+        without = "may be left out" if p.optional else "required" if p.default is None else f"{p.default} if left out"
+        lines.append(f"  {p.name}: {p.constraint}; {without}\n")
+    return "Parameters:\n" + "".join(lines) if lines else ""
+
+
+def _data(name: str) -> str:
+    if name.startswith("synthetic_"):
+        keys = "dimension, records (per agent), test_records"
+        return f"Sizes: [problem.synthetic] {keys}{', separation' if name == 'synthetic_classification' else ''}."
+    dataset = load_data(name, n_agents=1, seed=0)
+    named = ", ".join(dataset.feature_names[:3])
+    return (
+        f"{_count(dataset.n, 'record')}, {dataset.features.shape[1]} features ({named}, …); "
+        f"classes {', '.join(str(c) for c in dataset.classes)}.\n"
+        'scale = "public_ranges" maps the features to [-1, 1] by ranges that were not fitted on the records.'
+    )
+
+
+def _count(n: int, noun: str) -> str:
+    return f"1 {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,29 @@
+"""Numbers as the terminal, the page and the figures print them. Every ε is rounded up."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Decimal
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def epsilon_text(value: float | None) -> str:
+    """A budget rounded up: two decimals, or three digits where that would say too little."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    if value <= 0:
+        return "0"
+    exact = Decimal(repr(float(value)))  # The digits that result.json shows: Decimal(2.2) itself would print as 2.21.
+    if value < 1e-3 or value >= 1e5:
+        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
+        return f"{rounded.scaleb(-rounded.adjusted()):.2f}·10{str(rounded.adjusted()).translate(SUPERSCRIPTS)}"
+    digits = 1 if value >= 1000 else max(2, 2 - exact.adjusted())
+    return str(exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
+
+
+def delta_text(value: float | None) -> str:
+    """1e-5, not 1e-05."""
+    return "–" if value is None else f"{value:g}".replace("e-0", "e-")

@@ -1,0 +1,113 @@
+"""What the figures are drawn from, as read from a run folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.report.folder import read_result, read_scenario
+from decentral_dp.report.text import number
+
+OVERFLOW = 1e100  # Beyond this a curve is drawn as overflown: axes in float64 cannot hold it.
+DRAWN_ROUNDS = 120
+
+
+class Drawing(NamedTuple):
+    """What the figures are drawn from.
+
+    limits: ε that the scenario aims at ("target") or must not pass ("cap"). x: (m, p), last published; None where the
+    folder has none. start: the value that every coordinate of x had first, where it is known.
+    """
+
+    result: Mapping[str, Any]
+    metrics: pd.DataFrame
+    ledger: pd.DataFrame
+    limits: Mapping[str, float]
+    x: Array | None
+    start: float | None
+
+    @property
+    def diverged(self) -> bool:
+        return self.result.get("status") == "diverged"
+
+
+class Curve(NamedTuple):
+    """A metric over rounds: mean, lowest and highest over agents; NaN where one overflowed, first at `overflow`."""
+
+    rounds: Array
+    mean: Array
+    low: Array
+    high: Array
+    overflow: int | None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The first and the last finite mean."""
+        finite = self.mean[np.isfinite(self.mean)]
+        return (float(finite[0]), float(finite[-1])) if finite.size else (math.nan, math.nan)
+
+
+def read_drawing(folder: Path) -> Drawing:
+    """What `write_plots` draws. Raises InputError where `folder` holds no readable result.json."""
+    result, scenario = read_result(folder), read_scenario(folder)
+    stated = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
+    limits = {name: value for name in ("target", "cap") if (value := number(stated.get(name))) is not None}
+    start = number(scenario["algorithm"].get("init", {}).get("x", 0.0)) if "algorithm" in scenario else None
+    return Drawing(result, _read_metrics(folder), _read_ledger(folder, result), limits, _read_x(folder), start)
+
+
+def _read_x(folder: Path) -> Array | None:
+    path = folder / "state.npz"
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as state:
+        return np.asarray(state["published_x"], dtype=np.float64) if "published_x" in state else None
+
+
+def _read_metrics(folder: Path) -> pd.DataFrame:
+    path = folder / "metrics.parquet"
+    frame = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+    return frame if "value" in frame else pd.DataFrame({"round": [], "agent": [], "name": [], "value": []})
+
+
+def _read_ledger(folder: Path, result: Mapping[str, Any]) -> pd.DataFrame:
+    """The ledger at no more than DRAWN_ROUNDS rounds, evenly spaced on a log axis."""
+    path = folder / "ledger.parquet"
+    if not path.exists():
+        return pd.DataFrame()
+    last = max(1, int(result.get("rounds", 0)), int(result.get("rounds_planned", 0)))
+    keep = np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round().astype(int))
+    try:
+        return pd.read_parquet(path, filters=[("round", "in", keep.tolist())])
+    except ValueError:  # A run without any release has a ledger without columns; arrow's errors are ValueErrors.
+        return pd.DataFrame()
+
+
+def curve(metrics: pd.DataFrame, name: str) -> Curve | None:
+    """The metric over rounds, its band from `…_min`/`…_max` or else from rows per agent; None if it is missing."""
+    mean = _by_round(metrics, name)
+    rows = metrics[(metrics["name"] == name) & (metrics["agent"] != "mean")].groupby("round")["value"]
+    if mean.empty:
+        mean = rows.mean()
+    if mean.empty:
+        return None
+    stem, last = (name.removesuffix("_last"), "_last") if name.endswith("_last") else (name, "")
+    band = []
+    for side, spread in (("min", rows.min()), ("max", rows.max())):
+        named = [_by_round(metrics, f"{name}_{side}"), _by_round(metrics, f"{stem}_{side}{last}")]
+        found = next((s for s in [*named, spread] if not s.empty), mean)
+        band.append(found.reindex(mean.index).to_numpy(dtype=np.float64))
+    rounds, values = mean.index.to_numpy(dtype=np.float64), mean.to_numpy(dtype=np.float64)
+    drawable = [np.where(np.abs(v) < OVERFLOW, v, np.nan) for v in (values, *band)]
+    bad = rounds[~np.isfinite(drawable[0])]
+    return Curve(rounds, drawable[0], drawable[1], drawable[2], int(bad[0]) if bad.size else None)
+
+
+def _by_round(metrics: pd.DataFrame, name: str) -> pd.Series[float]:
+    return metrics[(metrics["name"] == name) & (metrics["agent"] == "mean")].groupby("round")["value"].last()

@@ -1,0 +1,35 @@
+"""The figures of the run folder, inlined with what each shows."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+from decentral_dp.report.markup import Html, tag
+
+CAPTIONS = {
+    "losses": "Losses by round, each over the records of all agents. Line: mean over agents; band: lowest to highest.",
+    "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent. An average "
+    "over the last values takes all there are as long as there are fewer.",
+    "upper_variable": "What was tuned: the final published x, one place per coordinate. Dot: mean over agents; bar: "
+    "lowest to highest agent; dashed: where x started. Drawn from released values alone.",
+    "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "
+    "zero at a stationary point.",
+    "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
+    "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
+    "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
+    "Solid: train record; dashed: validation record.",
+    "topology": "Who talks to whom. Places follow hop counts. Where agents differ in ε or self weight, colour tells.",
+}
+
+
+def figures(folder: Path, *names: str) -> list[Html]:
+    """Those of the named figures that the folder has, side by side."""
+    found = []
+    for name in names:
+        path = folder / "plots" / f"{name}.png"
+        if path.exists():
+            data = base64.b64encode(path.read_bytes()).decode("ascii")
+            image = tag("img", src=f"data:image/png;base64,{data}", alt=CAPTIONS[name]).markup.removesuffix("</img>")
+            found.append(tag("figure", Html(image), tag("figcaption", CAPTIONS[name])))
+    return [tag("div", *found, class_="figures")] if found else []

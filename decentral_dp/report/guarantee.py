@@ -1,0 +1,117 @@
+"""What is guaranteed, and what is and is not covered by it."""
+
+from __future__ import annotations
+
+from decentral_dp.report.markup import Html, Part, tag
+from decentral_dp.report.text import Json, delta_text, epsilon_text, number
+
+RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), " in ", tag("code", "state.npz"))
+
+
+def guarantee_section(result: Json) -> list[Html]:
+    """The verdict, what kind of noise it rests on, what ε compares, and what it covers."""
+    privacy = result.get("privacy") or {}
+    blocks = [tag("h2", "The guarantee"), _verdict(privacy)]
+    if privacy.get("guarantee") == "none":
+        return blocks
+    adjacency = tag(
+        "p",
+        tag("strong", "What ε compares. "),
+        "Two data sets that differ in one record of one agent: it is replaced by any other, and keeps its agent, its "
+        "kind (train or validation) and its place. Partition, split, order, counts, classes and scaling constants are "
+        "public. A person with several records is protected less, and runs on the same records add up.",
+    )
+    notes = [tag("li", str(note)) for note in privacy.get("notes") or []]
+    return [
+        *blocks,
+        *_about_noise(privacy),
+        adjacency,
+        *_coverage(privacy),
+        *([tag("h3", "Notes"), tag("ul", *notes)] if notes else []),
+    ]
+
+
+def _verdict(privacy: Json) -> Html:
+    guarantee, delta = str(privacy.get("guarantee")), delta_text(number(privacy.get("delta")))
+    epsilon = epsilon_text(number(privacy.get("epsilon_max")))
+    proven = (
+        "Nothing can be proven for this protocol on this problem: the certified ε is ∞."
+        if epsilon == "∞"
+        else f"What can be proven for it is ε = {epsilon} at δ = {delta}."
+    )
+    verdicts = {
+        "certified": (
+            "Certified. ",
+            f"An adversary who sees every message ever sent, and knows everything except one record of one agent, "
+            f"learns about that record at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} "
+            f"allows. This holds by construction: each record's contribution is clipped, noise is added before "
+            f"anything leaves an agent, and every release is charged.",
+        ),
+        "as_printed": (
+            "As printed, for comparison. ",
+            f"The paper's protocol and constants. {proven} {_claim_in_words(privacy.get('claimed') or {})}",
+        ),
+        "none": ("None. ", "Noise was switched off, and messages went out as they were: nothing is private."),
+    }
+    verdict, words = verdicts.get(guarantee, (f"Unknown guarantee “{guarantee}”. ", "Treat the run as not private."))
+    level = {"certified": "good", "as_printed": "warn"}.get(guarantee, "bad")
+    return tag("p", tag("strong", verdict), words, class_=f"note {level}")
+
+
+def _about_noise(privacy: Json) -> list[Html]:
+    noise = str(privacy.get("noise") or "")
+    if noise == "secret":
+        return [tag("p", "The noise came from the operating system and was written nowhere.")]
+    if noise in ("", "off"):
+        return []
+    words = (
+        f"the noise is {noise.split(',')[0]}. Whoever knows the seed can subtract it, so this output protects nobody. "
+        "Every certified ε here is what the same run costs when its noise is secret, which it is when the scenario "
+        "states no seed."
+    )
+    return [tag("p", tag("strong", "This is a simulation: "), words, class_="note warn")]
+
+
+def _coverage(privacy: Json) -> list[Html]:
+    unbounded = epsilon_text(number(privacy.get("epsilon_max"))) == "∞"
+    empty = " (by ε = ∞, which protects nothing)" if unbounded else ""
+    covered = tag(
+        "div",
+        tag("h3", "Covered"),
+        tag("p", f"What agents released, and whatever is computed from it{empty}:"),
+        tag(
+            "ul",
+            tag("li", "every message to a neighbour, at every round"),
+            tag("li", *RELEASED),
+            tag("li", tag("code", "ledger.parquet"), " and the scenario but for its seed: public settings only"),
+        ),
+    )
+    private = tag(
+        "div",
+        tag("h3", "Not covered"),
+        tag("p", "What only the simulator sees, because it reads private data:"),
+        tag(
+            "ul",
+            tag("li", "metrics, curves and plots, this very page, ", tag("code", "result.json"), ", and running times"),
+            tag("li", tag("code", "x, y, z"), " in ", tag("code", "state.npz")),
+            tag("li", "settings chosen by looking at earlier runs on the same records"),
+        ),
+    )
+    use: list[Part] = [
+        tag("strong", "To pass results on, "),
+        "copy the arrays ",
+        *RELEASED,
+        " to a new file, add the scenario without its seed, and leave out everything else in this folder.",
+    ]
+    if privacy.get("noise") != "secret":
+        use.append(" Do so only after a run whose noise is secret.")
+    return [tag("div", covered, private, class_="pair"), *([] if unbounded else [tag("p", *use)])]
+
+
+def _claim_in_words(claim: Json) -> str:
+    if not claim:
+        return ""
+    source, value = claim.get("source") or "the paper", number(claim.get("epsilon_max"))
+    if value is None:
+        return f"The claimed number ({source}) is undefined on this graph."
+    return f"The claimed number {epsilon_text(value)} ({source}) is not a guarantee."

@@ -1,0 +1,177 @@
+"""What comes first: what was run, by whom, at which budget, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from decentral_dp.report.markup import Html, Part, formula, join, tag
+from decentral_dp.report.text import (
+    Json,
+    article,
+    capitalised,
+    delta_text,
+    epsilon_text,
+    graph_noun,
+    number,
+    power_text,
+    topology_name,
+)
+
+NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
+TASKS = {
+    "logistic_hyperparameter": "tuned the regularisation of a logistic regression",
+    "softmax_hyperparameter": "tuned the regularisation of a softmax classifier",
+    "quadratic": "solved a quadratic bilevel problem",
+}
+
+
+def opening(title: str, result: Json) -> list[Html]:
+    """Title, one sentence with the outcome, whatever went wrong, and the main numbers."""
+    lead = f"{_who_did_what(result)}; {_budget(result)}{_score(result)}."
+    shown = [
+        tag("div", tag("dt", name), tag("dd", value), tag("small", note), class_="tile")
+        for name, value, note in _tiles(result)
+    ]
+    return [
+        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+        *_status(result),
+        tag("dl", *shown, class_="tiles"),
+    ]
+
+
+def _who_did_what(result: Json) -> str:
+    problem, graph = result.get("problem") or {}, result.get("topology") or {}
+    m, kind = int(graph.get("agents") or 0), str(problem.get("kind") or "")
+    who = f"{NUMERALS[m] if 0 <= m < len(NUMERALS) else m} agent{'' if m == 1 else 's'}"
+    task = TASKS.get(kind, f"solved the bilevel problem {kind}".rstrip())
+    where = f" on {article(graph_noun(graph))}" if graph and m > 1 else ""
+    return f"{who}{where} {task}" + (f" ({problem['data']} data)" if problem.get("data") else "")
+
+
+def _budget(result: Json) -> str:
+    privacy = result.get("privacy") or {}
+    certified, delta = epsilon_text(number(privacy.get("epsilon_max"))), delta_text(number(privacy.get("delta")))
+    claim = number((privacy.get("claimed") or {}).get("epsilon_max"))
+    budget = {
+        "certified": f"certified ε ≤ {certified} per agent at δ = {delta}",
+        "as_printed": f"certified ε = {certified} at δ = {delta}",
+        "none": "no noise was added, so nothing is private",
+    }.get(str(privacy.get("guarantee")), "guarantee unknown")
+    return budget + (f" (claimed by the paper, not certified: {epsilon_text(claim)})" if claim is not None else "")
+
+
+def _score(result: Json) -> str:
+    metrics, before = result.get("metrics") or {}, " before it diverged" if _diverged(result) else ""
+    accuracy, loss = number(metrics.get("test_accuracy")), number(metrics.get("upper_loss"))
+    if accuracy is not None:
+        return f"; mean held-out accuracy {accuracy:.2f}{before}"
+    return f"; {'' if before else 'final '}upper loss {power_text(loss)}{before}" if loss is not None else ""
+
+
+def _diverged(result: Json) -> bool:
+    return result.get("status") == "diverged"
+
+
+def _tiles(result: Json) -> list[tuple[str, str, str]]:
+    """The main numbers as (name, value, note)."""
+    privacy, metrics = result.get("privacy") or {}, result.get("metrics") or {}
+    claim, accuracy = number((privacy.get("claimed") or {}).get("epsilon_max")), number(metrics.get("test_accuracy"))
+    certified, delta = epsilon_text(number(privacy.get("epsilon_max"))), delta_text(number(privacy.get("delta")))
+    tiles = [("Certified ε per agent", certified, f"at δ = {delta}, worst agent")]
+    if privacy.get("guarantee") == "none":
+        tiles = [("Privacy", "none", "noise is off: ε = ∞")]
+    if claim is not None:
+        tiles.append(("Claimed ε, not certified", epsilon_text(claim), "by the printed formula"))
+    if accuracy is not None:
+        low, high = number(metrics.get("test_accuracy_min")), number(metrics.get("test_accuracy_max"))
+        spread = f", {low:.2f} to {high:.2f}" if low is not None and high is not None and low < high else ""
+        note = "at the last evaluation before it diverged" if _diverged(result) else f"mean over agents{spread}"
+        tiles.append(("Held-out accuracy", f"{accuracy:.2f}", note))
+    rounds, planned = result.get("rounds", 0), result.get("rounds_planned", result.get("rounds", 0))
+    seconds = number(result.get("seconds"))
+    spent = f"in {seconds:.1f} s, {result.get('engine', 'local')} engine" if seconds is not None else ""
+    return [*tiles, ("Rounds", str(rounds) if rounds == planned else f"{rounds} of {planned}", spent)]
+
+
+def _status(result: Json) -> list[Html]:
+    status = str(result.get("status", "unknown"))
+    if status == "ok":
+        return []
+    meaning = {
+        "diverged": "This run diverged",
+        "budget_reached": "This run stopped at its privacy cap",
+    }.get(status, f"This run ended with status “{status}”")
+    done = f" after round {result.get('rounds', 0)} of {result.get('rounds_planned', '?')}"
+    reason = str(result.get("reason") or "").strip() or "No reason was recorded."
+    reason = reason.removeprefix(f"stopped{done}: ")
+    if len(reason.split()[0]) > 1:  # A single letter is a variable and stays as it is.
+        reason = capitalised(reason)
+    if reason[-1] not in ".!?":
+        reason += "."
+    if _diverged(result) and (result.get("privacy") or {}).get("guarantee") != "none":
+        reason += " Budgets are those of the whole plan: the rounds that were run cost no more."
+    kind = "bad" if status != "budget_reached" else "warn"
+    return [tag("div", tag("strong", f"{meaning}{done}. "), reason, class_=f"note {kind}", role="alert")]
+
+
+def what_was_run(result: Json, scenario: Json) -> list[Html]:
+    """The facts of the run, then the scenario's own words about itself."""
+    problem, graph = result.get("problem") or {}, result.get("topology") or {}
+    algorithm, settings = scenario.get("algorithm") or {}, scenario.get("problem") or {}
+    stated, privacy = scenario.get("privacy") or {}, result.get("privacy") or {}
+    records = problem.get("records") or {}
+    counts = [f"{_counts(records[k])} {k} records per agent" for k in ("train", "validation") if records.get(k)]
+    if records.get("test"):
+        counts.append(f"{records['test']} held-out test records, used by no agent")
+    stream, noisy = settings.get("stream"), privacy.get("guarantee") != "none"
+    rows: list[tuple[str, Part]] = [
+        ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
+        ("Dimensions", f"x: {problem['p']}, y and z: {problem['q']}" if "p" in problem and "q" in problem else ""),
+        ("Records", "; ".join(counts)),
+        ("Records in use", "all from round 0" if stream == "all" else _settings(stream)),
+        ("Topology", f"{topology_name(graph)}, {graph['weights']} weights" if graph.get("weights") else ""),
+        ("Algorithm", " · ".join(str(v) for v in (algorithm.get("kind"), privacy.get("protocol")) if v)),
+        ("Step sizes", _schedules("λ", algorithm)),
+        ("Noise", _noise(privacy, stated) if noisy else "none"),
+        ("Clip per record", _settings(stated.get("clip"))),
+        ("Evaluated on", str(result.get("evaluated_on") or "")),
+        ("Versions", _settings(result.get("versions"))),
+    ]
+    lines = [join([tag("dt", name), tag("dd", value)]) for name, value in rows if value]
+    facts = [tag("h2", "What was run"), tag("dl", *lines, class_="facts")]
+    told = [tag("p", part) for part in str(scenario.get("description") or "").split("\n\n") if part.strip()]
+    if not told:
+        return facts
+    aside = tag("p", "Its author's words. Where a setting was overridden, the list above is what ran.", class_="small")
+    return [*facts, tag("h3", "What the scenario says of itself"), aside, *told]
+
+
+def _noise(privacy: Json, stated: Json) -> Html:
+    """The mechanism, and either the stated scales or what they were fitted to."""
+    name = capitalised(str(privacy.get("mechanism") or ""))
+    schedules = _schedules("σ", stated)
+    target = number(privacy.get("target"))
+    if schedules:
+        return join([f"{name}, ", schedules])
+    return join([name + (f", as much as ε = {power_text(target)} needs over all planned rounds" if target else "")])
+
+
+def _schedules(symbol: str, table: Json) -> Html | str:
+    """ "λ_x = 0.5/(t+1)^0.3, …", of every variable that the table gives a scale."""
+    found = []
+    for variable in "xyz":
+        entry = table.get(variable)
+        if isinstance(entry, Mapping) and isinstance(entry.get("scale"), int | float):
+            decay = entry.get("decay")
+            fall = f"/(t+1)^{decay}" if isinstance(decay, int | float) and decay else ""
+            found.append(formula(f"{symbol}_{variable} = {entry['scale']}{fall}"))
+    return join(found, ", ") if found else ""
+
+
+def _settings(value: object) -> str:
+    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value or "")
+
+
+def _counts(per_agent: Sequence[int]) -> str:
+    low, high = min(per_agent), max(per_agent)
+    return str(low) if low == high else f"{low} to {high}"

@@ -1,0 +1,76 @@
+"""What came out: metrics and curves, and the network they came from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from decentral_dp.report.figures import figures
+from decentral_dp.report.markup import Html, Part, formula, tag
+from decentral_dp.report.text import Json, article, capitalised, number, power_text, topology_name
+
+METRIC_NAMES = {
+    "upper_loss": "Upper loss (validation records)",
+    "lower_loss": "Lower loss (train records)",
+    "test_loss": "Test loss (held-out records)",
+    "test_accuracy": "Test accuracy (held-out records)",
+    "hypergradient_norm": "Hypergradient norm",
+    "consensus_x": "Distance to the average, x",
+    "consensus_y": "Distance to the average, y",
+    "consensus_z": "Distance to the average, z",
+}
+ENDINGS = {"_last": ", last released values", "_unreleased": ", unreleased state"}
+
+
+def outcome_section(folder: Path, result: Json) -> list[Html]:
+    """A table of the last metrics, and the curves."""
+    metrics = result.get("metrics") or {}
+    rows = []
+    # A budget is no metric: it stands in its own table, rounded up.
+    plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
+    order = [*METRIC_NAMES]
+    for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
+        value = metrics[name]
+        ending = next((e for e in ENDINGS if name.endswith(e)), "")
+        stem = name.removesuffix(ending)
+        label = METRIC_NAMES.get(stem, stem.replace("_", " ")) + ENDINGS.get(ending, "")
+        band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
+        cells = [number(v) for v in (value, *band)]
+        shown = ["" if v is None else power_text(v, pad=True) for v in cells]
+        rows.append(tag("tr", tag("th", label, scope="row"), *(tag("td", s, class_="number") for s in shown)))
+    heads = [tag("th", text, scope="col") for text in ("Metric", "Mean over agents", "Lowest agent", "Highest agent")]
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+    where = f"Evaluated on: {result['evaluated_on']}. " if result.get("evaluated_on") else ""
+    if result.get("status") == "diverged":
+        where += "The last evaluation before the run diverged. "
+    curves = figures(folder, "accuracy", "losses", "upper_variable", "hypergradient", "consensus")
+    return [
+        tag("h2", "What came out"),
+        tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
+        *([tag("div", table, class_="wide", tabindex="0")] if rows else []),
+        *(curves or [tag("p", "No curves: the run kept no metrics.")]),
+    ]
+
+
+def topology_section(folder: Path, result: Json) -> list[Html]:
+    """The graph in words and as a drawing."""
+    graph = result.get("topology") or {}
+    if not graph:
+        return []
+    if graph.get("agents") == 1:
+        return [tag("h2", "Topology"), tag("p", "One agent, who talks to nobody.")]
+    rho, gap = number(graph.get("rho")), number(graph.get("spectral_gap"))
+    weights = [w for w in map(number, graph.get("self_weight") or []) if w is not None]
+    edges, drawing = len(graph.get("edges") or []), figures(folder, "topology")
+    parts: list[Part] = [f"{capitalised(article(topology_name(graph)))} with {edges} edge{'' if edges == 1 else 's'}."]
+    if rho is not None and gap and rho > 0:
+        pace = "Each round of gossip shrinks disagreement at least by the factor"
+        parts.append(f" {pace} ρ = {rho:.4f} (spectral gap 1 − ρ = {gap:.4f}).")
+    elif rho is not None:
+        parts.append(" One round agrees: ρ = 0." if rho == 0 else f" ρ = {rho:.4f}.")
+    if weights:
+        low, high = min(weights), max(weights)
+        parts += [" Self weight ", formula("|w_ii|"), f": {low:.3f}" + ("." if low == high else f" to {high:.3f}.")]
+    if not drawing:
+        parts.append(" The graph is too large to draw.")
+    return [tag("h2", "Topology"), tag("p", *parts), *drawing]

@@ -1,0 +1,82 @@
+"""Numbers and names as the page and the figures print them. Every ε is rounded up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Mapping[str, Any]
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+GRAPHS = {
+    "complete": "complete graph",
+    "random_regular": "random regular graph",
+    "erdos_renyi": "Erdős–Rényi graph",
+    "small_world": "small-world graph",
+    "preferential_attachment": "preferential-attachment graph",
+}
+
+
+def number(value: object) -> float | None:
+    """A number of result.json, where infinity is the string "inf"; None where there is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def power_text(value: float, pad: bool = False) -> str:
+    """`value` in three digits (at most, unless `pad`), as a power of ten where it is very small or large."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "−∞" if value < 0 else "–"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".") if pad else f"{value:.3g}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    short = mantissa.rstrip("0").rstrip(".")
+    power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
+    return power if short == "1" else f"{short}·{power}"
+
+
+def epsilon_text(value: float | None) -> str:
+    """A budget rounded up: two decimals, or three digits where that would say too little."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    if value <= 0:
+        return "0"
+    exact = Decimal(repr(float(value)))  # The digits that result.json shows: Decimal(2.2) itself would print as 2.21.
+    if value < 1e-3 or value >= 1e5:
+        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
+        return f"{rounded.scaleb(-rounded.adjusted()):.2f}·10{str(rounded.adjusted()).translate(SUPERSCRIPTS)}"
+    digits = 1 if value >= 1000 else max(2, 2 - exact.adjusted())
+    return str(exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
+
+
+def delta_text(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}".replace("e-0", "e-")
+
+
+def capitalised(text: str) -> str:
+    """`str.capitalize` without lowering the rest: a name within stays a name."""
+    return text[:1].upper() + text[1:]
+
+
+def article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
+
+
+def graph_noun(graph: Json) -> str:
+    kind = str(graph.get("kind") or "")
+    plain = kind.replace("_", " ") if kind.isascii() and kind.isprintable() else ""
+    return GRAPHS.get(kind, plain) or "network"
+
+
+def topology_name(graph: Json) -> str:
+    """ "ring of 10 agents"; "one agent"."""
+    m = int(graph.get("agents") or 0)
+    return "one agent" if m == 1 else f"{graph_noun(graph)} of {m} agents"
