@@ -1,8 +1,8 @@
 """Simulate, price and audit private decentralised optimisation.
 
-    import decentral_dp
-    run = decentral_dp.run("ring_breast_cancer")
-    run.result["privacy"]["epsilon_max"], run.metrics, run.ledger, run.released
+import decentral_dp
+run = decentral_dp.run("ring_breast_cancer")
+run.result["privacy"]["epsilon_max"], run.metrics, run.ledger, run.released
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from decentral_dp.job import Job, build
     from decentral_dp.errors import InputError
+    from decentral_dp.job import Job, build
     from decentral_dp.problems.losses import from_losses
     from decentral_dp.runner import Run, run
     from decentral_dp.scenario import Scenario, load

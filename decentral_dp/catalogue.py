@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.data import DATASETS, load as load_data, nearest
+from decentral_dp.data import DATASETS, nearest
+from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.scenario import find, load, scenario_names
@@ -76,7 +77,7 @@ def _details(registry: str, name: str) -> str:
     if registry == "topologies":
         return _topology(name)
     if registry == "weights":
-        return _parameters(WEIGHTS[name].parameters) + f'In a scenario: [topology] weights = "{name}"'
+        return _parameters(WEIGHTS[name].parameters) + f'\nIn a scenario: [topology] weights = "{name}"'
     return f'{_data(name)}\n\nIn a scenario: [problem] data = "{name}"'
 
 
@@ -95,14 +96,14 @@ def _topology(name: str) -> str:
         chosen = "".join(f", {key} = {value}" for key, value in example.items())
         seed = "Drawn at random from topology.seed.\n" if generator.random else ""
         return (
-            f"{_parameters(generator.parameters)}At least {_count(generator.least, 'agent')}. {seed}\n"
+            f"{_parameters(generator.parameters)}At least {_count(generator.least, 'agent')}.\n{seed}\n"
             f'In a scenario: [topology] kind = "{name}", agents = {agents}{chosen}'
         )
     network = from_file(name)
     degrees = network.degrees
     return (
-        f"{_count(network.n_agents, 'agent')}, {len(network.edges)} links, {degrees.min()} to {degrees.max()} neighbours; "
-        f"with {network.weights} weights ρ = {network.rho:.4f}.\n\n"
+        f"{_count(network.n_agents, 'agent')} with {degrees.min()} to {degrees.max()} neighbours each, "
+        f"{len(network.edges)} links; with {network.weights} weights ρ = {network.rho:.4f}.\n\n"
         f'In a scenario: [topology] file = "{name}"'
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,7 @@ Set = Annotated[
 ]
 
 
-class Listing(str, Enum):
+class Listing(StrEnum):
     """What `list` can list."""
 
     algorithms = "algorithms"
@@ -115,6 +116,10 @@ def main() -> None:
     # A shell may start background jobs with SIGINT ignored; both signals must reach the clean-up of what was started.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    # Where the terminal cannot write an ε, a question mark is better than a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except InputError as error:

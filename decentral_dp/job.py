@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import numpy as np
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Options
 from decentral_dp.algorithms.protocol import Algorithm, Counts, StepSize
-from decentral_dp.data import Shards, Stream, load as load_data, make_shards, nearest
+from decentral_dp.data import Shards, Stream, make_shards, nearest
+from decentral_dp.data import load as load_data
 from decentral_dp.engines.protocol import Node, blocks
 from decentral_dp.errors import InputError
 from decentral_dp.planning import plan
@@ -28,11 +30,11 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, secret_root, seeded_root
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
-from decentral_dp.privacy.sensitivity import CHANNELS, Array, Constants, Kind
+from decentral_dp.privacy.sensitivity import CHANNELS, Array, Constants, Kind, Norm
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.protocol import Problem, take
 from decentral_dp.problems.shard import FEEDS, Shard
-from decentral_dp.scenario import Column, Noise, Partition, ProblemTable, Scenario
+from decentral_dp.scenario import Column, Noise, Partition, ProblemTable, Scenario, by_channel
 from decentral_dp.topology import Topology
 
 
@@ -92,7 +94,7 @@ class Job:
             self.stream,
             self.clip,
             Streams(self._root, "batch", agents),
-            self.scenario.privacy.box,
+            by_channel(self.scenario.privacy.box),
             self.constants,
         )
         schedules = {c: s.of(agents) for c, s in self.noise.items()}
@@ -108,7 +110,7 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     problem = problem or _problem(scenario, shards)
     privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
     clip = _clip(scenario, problem)
-    constants = problem.constants(privacy.box, shards.l1) if guarantee == "as_printed" else None
+    constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
     algorithm = _algorithm(scenario)
     stream = Stream.from_spec(_stream_spec(scenario))
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
@@ -130,13 +132,13 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
         ledger = ledger.until(rounds)
     records = _records(problem, shards, clip)
     test = (
-        problem.prepare(shards.features[shards.test], shards.labels[shards.test], clip.norm)
+        problem.prepare(shards.features[shards.test], _numbers(shards.labels[shards.test]), clip.norm)
         if shards.test.size
         else None
     )
     return Job(
         scenario, problem, algorithm, topology, shards, records, test, stream, clip, constants, mechanism, noise,
-        rounds, ledger, price(ledger, privacy.delta), status, reason, _root(scenario),
+        rounds, ledger, price(ledger, privacy.delta), status, reason, _root(scenario, shards),
     )  # fmt: skip
 
 
@@ -246,7 +248,7 @@ def _algorithm(s: Scenario) -> Algorithm:
     if table.kind not in ALGORITHMS:
         raise InputError(f"algorithm.kind: no algorithm {table.kind!r}; {nearest(table.kind, ALGORITHMS)}.")
     steps = {c: StepSize(v.scale, v.decay) for c, v in (("x", table.x), ("y", table.y), ("z", table.z))}
-    return ALGORITHMS[table.kind].build(Options(steps, table.init, table.protocol), s.privacy.guarantee)
+    return ALGORITHMS[table.kind].build(Options(steps, by_channel(table.init), table.protocol), s.privacy.guarantee)
 
 
 def _stream_spec(s: Scenario) -> str | dict[str, Any]:
@@ -257,14 +259,14 @@ def _stream_spec(s: Scenario) -> str | dict[str, Any]:
 
 
 def _charged(problem: Problem, guarantee: str) -> tuple[str, ...]:
-    """The channels that need noise: all of them where the state is private and feeds on data, else those with a query."""
+    """The channels that need noise: all where the state is private and feeds on data, else those with a query."""
     if guarantee == "as_printed":
         return CHANNELS
     return tuple(c for c in CHANNELS if any(FEEDS[t] == c for t in problem.touches))
 
 
 def _clip(s: Scenario, problem: Problem) -> Clip:
-    norm = "l1" if s.privacy.mechanism == "laplace" else "l2"
+    norm: Norm = "l1" if s.privacy.mechanism == "laplace" else "l2"
     if s.privacy.guarantee != "certified":
         return Clip(norm)
     for channel in _charged(problem, "certified"):
@@ -273,7 +275,7 @@ def _clip(s: Scenario, problem: Problem) -> Clip:
                 f"privacy.clip.{channel}: missing. A certified run bounds every record's contribution to {channel}; "
                 f"add for example clip.{channel} = 1.0."
             )
-    return Clip(norm, **{c: s.privacy.clip[c] for c in s.privacy.clip})
+    return Clip(norm, **by_channel(s.privacy.clip))
 
 
 def _noise(s: Scenario, charged: tuple[str, ...], m: int) -> dict[str, NoiseSchedule]:
@@ -284,11 +286,13 @@ def _noise(s: Scenario, charged: tuple[str, ...], m: int) -> dict[str, NoiseSche
         table = s.privacy.noise(channel)
         if calibrated and table is not None and table.scale is not None:
             raise InputError(
-                f"privacy.{channel}.scale: epsilon = {s.privacy.epsilon} already settles the noise. Give one of the two."
+                f"privacy.{channel}.scale: epsilon = {s.privacy.epsilon} already settles the noise. "
+                "Give one of the two."
             )
         if not calibrated and (table is None or table.scale is None):
             raise InputError(
-                f"privacy.{channel}.scale: missing. Give privacy.epsilon, or a noise scale for every channel that touches data."
+                f"privacy.{channel}.scale: missing. Give privacy.epsilon, or a noise scale for every channel that "
+                "touches data."
             )
         out[channel] = _schedule(channel, table or Noise(), m)
     return out
@@ -310,7 +314,7 @@ def _calibrated(s: Scenario, noise: dict[str, NoiseSchedule], ledger: Ledger) ->
     missing = [c for c in noise if privacy.share and c not in privacy.share]
     if missing:
         raise InputError(f"privacy.share.{missing[0]}: missing. Give a share for each of {', '.join(noise)}, or none.")
-    shares = {c: privacy.share.get(c, 1.0) for c in noise}
+    shares = dict.fromkeys(noise, 1.0) | {c: v for c, v in by_channel(privacy.share).items() if c in noise}
     total = sum(shares.values())
     epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0
     factors = calibrate(ledger, epsilon, privacy.delta, {c: v / total for c, v in shares.items()})
@@ -328,19 +332,27 @@ def _capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int,
 
 
 def _records(problem: Problem, shards: Shards, clip: Clip) -> dict[Kind, tuple[Any, ...]]:
-    whole = problem.prepare(shards.features, shards.labels, clip.norm)
+    whole = problem.prepare(shards.features, _numbers(shards.labels), clip.norm)
     return {
         "train": tuple(take(whole, index) for index in shards.train),
         "validation": tuple(take(whole, index) for index in shards.validation),
     }
 
 
-def _root(s: Scenario) -> bytes:
-    """Noise depends on everything that decides what is released, so that no two scenarios share a root."""
+def _numbers(labels: Any) -> Array:
+    return np.asarray(labels, dtype=np.float64)
+
+
+def _root(s: Scenario, shards: Shards) -> bytes:
+    """Noise depends on everything that decides what is released, records included, so that no two jobs share a root.
+
+    The same noise on other records or other scales would cancel in a difference.
+    """
     if s.seed is None:
         return secret_root()
     content = s.model_dump(mode="json", exclude={"run", "title", "description", "versions"}, exclude_none=True)
     # The same file is the same scenario, from wherever it is named.
     for (table, key), path in s.files().items():
-        content[table][key] = path.name
-    return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode())
+        content[table][key] = blake2b(path.read_bytes()).hexdigest()
+    records = [blake2b(a.tobytes()).digest() for a in (shards.features, shards.labels)]
+    return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode() + b"".join(records))

@@ -101,13 +101,13 @@ def _channel(
 def _check_integers(channel: str, largest: Array, scale: Array, mechanism: str) -> None:
     """Refuse noise so small beside the clipped query that the grid's integers would not be exact."""
     reach = np.where(np.isfinite(largest), largest, 0.0) + _LARGEST_VARIATE * scale
-    usable = (scale > 2.0**-900).all() and (scale < 2.0**900).all()
+    usable = bool(((scale > 2.0**-900) & (scale < 2.0**900)).all())
     with np.errstate(over="ignore"):
         usable = usable and bool((reach / grid(scale, mechanism) < _LARGEST_INTEGER).all())
     if not usable:
         scales = " to ".join(dict.fromkeys(f"{s:.3g}" for s in (scale.min(), scale.max())))
         raise InputError(
             f"privacy.{channel}: noise of scale {scales} cannot be added exactly in float64 "
-            f"to a query of size {largest.max():.3g}. Bring the clip, the step sizes and the noise (its scale and decay, or "
-            "the target epsilon) nearer to 1."
+            f"to a query of size {largest.max():.3g}. Bring the clip, the step sizes and the noise (its scale and "
+            "decay, or the target epsilon) nearer to 1."
         )

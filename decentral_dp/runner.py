@@ -9,7 +9,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,11 +20,11 @@ import tomli_w
 from threadpoolctl import threadpool_limits
 
 from decentral_dp import metrics as measuring
-from decentral_dp.job import Job, build
 from decentral_dp.describe import privacy_summary, problem_summary, theorem, topology_summary
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, Snapshot
 from decentral_dp.errors import InputError
+from decentral_dp.job import Job, build
 from decentral_dp.metrics import Evaluator, Row
 from decentral_dp.privacy.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
@@ -84,6 +84,7 @@ def run(
         _check_writable(folder)
     started = time.perf_counter()
     rows, outcome = _perform(job, progress)
+    _check_recorded(job, outcome.ledger)
     seconds = time.perf_counter() - started
     metrics = measuring.frame(rows)
     result = _result(job, outcome, metrics, seconds)
@@ -92,6 +93,15 @@ def run(
     if folder is not None:
         write_folder(done, folder)
     return done
+
+
+def _check_recorded(job: Job, recorded: Ledger) -> None:
+    """The budget is the plan's price; it holds for this run only if what was released is what was planned."""
+    if not recorded.same_releases(job.ledger.until(recorded.rounds)):
+        raise RuntimeError(
+            f"{type(job.algorithm).__name__}: the releases that were recorded are not those that were planned and priced, "
+            "so the budget does not hold. Mend the algorithm's `planned`, or its `step`."
+        )
 
 
 def evaluated_rounds(rounds: int, every: int) -> list[int]:
@@ -150,7 +160,7 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
         "status": status,
         "reason": reason,
         "engine": job.scenario.run.engine,
-        "rounds": outcome.last.round,
+        "rounds": outcome.last.round if trouble is None else trouble.round,
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
         "metrics": measuring.final(metrics),

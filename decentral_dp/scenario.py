@@ -26,6 +26,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Seed = Annotated[int, Field(ge=0)]
+Channel = Literal["x", "y", "z"]
 
 
 class Table(BaseModel):
@@ -133,7 +134,7 @@ class AlgorithmTable(Table):
     x: Step
     y: Step
     z: Step
-    init: dict[Literal["x", "y", "z"], Finite] = {}
+    init: dict[Channel, Finite] = {}
     protocol: Literal["released", "private"] = "released"
 
 
@@ -155,9 +156,9 @@ class PrivacyTable(Table):
     mechanism: Literal["laplace", "gaussian"] = "laplace"
     epsilon: Positive | None = None
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
-    clip: dict[Literal["x", "y", "z"], Positive] = {}
-    box: dict[Literal["x", "y", "z"], Finite] = {}
-    share: dict[Literal["x", "y", "z"], Positive] = {}
+    clip: dict[Channel, Positive] = {}
+    box: dict[Channel, Finite] = {}
+    share: dict[Channel, Positive] = {}
     cap: Positive | None = None
     x: Noise | None = None
     y: Noise | None = None
@@ -218,6 +219,10 @@ class Scenario(Table):
         }
         found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         return {place: path for place, path in found.items() if _is_file(path)}
+
+
+def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:
+    return {str(channel): value for channel, value in table.items()}
 
 
 def scenario_folder() -> Path:
@@ -384,7 +389,7 @@ def _path(names: Sequence[str]) -> str:
 
 def _is_key(name: str) -> bool:
     """Whether a part of pydantic's location is a key or an index, not the name of a union's alternative."""
-    return "[" not in name and name not in _ALTERNATIVES
+    return "[" not in name and name not in _ALTERNATIVES and not name.startswith("constrained-")
 
 
 def _valid_keys(names: Sequence[str]) -> list[str]:

@@ -38,7 +38,8 @@ class Progress:
             console=console,
             disable=quiet or not console.is_terminal,
         )
-        self._task = self._bar.add_task("run", total=None, loss="…", epsilon="0")
+        self._spent = "0"
+        self._task = self._bar.add_task("run", total=None, loss="…", epsilon=self._spent)
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -50,8 +51,10 @@ class Progress:
         self._bar.stop()
 
     def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None:
-        known = {} if math.isnan(epsilon) else {"epsilon": epsilon_text(epsilon)}
-        self._bar.update(self._task, completed=done, total=rounds, loss=f"{loss:.4f}", **known)
+        # ε is not priced at every round; the last known one stays.
+        if not math.isnan(epsilon):
+            self._spent = epsilon_text(epsilon)
+        self._bar.update(self._task, completed=done, total=rounds, loss=f"{loss:.4f}", epsilon=self._spent)
 
 
 def console() -> Console:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from replay import realised_change, replay
 
 import decentral_dp
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
@@ -19,7 +21,6 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.privacy.sensitivity import Bounded, Spread
 from decentral_dp.problems.logistic import LogisticHyperparameter
-from replay import realised_change, replay
 
 Make = Callable[..., dict[str, Any]]
 
@@ -68,7 +69,7 @@ def test_every_round_is_the_formula(scenario: Make, protocol: str, mechanism: st
     if protocol == "printed":
         if mechanism == "gaussian":
             pytest.skip("the paper's protocol has Laplace noise only")
-        noise = dict.fromkeys("xyz", {"scale": 0.3, "decay": 0.2})
+        noise = {c: {"scale": 0.3, "decay": 0.2} for c in "xyz"}
         changes = {"privacy": {"guarantee": "as_printed", **noise}}
         base = scenario(**changes)
         del base["privacy"]["epsilon"], base["privacy"]["clip"]
@@ -80,7 +81,7 @@ def test_every_round_is_the_formula(scenario: Make, protocol: str, mechanism: st
     base["problem"]["stream"] = {"batch": 3, "warm_start": 2}
     job = build(decentral_dp.load(base))
     snaps = transcript(job)
-    for t, (before, after) in enumerate(zip(snaps, snaps[1:], strict=False)):
+    for t, (before, after) in enumerate(pairwise(snaps)):
         want = naive_step(job, t, dict(before.released), dict(before.state), clips)
         for c in "xyz":
             np.testing.assert_allclose(after.state[c], want[c], rtol=1e-9, atol=1e-12)
@@ -106,7 +107,7 @@ def test_planned_is_recorded(scenario: Make) -> None:
 
 
 def test_printed_and_boxed_plan_is_recorded(scenario: Make) -> None:
-    base = scenario(privacy={"guarantee": "as_printed", **dict.fromkeys("xyz", {"scale": 0.3, "decay": 0.2})})
+    base = scenario(privacy={"guarantee": "as_printed", **{c: {"scale": 0.3, "decay": 0.2} for c in "xyz"}})
     del base["privacy"]["epsilon"], base["privacy"]["clip"]
     for box in ({}, {"x": 0.0, "y": 1.0, "z": 1.0}):
         base["privacy"]["box"] = box
@@ -120,7 +121,7 @@ def test_printed_and_boxed_plan_is_recorded(scenario: Make) -> None:
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("kind", ["train", "validation"])
 def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol: Any, norm: Any, kind: str) -> None:
-    """Exact replay of one agent on the same transcript with one record replaced, over adversarial records and messages."""
+    """Exact replay of one agent on one transcript with one record replaced, over adversarial records and messages."""
     rng = np.random.default_rng([5, len(protocol), len(norm), len(kind)])
     d, n, rounds, weight = 3, 4, 5, 0.6
     algorithm = LdpDsbo(StepSize(0.1, 0.9), StepSize(0.5, 0.8), StepSize(0.4, 0.7), protocol)
@@ -143,20 +144,9 @@ def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol:
         runs = []
         for world in (data, other):
             records = {k: problem.prepare(v, labels, norm) for k, v in world.items()}
-            runs.append(
-                replay(
-                    algorithm,
-                    problem,
-                    records["train"],
-                    records["validation"],
-                    rounds=rounds,
-                    self_weight=weight,
-                    own=own,
-                    received=received,
-                    clip=clip,
-                    stream=stream,
-                )  # fmt: skip
-            )
+            pair = (records["train"], records["validation"])
+            scene = {"rounds": rounds, "self_weight": weight, "own": own, "received": received}
+            runs.append(replay(algorithm, problem, *pair, **scene, clip=clip, stream=stream))
         change = realised_change(*runs, norm=norm)
         for channel, sizes in change.items():
             for t, size in enumerate(sizes):
@@ -195,12 +185,12 @@ def test_a_forgotten_clip_breaks_the_certificate() -> None:
 
 
 def test_noise_off_is_the_plain_algorithm(scenario: Make) -> None:
-    """All three protocols are the same without noise, and equal to the certified one with a huge clip and tiny noise."""
+    """The protocols are the same without noise, and equal to the certified one with a huge clip and tiny noise."""
     off = scenario(privacy={"guarantee": "none"})
     snaps = transcript(build(decentral_dp.load(off)))
     for c in "xyz":
         assert np.array_equal(snaps[-1].released[c], snaps[-1].state[c])
-    quiet = scenario(privacy={"clip": dict.fromkeys("xyz", 10.0), **dict.fromkeys("yz", {"scale": 1e-4})})
+    quiet = scenario(privacy={"clip": dict.fromkeys("xyz", 10.0), **{c: {"scale": 1e-4} for c in "yz"}})
     del quiet["privacy"]["epsilon"]
     for protocol in ("released", "private"):
         quiet["algorithm"]["protocol"] = protocol

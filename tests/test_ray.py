@@ -37,7 +37,7 @@ def test_ray_gives_the_same_numbers_and_the_same_ledger(
         topology={"kind": "random_regular", "degree": 4}, problem={"stream": {"kind": "minibatch", "batch": 6}}
     )
     if guarantee == "as_printed":
-        base["privacy"] = {"guarantee": guarantee, **dict.fromkeys("xyz", {"scale": 0.1})}
+        base["privacy"] = {"guarantee": guarantee, **{c: {"scale": 0.1} for c in "xyz"}}
     local = decentral_dp.run(base)
     base["run"] |= {"engine": "ray", "agents_per_actor": per_actor, "average": 3}
     remote = decentral_dp.run(base)

@@ -26,12 +26,12 @@ class Entry(NamedTuple):
 
 
 def _ldp_dsbo(options: Options, guarantee: str) -> Algorithm:
-    steps = {c: options.steps[c] for c in ("x", "y", "z")}
+    x, y, z = (options.steps[c] for c in ("x", "y", "z"))
     if guarantee == "as_printed":
-        return LdpDsbo(**steps, protocol="printed", start=options.init)
+        return LdpDsbo(x, y, z, protocol="printed", start=options.init)
     if options.protocol == "private":
-        return LdpDsbo(**steps, protocol="private", start=options.init)
-    return LdpDsbo(**steps, start=options.init)
+        return LdpDsbo(x, y, z, protocol="private", start=options.init)
+    return LdpDsbo(x, y, z, start=options.init)
 
 
 ALGORITHMS: dict[str, Entry] = {

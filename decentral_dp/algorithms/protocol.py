@@ -29,7 +29,7 @@ class StepSize:
     decay: float = 0.0
 
     def __call__(self, t: int) -> float:
-        return self.scale * float(t + 1) ** -self.decay
+        return float(self.scale * float(t + 1) ** -self.decay)
 
     def series(self, rounds: int) -> Array:
         """λ_0, …, λ_{rounds−1}."""

@@ -45,11 +45,7 @@ class Host:
     def advance(self, *messages: Array) -> Array:
         # Overflow is a result (see `trouble`), not a warning.
         with np.errstate(all="ignore"):
-            if self._own is not None:
-                exchange = self._reply(messages)
-            else:
-                exchange = self._next_round()
-            self._own = self._release(exchange)
+            self._own = self._release(self._next_round() if self._own is None else self._reply(messages))
             return np.concatenate(list(self._own.values()), axis=1)
 
     def _next_round(self) -> Mapping[str, Any]:

@@ -47,7 +47,7 @@ class Actor:
         return self._host.recorder()
 
 
-class ActorLost(RuntimeError):
+class ActorLostError(RuntimeError):
     """An actor ended before its work did."""
 
 
@@ -117,14 +117,16 @@ class RayEngine:
             try:
                 return _drive(actors, nodes, rounds, evaluate, observe)
             except ray.exceptions.RayActorError as error:
-                raise ActorLost(f"an agent's actor ended before the run did: {str(error).splitlines()[0]}") from error
+                raise ActorLostError(
+                    f"an agent's actor ended before the run did: {str(error).splitlines()[0]}"
+                ) from error
             finally:
                 for actor in actors:
                     ray.kill(actor)
 
 
 def _start(nodes: Sequence[Node], rounds: int) -> list[Any]:
-    cores = [n["Resources"].get("CPU", 0.0) for n in ray.nodes() if n["Alive"]]
+    cores = [n["Resources"].get("CPU", 0.0) for n in ray.nodes() if n["Alive"]]  # type: ignore[no-untyped-call] # ray has no types for it
     remote = ray.remote(num_cpus=core_share(cores, len(nodes)), scheduling_strategy="SPREAD", max_restarts=0)(Actor)
     return [remote.remote(node, rounds) for node in nodes]
 

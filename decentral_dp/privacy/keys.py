@@ -11,13 +11,14 @@ import hashlib
 import os
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 
 def seeded_root(seed: int, scenario: bytes) -> bytes:
-    """Root of a reproducible run. It depends on the whole scenario: the same noise under two scales would cancel out."""
+    """Root of a reproducible run. It depends on the whole scenario: equal noise under two scales would cancel out."""
     return _digest(b"seed", seed.to_bytes(16, "little", signed=True), scenario)
 
 
@@ -55,8 +56,8 @@ class Streams:
         self._keys = keys
         self._bits = np.random.Philox(key=0)
         self._counter = np.zeros(4, dtype=np.uint64)
-        self._state: dict[str, object] = {"counter": self._counter, "key": self._keys[:1].reshape(-1)}
-        self._full = {
+        self._state: Any = {"counter": self._counter, "key": self._keys[:1].reshape(-1)}
+        self._full: Any = {
             "bit_generator": "Philox",
             "state": self._state,
             "buffer": np.zeros(4, dtype=np.uint64),

@@ -123,7 +123,8 @@ def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
         pairs.append((a.sensitivity.get(kind, 0.0 * a.scale), b.sensitivity.get(kind, 0.0 * b.scale)))
         if kind in a.rate and kind in b.rate:
             pairs.append((a.rate[kind], b.rate[kind]))
-    return all(np.allclose(p[:, a.group], q[:, b.group], rtol=rtol, atol=0.0) for p, q in pairs)
+    mine, theirs = np.unique(np.stack([a.group, b.group]), axis=1)
+    return all(np.allclose(p[:, mine], q[:, theirs], rtol=rtol, atol=0.0) for p, q in pairs)
 
 
 def _frame(c: ChannelLedger) -> pd.DataFrame:
@@ -199,16 +200,16 @@ class Recorder:
         if spread.batch is None:
             return
         if spread.batch == MIXED:
-            self._mixed.add(kind)
             if any(amplified == kind for amplified, _ in self._amplified):
                 raise ValueError(
                     f"{channel} at index {index} still depends on {kind} batches whose releases were charged as if "
                     "forgotten"
                 )
-        elif kind in self._mixed:
-            raise ValueError(f"{channel} at index {index} amplifies a {kind} batch although other channels remember them")
+            self._mixed.add(kind)
         elif self._amplified.setdefault((kind, spread.batch), index) != index:
             raise ValueError(f"{channel} at index {index} uses the {kind} batch of round {spread.batch} a second time")
+        elif kind in self._mixed and (spread.rate < 1.0).any():
+            raise ValueError(f"{channel} at index {index} amplifies a {kind} batch that other channels may remember")
 
     def free(self, index: int, channel: str, dimension: int, reason: str) -> None:
         if index == 0:

@@ -110,7 +110,7 @@ class Mechanism:
         return out
 
     def _draw(self, index: int, channels: Sequence[str], width: int) -> tuple[Array, Array]:
-        """Raw variates of one exchange, one keyed draw per agent for all its channels: (copies, b, width), (b, width)."""
+        """Raw variates of one exchange, one keyed draw per agent for all channels: (copies, b, width), (b, width)."""
         agents, copies = len(self._streams), 2 if self.kind == "laplace" else 1
         if width not in self._buffers:
             self._buffers[width] = (np.empty((agents, copies, width)), np.empty((agents, width)))
@@ -127,7 +127,10 @@ class Mechanism:
 
 
 def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, uniforms: Array) -> Array:
-    """⌊query/g⌋ + [U < query/g − ⌊query/g⌋] + ⌊E₁·ratio⌋ − ⌊E₂·ratio⌋, as float64 integers; overwrites the exponentials (2, b, d)."""
+    """⌊query/g⌋ + [U < frac(query/g)] + ⌊E₁·ratio⌋ − ⌊E₂·ratio⌋, as float64 integers.
+
+    exponentials: (2, b, d), overwritten.
+    """
     scaled = query / g
     out = np.floor(scaled)
     # Compared, not added: U + scaled would round away the low bits of U.

@@ -107,7 +107,7 @@ def _merge(a: Mapping[Kind, Spread], b: Mapping[Kind, Spread]) -> dict[Kind, Spr
     return merged
 
 
-def summation_slack(records: NDArray[np.int64] | int, dimension: int) -> Array:
+def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) -> Array:
     """κ = 1 + 1.01·N·(N + d + 8)·2⁻⁵³: what float64 summation and clipping can add to 2C/N, for any order and any FMA.
 
     One replaced record changes every rounding of the sum, so the exact bound 2C/N is false in floating point.

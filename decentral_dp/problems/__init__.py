@@ -1,4 +1,4 @@
-"""Problems by name. Each entry builds its problem from the scenario's [problem] table and the public facts of the data."""
+"""Problems by name. Each entry builds its problem from the [problem] table and public facts of the data."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def _from_losses(facts: Facts) -> Problem:
 
     if facts.losses is None:
         raise InputError(
-            'problem.losses: missing. A "from_losses" problem needs the path of a Python file with upper_loss, lower_loss, p and q.'
+            'problem.losses: missing. A "from_losses" problem needs the path of a Python file with upper_loss, '
+            "lower_loss, p and q."
         )
     return load_losses(facts.losses)(facts.n_features, facts.n_classes)
 

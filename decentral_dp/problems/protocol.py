@@ -1,8 +1,8 @@
 """What a problem offers: per-record terms, data-independent terms, and values to evaluate.
 
-The problem is  min_x F(x) = (1/m) Σ_i f_i(x, y*(x)),  y*(x) = argmin_y (1/m) Σ_i g_i(x, y), where f_i is the mean of the
-upper per-record loss h over agent i's validation records and g_i is the mean of the lower per-record loss l over its
-train records plus a data-independent regulariser R(x, y). Per record the algorithms need five directions:
+The problem is  min_x F(x) = (1/m) Σ_i f_i(x, y*(x)),  y*(x) = argmin_y (1/m) Σ_i g_i(x, y), where f_i is the mean of
+the upper per-record loss h over agent i's validation records and g_i is the mean of the lower per-record loss l over
+its train records plus a data-independent regulariser R(x, y). Per record the algorithms need five directions:
 
     lower_grad_y = ∇_y l (q)      lower_hvp = ∇²_yy l · z (q)     lower_jvp = ∇²_xy l · z (p)      train records
     upper_grad_y = ∇_y h (q)      upper_grad_x = ∇_x h (p)                                          validation records

@@ -1,8 +1,8 @@
 """The records of the agents hosted together, and the only door to them: bounded queries.
 
 `Shard.oracle` evaluates the five directions at given points. Every term that reads records comes back as a `Bounded`
-that carries its own sensitivity: a mean over N records of contributions of norm at most C moves by at most 2C/N when one
-record is replaced (N public), times the summation slack κ. A term that reads none comes back as a plain array.
+that carries its own sensitivity: a mean over N records of contributions of norm at most C moves by at most 2C/N when
+one record is replaced (N public), times the summation slack κ. A term that reads none comes back as a plain array.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Shard:
         hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
         at = self._boxed(points)
         regulariser = self._problem.regulariser(*at)._asdict()
-        means, used = self._means(t, *at)
+        means, used, rates = self._means(t, *at)
         out: dict[str, Value] = {}
         for term in TERMS:
             kind = self._problem.touches.get(term)
@@ -121,7 +121,9 @@ class Shard:
                 out[term] = public if public is not None else np.zeros((self.agents.size, width))
             else:
                 base = np.zeros_like(means[term]) if public is None else public
-                out[term] = Bounded(base, means[term], {kind: self._spread(t, term, kind, used)}, self._clip.norm)
+                out[term] = Bounded(
+                    base, means[term], {kind: self._spread(t, term, kind, used, rates)}, self._clip.norm
+                )
         return Directions(**out)
 
     def _boxed(self, points: list[Array]) -> list[Array]:
@@ -131,34 +133,42 @@ class Shard:
         limit = {c: self._box.get(c, np.inf) for c in CHANNELS}
         return [np.minimum(x, limit["x"]), np.clip(y, -limit["y"], limit["y"]), np.clip(z, -limit["z"], limit["z"])]
 
-    def _means(self, t: int, x: Array, y: Array, z: Array) -> tuple[dict[str, Array], dict[Kind, NDArray[np.int64]]]:
-        """Clipped means per term, (b, ·), and how many records each agent averaged."""
+    def _means(
+        self, t: int, x: Array, y: Array, z: Array
+    ) -> tuple[dict[str, Array], dict[Kind, NDArray[np.int64]], dict[Kind, Array]]:
+        """Clipped means per term, (b, ·); how many records each agent averaged; which share of its pool they were."""
         means = {
             term: np.empty((self.agents.size, self.p if FEEDS[term] == "x" else self.q))
             for term in TERMS
             if term in self._problem.touches
         }
         used = {k: self._stream.averaged(t, self.counts[k]) for k in KINDS}
+        rates = {k: np.ones(self.agents.size) for k in KINDS}
         for row in range(self.agents.size):
-            train, validation = (self._seen(t, row, k, int(used[k][row])) for k in KINDS)
-            terms = self._problem.terms(x[row], y[row], z[row], train, validation, self._clip)
+            seen = {}
+            for kind in KINDS:
+                seen[kind], rates[kind][row] = self._seen(t, row, kind, int(used[kind][row]))
+            terms = self._problem.terms(x[row], y[row], z[row], seen["train"], seen["validation"], self._clip)
             for term, out in means.items():
                 out[row] = getattr(terms, term)
-        return means, used
+        return means, used, rates
 
-    def _seen(self, t: int, row: int, kind: Kind, n: int) -> Any:
+    def _seen(self, t: int, row: int, kind: Kind, n: int) -> tuple[Any, float]:
+        """The records of this round, and the rate that what drew them states."""
         records = self._records[kind][row]
         if self._stream.kind == "minibatch":
             generator = self._batches.at(row, t, tag(kind))
-            return take(records, draw_batch(int(self.counts[kind][row]), n, generator).index)
-        return take(records, slice(0, n))
+            draw = draw_batch(int(self.counts[kind][row]), n, generator)
+            return take(records, draw.index), draw.rate
+        return take(records, slice(0, n)), 1.0
 
-    def _spread(self, t: int, term: str, kind: Kind, used: Mapping[Kind, NDArray[np.int64]]) -> Spread:
+    def _spread(
+        self, t: int, term: str, kind: Kind, used: Mapping[Kind, NDArray[np.int64]], rates: Mapping[Kind, Array]
+    ) -> Spread:
         n = used[kind].astype(np.float64)
         width = self.p if FEEDS[term] == "x" else self.q
         sensitivity = 2.0 * self._clip.bound(FEEDS[term]) / n * summation_slack(used[kind], width)
-        rate = self._stream.rate(t, self.counts[kind])
-        return Spread(sensitivity, rate, t if self._stream.kind == "minibatch" else None)
+        return Spread(sensitivity, rates[kind], t if self._stream.kind == "minibatch" else None)
 
     def _at_private(
         self,
@@ -188,7 +198,7 @@ class Shard:
         used: Mapping[Kind, NDArray[np.int64]],
         hidden: Mapping[str, Bounded],
     ) -> Array:
-        """How far one replaced record of `kind` moves the term, in exact arithmetic, when the point moves too: Σ K·D + S/N."""
+        """How far one replaced record moves the term when the point moves too: ΣK·D + S/N, in exact arithmetic."""
         n = used[kind].astype(np.float64)
         state = np.stack([hidden[c].spread[kind].sensitivity if c in hidden else np.zeros(n.size) for c in CHANNELS])
         v = CHANNELS.index(FEEDS[term])

@@ -9,8 +9,8 @@ from decentral_dp.report.markup import Html, tag
 
 CAPTIONS = {
     "losses": "Losses by round, each over the records of all agents. Line: mean over agents; band: lowest to highest.",
-    "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent. An average "
-    "over the last values takes all there are as long as there are fewer.",
+    "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent. Early on, "
+    "an average over the last values covers the few there are.",
     "upper_variable": "What was tuned: the final published x, one place per coordinate. Dot: mean over agents; bar: "
     "lowest to highest agent; dashed: where x started. Drawn from released values alone.",
     "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "

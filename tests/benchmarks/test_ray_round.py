@@ -76,6 +76,8 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
             ray.kill(actor)
     ratio = best["ours"] / best["bare"]
     benchmark.extra_info["ratio"] = round(ratio, 2)
-    print(f"\nRay round of {AGENTS} actors: {ratio:.2f} × bare calls, {1e3 * best['ours'] / ROUNDS:.1f} ms (at most 1.5)")
+    print(
+        f"\nRay round of {AGENTS} actors: {ratio:.2f} × bare calls, {1e3 * best['ours'] / ROUNDS:.1f} ms (at most 1.5)"
+    )
     benchmark.pedantic(lambda: None, rounds=1)
     assert ratio <= 1.5

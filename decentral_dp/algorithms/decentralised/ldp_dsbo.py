@@ -76,7 +76,9 @@ class LdpDsbo:
 
     def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
         own, near = yield Gossip(x=s.x, y=s.y, z=s.z)
-        kept = own if self.protocol == "released" else State(*(shard.remembered(t, v) for v in s))
+        kept = own if self.protocol == "released" else s
+        if self.protocol == "private":
+            kept = State(*(shard.remembered(t, v) for v in s))
         at = s if self.protocol == "printed" else own
         d = shard.oracle(t, at.x, at.y, at.z)
         a = 1.0 - shard.self_weight

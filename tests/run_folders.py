@@ -1,0 +1,273 @@
+"""Run folders written by hand, as `decentral-dp run` writes them, and their pages read back.
+
+No part of a run is needed to draw or to describe one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.report import write_report
+
+ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
+SCENARIO = """title = "{title}"
+description = "It is a test.\\n\\nNothing more."
+seed = 7
+
+[problem]
+kind = "logistic_hyperparameter"
+data = "breast_cancer"
+stream = "all"
+
+[topology]
+kind = "ring"
+agents = 10
+
+[algorithm]
+kind = "ldp_dsbo"
+rounds = 20
+x = {{ scale = 0.05, decay = 0.95 }}
+y = {{ scale = 0.05, decay = 0.87 }}
+z = {{ scale = 0.02, decay = 0.75 }}
+init = {{ x = -3.0 }}
+
+[privacy]
+guarantee = "certified"
+mechanism = "gaussian"
+epsilon = 4.0
+delta = 1e-5
+"""
+CONDITIONS = (("2ς_x > v_x", 0.67), ("2ς_x > v_z + v_y", 0.0), ("2ς_y > v_z + v_y", -0.08), ("2ς_z > v_y", 0.35))
+
+
+def inf_to_text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: inf_to_text(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [inf_to_text(v) for v in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def write_run(
+    folder: Path,
+    agents: int = 10,
+    rounds: int = 20,
+    guarantee: str = "certified",
+    title: str = "Regularisation tuning over a ring",
+    metrics: bool = True,
+    changes: Mapping[str, Any] | None = None,
+) -> Path:
+    """A run folder as `decentral-dp run` writes one; `changes` replaces top-level keys of result.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng([agents, rounds])
+    proven = guarantee == "certified"
+    epsilon = np.round(3.2 + 0.8 * np.arange(1, agents + 1) / agents, 6) if proven else np.full(agents, np.inf)
+    metrics_of = _metrics(rounds, agents, rng, float(epsilon.max()))
+    (metrics_of if metrics else metrics_of[:0]).to_parquet(folder / "metrics.parquet")
+    _ledger(agents, rounds, guarantee).to_frame().to_parquet(folder / "ledger.parquet")
+    if metrics:
+        np.savez(folder / "state.npz", published_x=rng.normal(-2.9, 0.1, (agents, 30)))
+    (folder / "scenario.toml").write_text(SCENARIO.format(title=title), encoding="utf-8")
+    final = metrics_of[metrics_of["round"] == rounds].set_index("name")["value"].to_dict()
+    claimed = {
+        "epsilon_max": 320.61,
+        "epsilon_max_at_infinity": 3550.2,
+        "agents": [300.0 + 20.61 * i / max(1, agents - 1) for i in range(agents)],
+        "source": "Theorem 4.5 of Chen & Wang (2024), as printed",
+    }
+    per_agent = [
+        {
+            "agent": i,
+            "epsilon_pure": math.inf,
+            "epsilon": float(e),
+            "channels": {
+                c: {"epsilon": share * float(e), "epsilon_pure": math.inf} for c, share in (("y", 0.6), ("z", 0.7))
+            },
+            "records": {"train": float(e), "validation": 0.7 * float(e)},
+        }
+        for i, e in enumerate(epsilon)
+    ]
+    result = {
+        "status": "ok",
+        "reason": None,
+        "engine": "local",
+        "rounds": rounds,
+        "rounds_planned": rounds,
+        "seconds": 3.21,
+        "metrics": {name: value for name, value in final.items() if name != "epsilon_spent"} if metrics else {},
+        "evaluated_on": "average of the last 10 released values",
+        "privacy": {
+            "guarantee": guarantee,
+            "mechanism": "gaussian",
+            "delta": 1e-5,
+            "protocol": "released state (P1)",
+            "epsilon_max": float(epsilon.max()),
+            "epsilon_pure_max": math.inf,
+            "agents": per_agent,
+            "at_infinity": {"finite_data": math.inf, "endless_stream": 2.1399 if proven else None},
+            "claimed": claimed if guarantee == "as_printed" else None,
+            "free_channels": {"x": "touches no data"} if proven else {},
+            "noise": "reproducible from the recorded seed, therefore a simulation",
+            "numerical_slack": {"epsilon": 1e-12, "delta": 1e-15},
+            "notes": ["The first release of every channel is data-independent and free."],
+        },
+        "theorem": {
+            "name": "Theorem 4.1 of Chen & Wang (2024)",
+            "cases": [
+                {
+                    "case": case,
+                    "holds": False,
+                    "rate": "O(T^-0.05)",
+                    "conditions": [{"condition": c, "holds": m > 0, "margin": m} for c, m in CONDITIONS],
+                }
+                for case in ("(i) strongly convex", "(ii) convex", "(iii) nonconvex")
+            ],
+        },
+        "topology": {
+            "kind": "ring",
+            "agents": agents,
+            "edges": [[i, (i + 1) % agents] for i in range(agents)] if agents > 2 else [],
+            "rho": 0.8727,
+            "spectral_gap": 0.1273,
+            "self_weight": [2 / 3] * agents,
+            "weights": "metropolis",
+        },
+        "problem": {
+            "kind": "logistic_hyperparameter",
+            "data": "breast_cancer",
+            "p": 30,
+            "q": 30,
+            "records": {"train": [23] * (agents - 1) + [22], "validation": [22] * agents, "test": 113},
+        },
+        "versions": {"decentral_dp": "0.1.0", "numpy": np.__version__},
+        **(changes or {}),
+    }
+    (folder / "result.json").write_text(json.dumps(inf_to_text(result)), encoding="utf-8")
+    return folder
+
+
+def _metrics(rounds: int, agents: int, rng: np.random.Generator, epsilon: float) -> pd.DataFrame:
+    t = np.unique(np.linspace(0, rounds, min(rounds, 60) + 1).astype(int))
+    fall = np.exp(-4 * t / max(rounds, 1))
+    shapes = {
+        "upper_loss": 0.32 + 0.37 * fall,
+        "lower_loss": 0.30 + 0.40 * fall,
+        "test_loss": 0.34 + 0.36 * fall,
+        "test_accuracy": 0.90 - 0.35 * fall,
+        "test_accuracy_last": 0.87 - 0.32 * fall,
+        "hypergradient_norm": 0.01 + 0.2 * fall,
+        "consensus_x": 0.02 * (1 - fall),
+        "consensus_y": 1.4 * (1 - fall) + 0.01 * rng.random(t.size),
+        "consensus_z": 0.6 * (1 - fall) ** 2,
+    }
+    rows = []
+    for name, values in shapes.items():
+        spread = 0.0 if agents == 1 else 0.12 * np.abs(values)
+        stem, last = (name.removesuffix("_last"), "_last") if name.endswith("_last") else (name, "")
+        for side, band in (("", values), ("_min", values - spread), ("_max", values + 0.6 * spread)):
+            rows.append(pd.DataFrame({"round": t, "agent": "mean", "name": stem + side + last, "value": band}))
+    spent = pd.DataFrame({"round": t, "agent": "mean", "name": "epsilon_spent", "value": 0.0})
+    grown = epsilon if math.isinf(epsilon) else epsilon * np.sqrt(t[1:] / max(rounds, 1))
+    spent.loc[1:, "value"] = grown
+    return pd.concat([*rows, spent], ignore_index=True)
+
+
+def _ledger(agents: int, rounds: int, guarantee: str) -> Ledger:
+    t = np.arange(1, rounds + 1)
+    shape = (rounds, 2)
+    bound = {"y": {"train": 0.05}, "z": {"train": 0.02, "validation": 0.03}}
+    channels = [
+        ChannelLedger(
+            channel=c,
+            mechanism={"none": "none"}.get(guarantee, "gaussian"),
+            dimension=30,
+            group=np.arange(agents) % 2,
+            rounds=t,
+            scale=np.broadcast_to((0.0 if guarantee == "none" else 0.4) / (t[:, None] + 1.0) ** 0.3, shape),
+            sensitivity={
+                kind: np.broadcast_to((s if guarantee == "certified" else np.inf) / t[:, None] ** 0.8, shape)
+                * [1.0, 1.3]
+                for kind, s in kinds.items()
+            },
+            rate={kind: np.ones(shape) for kind in kinds},
+        )
+        for c, kinds in bound.items()
+    ]
+    zero = np.zeros((rounds, 1))
+    free = ChannelLedger("x", "free", 30, np.zeros(agents, dtype=np.int64), t, zero, {}, {}, "touches no data")
+    return Ledger(agents, (*channels, free))
+
+
+def privacy_of(folder: Path, **changes: Any) -> dict[str, Any]:
+    """The privacy entry of a certified run, changed."""
+    known = json.loads((write_run(folder) / "result.json").read_text(encoding="utf-8"))["privacy"]
+    return {**known, **changes}
+
+
+VOID = {"meta", "link", "img", "br"}
+# A red dot: pages whose figures do not matter need not draw them.
+DOT = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc0000003010100"
+    "18dd8db00000000049454e44ae426082"
+)
+
+
+class Page(HTMLParser):
+    """Checks that elements nest, and keeps text, resources and table rows."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.resources: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(markup)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.resources += [v or "" for k, v in attrs if k in ("src", "href", "srcset", "action", "data", "poster")]
+        assert not [k for k, _ in attrs if k.startswith("on")]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open:
+            return
+        self.text += data
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def row(self, head: str) -> list[str]:
+        return next(row[1:] for row in self.rows if row and row[0] == head)
+
+
+def read_page(path: Path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def page_of(folder: Path, **options: Any) -> Page:
+    """The page of a run whose figures are not drawn."""
+    write_run(folder, **options)
+    (folder / "plots").mkdir()
+    (folder / "plots" / "topology.png").write_bytes(DOT)
+    return read_page(write_report(folder))
