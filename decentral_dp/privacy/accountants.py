@@ -206,8 +206,8 @@ def _cost(charged: Charges, kind: Kind, channel: str | None, delta: float, notes
         epsilon = _composed(account, pure, left, notes)
     if ((left == 0.0) & np.isfinite(account.size()) & (account.size() > 0.0)).any() and delta > 0.0:
         notes.append(
-            f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: only pure ε can be stated for "
-            "them, and it holds for ideal samplers."
+            f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: only pure ε can be stated "
+            "for them, and it holds for ideal samplers."
         )
     return Cost((epsilon + slack.epsilon)[charged.group], (pure + slack.epsilon)[charged.group])
 

@@ -185,8 +185,8 @@ class Recorder:
             column.rate = {k: [] for k in value.spread}
         if column.mechanism != mechanism or column.sensitivity.keys() != value.spread.keys():
             raise ValueError(
-                f"{channel} at index {index} is released by {mechanism} and reads {sorted(value.spread)}, unlike before: "
-                f"{column.mechanism} and {sorted(column.sensitivity)}"
+                f"{channel} at index {index} is released by {mechanism} and reads {sorted(value.spread)}, "
+                f"unlike before: {column.mechanism} and {sorted(column.sensitivity)}"
             )
         column.rounds.append(index)
         column.scale.append(_compact(scale))

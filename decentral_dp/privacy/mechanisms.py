@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ class NoiseSchedule:
 
     def at(self, index: int | NDArray[np.int64], mechanism: str) -> Array:
         """Laplace b or Gaussian standard deviation: (m,) at one index, (T, m) at an array of indices."""
-        t = np.asarray(index, dtype=np.float64)[..., None]
+        t: Any = index if isinstance(index, int) else np.asarray(index, dtype=np.float64)[..., None]
         deviation = self.scale * (t + 1.0) ** -self.decay
         return np.asarray(deviation / np.sqrt(2.0) if mechanism == "laplace" else deviation)
 
@@ -61,27 +62,39 @@ class Mechanism:
         self._streams = streams
         self._norm = "l1" if kind == "laplace" else "l2"
         self._buffers: dict[int, tuple[Array, Array]] = {}
+        self._stacked: dict[tuple[str, ...], NoiseSchedule] = {}
 
     def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
         """Everything that leaves the block at this index. Index 0 is data-independent and costs nothing."""
         bounded = {c: v for c, v in values.items() if isinstance(v, Bounded)}
+        scales = self._scales(index, tuple(bounded))
         if self.kind == "none":
             released = {c: v.value for c, v in bounded.items()}
-            scales = {c: np.zeros(len(self._streams)) for c in bounded}
         else:
-            scales = {c: self.schedules[c].at(index, self.kind) for c in bounded}
             released = self._noised(index, bounded, scales)
+        for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
+            self.recorder.charge(index, channel, self.kind, scale, noised)
         out: dict[str, Array] = {}
         for channel, value in values.items():
             if isinstance(value, Bounded):
                 out[channel] = released[channel]
-                self.recorder.charge(index, channel, self.kind, scales[channel], value)
             else:
                 out[channel] = value
                 self.recorder.free(index, channel, value.shape[1], "touches no data")
         return Bundle(out)
 
-    def _noised(self, index: int, bounded: Mapping[str, Bounded], scales: Mapping[str, Array]) -> dict[str, Array]:
+    def _scales(self, index: int, channels: tuple[str, ...]) -> Array:
+        """Noise scales of these channels at one index, (channels, b); zeros without noise."""
+        if self.kind == "none" or not channels:
+            return np.zeros((len(channels), len(self._streams)))
+        if channels not in self._stacked:
+            used = [self.schedules[c] for c in channels]
+            self._stacked[channels] = NoiseSchedule(
+                np.stack([s.scale for s in used]), np.stack([s.decay for s in used])
+            )
+        return self._stacked[channels].at(index, self.kind)
+
+    def _noised(self, index: int, bounded: Mapping[str, Bounded], scales: Array) -> dict[str, Array]:
         for channel, value in bounded.items():
             if value.norm != self._norm:
                 raise ValueError(
@@ -92,10 +105,10 @@ class Mechanism:
             return {}
         widths = [bounded[c].private.shape[1] for c in channels]
         variates, uniforms = self._draw(index, channels, sum(widths))
+        grids = grid(scales, self.kind)[:, :, None]
+        ratios = scales[:, :, None] / grids
         out, start = {}, 0
-        for c, width in zip(channels, widths, strict=True):
-            g = grid(scales[c], self.kind)[:, None]
-            ratio = scales[c][:, None] / g
+        for c, width, g, ratio in zip(channels, widths, grids, ratios, strict=True):
             part = slice(start, start + width)
             query = bounded[c].private
             if self.kind == "laplace":

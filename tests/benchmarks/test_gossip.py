@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import Node, blocks
-from decentral_dp.exchange import Gossip, Reply
+from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
 from decentral_dp.privacy.sensitivity import Bounded, Spread
@@ -23,9 +23,9 @@ CHANNELS = ("x", "y", "z")
 
 
 class State(NamedTuple):
-    x: Bounded
-    y: Bounded
-    z: Bounded
+    x: Value
+    y: Value
+    z: Value
 
 
 class PureGossip:
@@ -43,7 +43,7 @@ class PureGossip:
         return Bounded(public, self._zero, self._spread, "l1")
 
     def init(self, shard: Any) -> State:
-        return State(*(self._bounded(self._zero) for _ in CHANNELS))
+        return State(self._zero, self._zero, self._zero)
 
     def step(self, t: int, shard: Any, s: State) -> Generator[Gossip, Reply, State]:
         own, near = yield Gossip(x=s.x, y=s.y, z=s.z)

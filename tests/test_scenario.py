@@ -1,0 +1,381 @@
+"""Scenario files: what is refused and in which words, overrides, what a resolved scenario reproduces, whose noise is secret."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import decentral_dp
+from decentral_dp import InputError, build, load
+from tests.conftest import BASE
+
+Make = Callable[..., dict[str, Any]]
+
+# override → a part of the sentence that refuses it.
+REFUSED = {
+    "algorthm.rounds=3": 'algorthm: unknown key; did you mean "algorithm"',
+    "problem.dta=3": 'problem.dta: unknown key; did you mean "data"',
+    'problem."da ta"=3': 'problem."da ta": unknown key; did you mean "data"',
+    "algorithm.x.decy=1.0": 'algorithm.x.decy: unknown key; did you mean "decay"',
+    "Ü=3": "Ü: unknown key. Valid: ",
+    "problem=3": "problem: got 3, wanted a table",
+    "problem.kind.x=3": "problem.kind.x has kind for a table",
+    "problem.kind=logistic": "problem.kind: no problem 'logistic'",
+    "problem.data=nowhere": "problem.data: 'nowhere' is neither a bundled name nor a path",
+    "problem.data=nowhere.csv": "nowhere.csv' cannot be read: No such file",
+    'problem.data="a\\u0000b.csv"': "NUL character",
+    "problem.kind=softmax_hyperparametr": "the nearest is 'softmax_hyperparameter'",
+    "problem.data=wine": "needs exactly 2 classes, and the data have 3",
+    "problem.classes=[0,1]": "problem.classes: 'breast_cancer' has the classes",
+    "problem.validation=0": "problem.validation: got 0, wanted a number above 0, or a table",
+    "problem.validation={colum='a'}": 'problem.validation.colum: unknown key; did you mean "column"',
+    "problem.validation={column='a'}": "problem.validation: 'breast_cancer' has no column 'a'",
+    "problem.validation=0.001": "train and 0 validation records",
+    "problem.test=1": "problem.test: got 1, wanted a number below 1",
+    "problem.partition={kind='dirichlet'}": 'problem.partition: a "dirichlet" partition needs alpha',
+    "problem.partition=dirichlet": 'problem.partition: got "dirichlet", wanted "iid", or a table',
+    "problem.scale=standard": "a certified run refuses it",
+    "problem.scale=3": "problem.scale: got 3, wanted text, or a table",
+    "problem.scale={Age=['a','b']}": 'problem.scale.Age.0: got "a", wanted a number',
+    "problem.scale={'*'=[1.0,0.0]}": "low < high",
+    "problem.normalise=l3": 'problem.normalise: got "l3", wanted "none", "l1", "l2" or "box"',
+    "problem.stream={kind='minibatch'}": "problem.stream.batch: missing",
+    "problem.stream={kind='all',batch=3}": '"all" reads every record',
+    "problem.ridge=1.0": "problem.ridge: logistic_hyperparameter takes none, only quadratic",
+    "problem.losses=a.py": "problem.losses: logistic_hyperparameter takes none, only from_losses",
+    "problem.kind=from_losses": "problem.losses: missing",
+    "problem.synthetic.records=3": "problem.synthetic.records: 'breast_cancer' takes none",
+    "problem.seed=-1": "problem.seed: got -1, wanted a number of at least 0",
+    "topology.kind=rign": 'did you mean "ring"',
+    "topology.degree=3": "remove it",
+    "topology.agents=400": "needs at least one of each; use fewer agents",
+    "topology.agents=9999": "cannot share 455 records",
+    "topology.agents=1": 'kind = "complete" for one agent alone',
+    "topology.weights={kind='constant',value=0.9}": "gossip diverges unless ρ < 1",
+    "topology.file=a.graphml": "give either kind",
+    "topology={file='nowhere.graphml'}": "nowhere.graphml does not exist",
+    "topology={file='abilen'}": 'did you mean "abilene"',
+    "topology={file='abilene',agents=3}": "topology.agents: got 3, but abilene has 11 agents",
+    "algorithm.rounds=0": "algorithm.rounds: got 0, wanted a number of at least 1",
+    "algorithm.rounds=1.5": "algorithm.rounds: got 1.5, wanted a whole number",
+    "algorithm.rounds=true": "algorithm.rounds: got true, wanted a whole number",
+    "algorithm.rounds=10000000000": "that can be priced. Use fewer rounds",
+    "algorithm.x.scale=nan": "algorithm.x.scale: got NaN, wanted a finite number",
+    "algorithm.x.scale=-1": "algorithm.x.scale: got -1, wanted a number of at least 0",
+    "algorithm.init={w=1.0}": 'wanted "x", "y" or "z"',
+    "algorithm.kind=sgd": "algorithm.kind: no algorithm 'sgd'",
+    "privacy.guarantee=certain": 'wanted "certified", "as_printed" or "none"',
+    "privacy.guarantee=as_printed": '"as_printed" cannot be calibrated',
+    "privacy.epsilon=0": "privacy.epsilon: got 0, wanted a number above 0",
+    "privacy.delta=1": "privacy.delta: got 1, wanted a number below 1",
+    "privacy.clip={y=1.0}": "privacy.clip.z: missing",
+    "privacy.y={scale=1.0}": "privacy.y.scale: epsilon = 4.0 already settles the noise",
+    "privacy.share={y=1.0}": "privacy.share.z: missing",
+    "privacy.cap=1e-9": "privacy.cap: the first round alone costs more",
+    "privacy.box={y=1.0}": 'boxes belong to guarantee = "as_printed"',
+    "algorithm.y.scale=1e300": "cannot be added exactly in float64",
+    "run.engine=spark": 'run.engine: got "spark", wanted "local" or "ray"',
+    "seed=-1": "seed: got -1, wanted a number of at least 0",
+    "seed=1979-05-27": "wanted a whole number",
+    "rounds": "--set: got ",
+    "=3": "--set: got ",
+    "a..b=3": "--set: got ",
+}
+
+
+@pytest.mark.parametrize("override", REFUSED)
+def test_wrong_values_are_refused_in_one_sentence(scenario: Make, override: str) -> None:
+    with pytest.raises(InputError) as refused:
+        build(load(scenario(), [override]))
+    message = str(refused.value)
+    assert REFUSED[override] in message
+    assert "\n" not in message
+    assert message.endswith(".")
+    assert "pydantic" not in message
+    assert "Table" not in message
+
+
+def test_a_missing_table_is_named(scenario: Make) -> None:
+    content = scenario()
+    del content["algorithm"]["z"]
+    with pytest.raises(InputError, match=r"algorithm\.z: missing"):
+        load(content)
+
+
+def test_epsilon_or_scales_have_to_be_given(scenario: Make) -> None:
+    content = scenario()
+    del content["privacy"]["epsilon"]
+    with pytest.raises(InputError, match=r"privacy\.y\.scale: missing"):
+        build(load(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "fragment"),
+    [
+        (b"", "problem: missing"),
+        (bytes(range(256)), "is not text in UTF-8"),
+        (b"a = = 3", "is not valid TOML"),
+        (b"a = " + b"[" * 100_000, "is not valid TOML"),
+    ],
+)
+def test_files_that_are_no_scenario(tmp_path: Path, content: bytes, fragment: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=fragment):
+        load(path)
+
+
+def test_paths_that_are_no_file(tmp_path: Path) -> None:
+    for name in (tmp_path, tmp_path / "b.toml", "a\0b", "x" * 5000, ""):
+        with pytest.raises(InputError, match="scenario: "):
+            load(str(name))
+    with pytest.raises(InputError, match='did you mean "ring_breast_cancer"'):
+        load("ring_brest_cancer")
+
+
+def test_overrides_reach_quoted_keys_new_tables_and_bare_words(scenario: Make) -> None:
+    content = scenario()
+    loaded = load(
+        content,
+        [
+            "title = ∞ [x]",
+            "problem.normalise=l2",
+            "algorithm.rounds = 9",
+            "privacy.x.decay=0.5",
+            'topology={kind="star", agents=4}',
+        ],
+    )
+    assert loaded.title == "∞ [x]"
+    assert (loaded.problem.normalise, loaded.algorithm.rounds, loaded.topology.kind) == ("l2", 9, "star")
+    assert loaded.privacy.x is not None
+    assert loaded.privacy.x.decay == 0.5
+    quoted = load(content, ['problem.scale={"a.b"=[0.0, 1.0]}', 'problem.scale."c.d"=[2.0, 3.0]'])
+    assert quoted.problem.scale == {"a.b": [0.0, 1.0], "c.d": [2.0, 3.0]}
+    assert content == BASE, "an override changed the caller's own table"
+
+
+# --- what a resolved scenario reproduces -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_data(tmp_path: Path) -> Path:
+    """A folder with a scenario that names files beside it: records, ranges, and a graph."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    rng = np.random.default_rng(5)
+    rows = ["a,B c,target"] + [f"{a:.4f},{b:.4f},{'yes' if a > b else 'no'}" for a, b in rng.normal(size=(60, 2))]
+    (folder / "records.csv").write_text("\n".join(rows))
+    (folder / "ranges.csv").write_text("feature,low,high\na,-3,3\nB c,-3,3\n")
+    (folder / "graph.edges").write_text("0 1\n1 2\n2 0\n2 3\n")
+    (folder / "mine.toml").write_text("""
+seed = 11
+[problem]
+kind = "logistic_hyperparameter"
+data = "records.csv"
+label = "target"
+classes = ["no", "yes"]
+scale = "ranges.csv"
+normalise = "l1"
+[topology]
+file = "graph.edges"
+[algorithm]
+kind = "ldp_dsbo"
+rounds = 4
+x = { scale = 0.2 }
+y = { scale = 0.5 }
+z = { scale = 0.2 }
+[privacy]
+epsilon = 3.0
+clip = { y = 1.0, z = 1.0 }
+""")
+    return folder
+
+
+def test_a_resolved_scenario_gives_the_same_numbers_from_anywhere(
+    own_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = decentral_dp.run(own_data / "mine.toml", out=tmp_path / "first")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    second = decentral_dp.run(tmp_path / "first" / "scenario.toml", out=elsewhere / "second")
+    for channel, value in first.released.items():
+        np.testing.assert_array_equal(value, second.released[channel])
+    resolved = [tomllib.loads((f / "scenario.toml").read_text()) for f in (tmp_path / "first", elsewhere / "second")]
+    assert resolved[0] == resolved[1]
+    assert resolved[0]["privacy"]["delta"] == 1e-5, "defaults are filled in"
+    assert resolved[0]["seed"] == 11
+    assert "numpy" in resolved[0]["versions"]
+
+
+def test_files_are_found_from_where_the_command_is_given(own_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(own_data)
+    overrides = ["problem.data=records.csv", "problem.label=target", "problem.classes=['no','yes']"]
+    job = build(load("ring_breast_cancer", [*overrides, "problem.scale=ranges.csv", "topology.agents=4"]))
+    assert job.problem.p == 2
+
+
+# --- whose noise is secret ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_seed_noise_is_secret_and_written_nowhere(scenario: Make, tmp_path: Path) -> None:
+    content = scenario(algorithm={"rounds": 2})
+    del content["seed"]
+    runs = [decentral_dp.run(content, out=tmp_path / name) for name in ("a", "b")]
+    assert not np.array_equal(runs[0].released["y"], runs[1].released["y"])
+    assert runs[0].result["privacy"]["noise"] == "secret"
+    for done, name in zip(runs, ("a", "b"), strict=True):
+        resolved = tomllib.loads((tmp_path / name / "scenario.toml").read_text())
+        assert "seed" not in resolved
+        root = done.job._root
+        assert len(root) >= 16
+        assert root.hex() not in repr(done.job)
+        for path in (tmp_path / name).rglob("*"):
+            content_of = path.read_bytes() if path.is_file() else b""
+            assert root not in content_of
+            assert root.hex().encode() not in content_of
+
+
+def test_a_seed_reproduces_bit_for_bit_and_says_so(scenario: Make) -> None:
+    first, second = (decentral_dp.run(scenario()) for _ in range(2))
+    for channel, value in first.released.items():
+        np.testing.assert_array_equal(value, second.released[channel])
+    assert "simulation" in first.result["privacy"]["noise"]
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_the_same_seed_under_another_scale_gives_unrelated_noise(scenario: Make, mechanism: str) -> None:
+    """Otherwise the noise of two published runs would cancel in a difference."""
+    # With records of norm 1 and clip 1 the clip does not bind on y, so that a run without noise shows what was noised.
+    one = scenario(algorithm={"rounds": 1}, problem={"normalise": "l1"}, privacy={"mechanism": mechanism})
+    del one["privacy"]["epsilon"]
+    plain = decentral_dp.run(load(one, ["privacy.guarantee=none"])).released["y"]
+
+    def noise(scale: float) -> np.ndarray[Any, Any]:
+        scales = {"y": {"scale": scale}, "z": {"scale": 1.0}}
+        released = decentral_dp.run({**one, "privacy": {**one["privacy"], **scales}}).released["y"]
+        return (released - plain).ravel()
+
+    first, same, other = noise(1.0), noise(1.0), noise(2.0)
+    assert np.array_equal(first, same)
+    assert first.size == 150
+    # Five standard deviations of the correlation of 150 independent pairs.
+    assert abs(np.corrcoef(first, other)[0, 1]) < 5 / np.sqrt(first.size)
+
+
+# --- anything at all ----------------------------------------------------------------------------------------------------
+
+KEYS = [
+    ("problem", key)
+    for key in ("kind", "data", "label", "classes", "partition", "validation", "test", "scale", "normalise", "stream")
+] + [
+    ("seed",),
+    ("title",),
+    ("problem", "seed"),
+    ("problem", "synthetic", "records"),
+    ("topology",),
+    ("topology", "kind"),
+    ("topology", "file"),
+    ("topology", "agents"),
+    ("topology", "weights"),
+    ("topology", "degree"),
+    ("algorithm", "rounds"),
+    ("algorithm", "x"),
+    ("algorithm", "y", "scale"),
+    ("algorithm", "z", "decay"),
+    ("algorithm", "init"),
+    ("privacy",),
+    ("privacy", "guarantee"),
+    ("privacy", "mechanism"),
+    ("privacy", "epsilon"),
+    ("privacy", "delta"),
+    ("privacy", "clip"),
+    ("privacy", "clip", "y"),
+    ("privacy", "share"),
+    ("privacy", "box"),
+    ("privacy", "cap"),
+    ("privacy", "y", "decay"),
+    ("run", "average"),
+    ("run", "blocks"),
+]
+WORDS = (
+    "ring random_regular erdos_renyi abilene metropolis constant iid column all minibatch accumulate standard none l2 box "
+    "as_printed certified gaussian laplace wine digits synthetic_normal quadratic softmax_hyperparameter from_losses x y z "
+    "kind share alpha name batch scale decay value agent a.csv a.npz a.graphml"
+).split()
+text = st.sampled_from(WORDS) | st.text(max_size=6)
+plain = (
+    text
+    | st.integers(-3, 12)
+    | st.sampled_from([1e-300, 1e300, 1e-9, 0.5, -0.5, float("nan"), float("inf"), 2**70])
+    | st.floats()
+    | st.booleans()
+    | st.dates()
+)
+value = st.recursive(plain, lambda v: st.lists(v, max_size=3) | st.dictionaries(text, v, max_size=3), max_leaves=5)
+
+
+NUMBERS = [0, 1, 2, 7, 0.0, 1e-300, 1e-12, 0.5, 0.999999, 1e6, 1e12, 1e200, 1.7e308, float("inf"), float("nan"), -1.0]
+NUMERIC = """seed problem.validation problem.test topology.agents algorithm.x.scale algorithm.x.decay algorithm.y.scale
+algorithm.y.decay algorithm.z.scale algorithm.z.decay algorithm.init.x algorithm.init.y privacy.epsilon privacy.delta
+privacy.clip.y privacy.share.y privacy.y.decay privacy.y.decay_per_agent privacy.cap run.average run.blocks""".split()
+WORDY = """problem.kind problem.data problem.scale problem.normalise problem.partition problem.stream topology.kind
+topology.weights algorithm.kind algorithm.protocol privacy.guarantee privacy.mechanism""".split()
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("key", NUMERIC)
+def test_extreme_numbers_are_refused_or_run_or_diverge(scenario: Make, key: str, mechanism: str) -> None:
+    content = scenario(algorithm={"rounds": 2}, privacy={"mechanism": mechanism, "share": {"y": 0.5, "z": 0.5}})
+    for number in NUMBERS:
+        try:
+            done = decentral_dp.run(load(content, [f"{key}={number}"]))
+        except InputError as error:
+            assert str(error).strip()
+            continue
+        assert done.result["status"] in ("ok", "diverged", "budget_reached")
+        trouble = done.result["status"] == "diverged"
+        assert trouble == (not all(np.isfinite(v).all() for v in done.released.values()))
+        assert not trouble or "stopped being finite at round" in done.result["reason"]
+
+
+@pytest.mark.parametrize("key", WORDY)
+def test_words_in_the_wrong_place_are_refused_or_run(scenario: Make, key: str) -> None:
+    for word in WORDS:
+        try:
+            build(load(scenario(algorithm={"rounds": 2}), [f"{key}={word}"]))
+        except InputError as error:
+            assert str(error).strip()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(KEYS) | st.tuples(text, text), value), min_size=1, max_size=2))
+def test_garbage_is_refused_or_runs(scenario: Make, changes: list[tuple[tuple[str, ...], Any]]) -> None:
+    content: Any = scenario(algorithm={"rounds": 2})
+    for path, new in changes:
+        table = content
+        for key in path[:-1]:
+            if not isinstance(table.get(key), dict):
+                table[key] = {}
+            table = table[key]
+        table[path[-1]] = new
+    try:
+        build(load(content))
+    except InputError as error:
+        assert str(error).strip()
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=30) | st.builds(lambda k, v: f"{k}={v}", text, text))
+def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) -> None:
+    try:
+        load(scenario(), [override])
+    except InputError as error:
+        assert str(error).strip()
