@@ -47,6 +47,8 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
 
 def noise(figure: Figure, d: Drawing) -> bool:
     """Noise scale of every channel, and how far one replaced record can move the release that it hides."""
+    from matplotlib.lines import Line2D
+
     if "scale" not in d.ledger:
         return False
     rows = d.ledger[(d.ledger["scale"] > 0) & ~d.ledger["mechanism"].isin(["free", "none"])]
@@ -73,7 +75,15 @@ def noise(figure: Figure, d: Drawing) -> bool:
     right.set_ylabel(f"sensitivity to one replaced record ({'ℓ1' if laplace else 'ℓ2'})")
     for ax in (left, right):
         ax.set_xlabel("index of the release")
-        if ax.lines:
+        if len(ax.lines) > 4:  # The colours are named beside; so many names would cover the lines.
+            ax.legend(
+                handles=[
+                    Line2D([], [], color=GREY, linestyle="-", label="train record"),
+                    Line2D([], [], color=GREY, linestyle="--", label="validation record"),
+                ],
+                loc="best",
+            )
+        elif ax.lines:
             ax.legend(loc="best")
         else:
             ax.tick_params(axis="y", which="both", left=False, labelleft=False)

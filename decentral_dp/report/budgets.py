@@ -100,13 +100,15 @@ def _columns(privacy: Json) -> list[Column]:
         Column("Whole run", f"ε at δ = {delta_text(number(privacy.get('delta')))}", at("epsilon")),
         Column("Whole run", "pure ε (δ = 0)", at("epsilon_pure")),
     ]
+    if claims:
+        # Beside what it is to be compared with, where a narrow page still shows it.
+        columns.append(Column("Claimed, not certified", "pure ε", claim))
     for channel in channels:
         columns.append(Column(f"Channel {channel}", "ε", at("channels", channel, "epsilon")))
         pure = at("channels", channel, "epsilon_pure")
-        if any(math.isfinite(pure(a, 0) or 0.0) and pure(a, 0) is not None for a in agents):
+        if not claims and any(math.isfinite(pure(a, 0) or 0.0) and pure(a, 0) is not None for a in agents):
             columns.append(Column(f"Channel {channel}", "pure ε", pure))
-    columns += [Column("ε of one record", kind, at("records", kind)) for kind in records]
-    return [*columns, Column("Claimed, not certified", "pure ε", claim)] if claims else columns
+    return columns + [Column("ε of one record", kind, at("records", kind)) for kind in records]
 
 
 def _budget_table(agents: Sequence[Json], columns: Sequence[Column]) -> Html:
