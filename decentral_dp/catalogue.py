@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -45,23 +44,25 @@ def print_list(which: Sequence[str]) -> None:
 
 
 def print_entry(name: str) -> None:
-    """A scenario's text, or the description of a registered name."""
-    found = [(registry, lines[name]) for registry, lines in registries().items() if name in lines]
-    if not found or found[0][0] == "scenarios":
-        try:
-            path = find(name)
-        except InputError:
-            known = {k for lines in registries().values() for k in lines}
-            raise InputError(
-                f'show: nothing is called {name!r}; {nearest(name, sorted(known))}, and "decentral-dp list" lists all.'
-            ) from None
-        print(_text(path), end="")
-        return
-    for registry, line in found:
+    """A scenario's text, or the description of a registered name; both where a name is both."""
+    lists = registries()
+    described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r != "scenarios"]
+    for registry, line in described:
         print(f"{name} ({registry}): {line}\n\n{_details(registry, name)}")
+    if name in lists["scenarios"] and described:
+        print(f"\n{name} (scenarios):\n")
+    if name in lists["scenarios"] or not described:
+        print(_text(name), end="")
 
 
-def _text(path: Path) -> str:
+def _text(name: str) -> str:
+    try:
+        path = find(name)
+    except InputError:
+        known = sorted({k for lines in registries().values() for k in lines})
+        raise InputError(
+            f'show: nothing is called {name!r}; {nearest(name, known)}, and "decentral-dp list" lists all.'
+        ) from None
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -20,6 +20,8 @@ app = typer.Typer(
     help="Simulate, price and audit private decentralised optimisation.",
 )
 
+_INTERRUPTED = "Interrupted; nothing was written."
+
 Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")
@@ -121,13 +123,18 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        app()
+        app(prog_name="decentral-dp")
     except InputError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        typer.echo("Interrupted; nothing was written.", err=True)
+        typer.echo(_INTERRUPTED, err=True)
         sys.exit(130)
+    except SystemExit as end:
+        # typer makes an exit of its own of an interrupt.
+        if end.code == 130:
+            typer.echo(_INTERRUPTED, err=True)
+        raise
     except MemoryError as error:
         typer.echo(f"Error: not enough memory ({error}). Use fewer agents, records or rounds.", err=True)
         sys.exit(1)

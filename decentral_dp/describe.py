@@ -177,8 +177,8 @@ def notes(job: Job) -> list[str]:
     if job.scenario.privacy.guarantee == "as_printed":
         if np.isinf(job.budget.epsilon).any():
             out.append(
-                "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms it "
-                "feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
+                "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms "
+                "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
             )
         else:
             out.append(

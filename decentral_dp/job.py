@@ -305,7 +305,8 @@ def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
             raise InputError(f"privacy.{channel}.{key}: got {values.size} values, wanted one for each of {m} agents.")
         return np.broadcast_to(values, (m,)).astype(np.float64)
 
-    decay = per_agent("decay", table.decay) + table.decay_per_agent * np.arange(1, m + 1)
+    with np.errstate(over="ignore"):
+        decay = per_agent("decay", table.decay) + table.decay_per_agent * np.arange(1, m + 1)
     return NoiseSchedule(per_agent("scale", 1.0 if table.scale is None else table.scale), decay)
 
 

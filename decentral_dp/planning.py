@@ -92,22 +92,23 @@ def _channel(
     if mechanism == "none":
         scale = np.zeros((public.rounds, representative.size))
     else:
-        scale = noise[channel].of(representative).at(index, mechanism)
-        if final:
-            _check_integers(channel, planned.largest, scale, mechanism)
+        with np.errstate(over="ignore"):
+            scale = noise[channel].of(representative).at(index, mechanism)
+        _check_noise(channel, planned.largest if final else np.zeros_like(scale), scale, mechanism)
     return ChannelLedger(channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
 
 
-def _check_integers(channel: str, largest: Array, scale: Array, mechanism: str) -> None:
-    """Refuse noise so small beside the clipped query that the grid's integers would not be exact."""
-    reach = np.where(np.isfinite(largest), largest, 0.0) + _LARGEST_VARIATE * scale
+def _check_noise(channel: str, largest: Array, scale: Array, mechanism: str) -> None:
+    """Refuse noise near the ends of float64, or too small beside the query for the grid's integers to be exact."""
     usable = bool(((scale > 2.0**-900) & (scale < 2.0**900)).all())
-    with np.errstate(over="ignore"):
-        usable = usable and bool((reach / grid(scale, mechanism) < _LARGEST_INTEGER).all())
+    if usable:
+        reach = np.where(np.isfinite(largest), largest, 0.0) + _LARGEST_VARIATE * scale
+        with np.errstate(over="ignore"):
+            usable = bool((reach / grid(scale, mechanism) < _LARGEST_INTEGER).all())
     if not usable:
         scales = " to ".join(dict.fromkeys(f"{s:.3g}" for s in (scale.min(), scale.max())))
+        size = f" to a query of size {largest.max():.3g}" if largest.any() else ""
         raise InputError(
-            f"privacy.{channel}: noise of scale {scales} cannot be added exactly in float64 "
-            f"to a query of size {largest.max():.3g}. Bring the clip, the step sizes and the noise (its scale and "
-            "decay, or the target epsilon) nearer to 1."
+            f"privacy.{channel}: noise of scale {scales} cannot be added exactly in float64{size}. Bring the clip, the "
+            "step sizes and the noise (its scale and decay, or the target epsilon) nearer to 1."
         )

@@ -99,8 +99,8 @@ def _check_recorded(job: Job, recorded: Ledger) -> None:
     """The budget is the plan's price; it holds for this run only if what was released is what was planned."""
     if not recorded.same_releases(job.ledger.until(recorded.rounds)):
         raise RuntimeError(
-            f"{type(job.algorithm).__name__}: the releases that were recorded are not those that were planned and priced, "
-            "so the budget does not hold. Mend the algorithm's `planned`, or its `step`."
+            f"{type(job.algorithm).__name__}: the releases that were recorded are not those that were planned and "
+            "priced, so the budget does not hold. Mend the algorithm's `planned`, or its `step`."
         )
 
 
@@ -120,7 +120,9 @@ def _perform(job: Job, progress: Watcher | None) -> tuple[list[Row], Outcome]:
         if s.trouble is not None:
             return True
         averaging = job.scenario.run.average > 1
-        rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, s.state))
+        # What overflows here is reported as infinite, and as divergence once a released value does.
+        with np.errstate(all="ignore"):
+            rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, s.state))
         if s.round in spent:
             rows.append((s.round, "mean", "epsilon_spent", spent[s.round]))
         if progress is not None:

@@ -26,6 +26,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Seed = Annotated[int, Field(ge=0)]
+# Beyond these a target says nothing, and solving for it would meet the ends of float64.
+Target = Annotated[float, Field(ge=1e-9, le=1e5)]
 Channel = Literal["x", "y", "z"]
 
 
@@ -154,7 +156,7 @@ class PrivacyTable(Table):
 
     guarantee: Literal["certified", "as_printed", "none"] = "certified"
     mechanism: Literal["laplace", "gaussian"] = "laplace"
-    epsilon: Positive | None = None
+    epsilon: Target | None = None
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
     clip: dict[Channel, Positive] = {}
     box: dict[Channel, Finite] = {}
@@ -326,6 +328,8 @@ def _dotted(key: str) -> list[str]:
         return key.strip().split(".")
     parts = []
     while isinstance(table, dict):
+        if len(table) != 1:  # A comment, or several lines: no key.
+            return key.strip().split(".")
         name, table = next(iter(table.items()))
         parts.append(name)
     return parts

@@ -125,13 +125,12 @@ def print_plan(job: Job) -> None:
     if job.reason:
         out.print(Text(job.status.replace("_", " "), style="bold"), _sentence(job.reason), sep=": ")
     _items(out, _guarantee(privacy))
-    out.print()
-    out.print(f"ε of each agent at δ = {delta_text(privacy['delta'])} after the last round:")
-    out.print(_budgets(privacy))
-    if not privacy["agents"]:
-        return
-    out.print()
-    _items(out, _facts(privacy))
+    if privacy["guarantee"] != "none":
+        out.print()
+        out.print(f"ε of each agent at δ = {delta_text(privacy['delta'])} after the last round:")
+        out.print(_budgets(privacy))
+        out.print()
+        _items(out, _facts(privacy))
     _print_theorem(out, theorem(job))
 
 

@@ -176,7 +176,7 @@ class Quieter(Mechanism):
         self._factor = factor
 
     def _noised(self, index: int, bounded: Any, scales: Any) -> dict[str, np.ndarray]:
-        return super()._noised(index, bounded, {c: s * self._factor for c, s in scales.items()})
+        return super()._noised(index, bounded, scales * self._factor)
 
 
 def setting(

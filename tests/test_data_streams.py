@@ -79,7 +79,7 @@ def test_a_batch_is_a_function_of_its_generator() -> None:
     [
         ("everything", r"problem\.stream: got the kind 'everything'"),
         ({"kind": "minibach", "batch": 5}, r"the nearest is 'minibatch'"),
-        ({"warm_start": 5}, r"batch is None, but accumulate wants a whole number of at least 1"),
+        ({"warm_start": 5}, r"problem\.stream\.batch: missing"),
         ({"batch": 0}, r"batch is 0, but accumulate wants"),
         ({"batch": 2.5}, r"batch is 2\.5"),
         ({"batch": True}, r"batch is True"),

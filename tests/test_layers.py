@@ -100,3 +100,12 @@ def test_no_global_randomness_and_no_asserts() -> None:
         text = path.read_text(encoding="utf-8")
         assert "np.random.seed" not in text, path
         assert "torch.manual_seed" not in text, path
+
+
+def test_algorithms_do_not_open_bounded_values() -> None:
+    """What an algorithm computes from `.value` or `.private` would leave without a price: a plain array is free."""
+    opened = {"value", "private"}
+    for path in [p for p in SOURCES if inside(p, "algorithms")]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        wrong = [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in opened]
+        assert not wrong, f"{path.relative_to(PACKAGE)} reads {wrong}"

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
 
 from decentral_dp.errors import InputError
+from decentral_dp.numbers import epsilon_text
 from decentral_dp.plots import write_plots
 from decentral_dp.report import write_report
 from decentral_dp.report.markup import tag
-from decentral_dp.report.text import epsilon_text, number, power_text
+from decentral_dp.report.text import number, power_text
 
 
 @pytest.fixture(scope="module")

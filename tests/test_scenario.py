@@ -1,9 +1,10 @@
-"""Scenario files: what is refused and in which words, overrides, what a resolved scenario reproduces, whose noise is secret."""
+"""Scenario files: what is refused, in which words; overrides; what a resolved scenario reproduces; secret noise."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ REFUSED = {
     "algorithm.kind=sgd": "algorithm.kind: no algorithm 'sgd'",
     "privacy.guarantee=certain": 'wanted "certified", "as_printed" or "none"',
     "privacy.guarantee=as_printed": '"as_printed" cannot be calibrated',
-    "privacy.epsilon=0": "privacy.epsilon: got 0, wanted a number above 0",
+    "privacy.epsilon=0": "privacy.epsilon: got 0, wanted a number of at least 1e-09",
     "privacy.delta=1": "privacy.delta: got 1, wanted a number below 1",
     "privacy.clip={y=1.0}": "privacy.clip.z: missing",
     "privacy.y={scale=1.0}": "privacy.y.scale: epsilon = 4.0 already settles the noise",
@@ -161,7 +162,7 @@ def test_overrides_reach_quoted_keys_new_tables_and_bare_words(scenario: Make) -
     assert content == BASE, "an override changed the caller's own table"
 
 
-# --- what a resolved scenario reproduces -----------------------------------------------------------------------------
+# --- what a resolved scenario reproduces ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -222,7 +223,7 @@ def test_files_are_found_from_where_the_command_is_given(own_data: Path, monkeyp
     assert job.problem.p == 2
 
 
-# --- whose noise is secret ---------------------------------------------------------------------------------------------
+# --- whose noise is secret --------------------------------------------------------------------------------------------
 
 
 def test_without_a_seed_noise_is_secret_and_written_nowhere(scenario: Make, tmp_path: Path) -> None:
@@ -270,7 +271,7 @@ def test_the_same_seed_under_another_scale_gives_unrelated_noise(scenario: Make,
     assert abs(np.corrcoef(first, other)[0, 1]) < 5 / np.sqrt(first.size)
 
 
-# --- anything at all ----------------------------------------------------------------------------------------------------
+# --- anything at all --------------------------------------------------------------------------------------------------
 
 KEYS = [
     ("problem", key)
@@ -305,11 +306,48 @@ KEYS = [
     ("run", "average"),
     ("run", "blocks"),
 ]
-WORDS = (
-    "ring random_regular erdos_renyi abilene metropolis constant iid column all minibatch accumulate standard none l2 box "
-    "as_printed certified gaussian laplace wine digits synthetic_normal quadratic softmax_hyperparameter from_losses x y z "
-    "kind share alpha name batch scale decay value agent a.csv a.npz a.graphml"
-).split()
+WORDS = [
+    "ring",
+    "random_regular",
+    "erdos_renyi",
+    "abilene",
+    "metropolis",
+    "constant",
+    "iid",
+    "column",
+    "all",
+    "minibatch",
+    "accumulate",
+    "standard",
+    "none",
+    "l2",
+    "box",
+    "as_printed",
+    "certified",
+    "gaussian",
+    "laplace",
+    "wine",
+    "digits",
+    "synthetic_normal",
+    "quadratic",
+    "softmax_hyperparameter",
+    "from_losses",
+    "x",
+    "y",
+    "z",
+    "kind",
+    "share",
+    "alpha",
+    "name",
+    "batch",
+    "scale",
+    "decay",
+    "value",
+    "agent",
+    "a.csv",
+    "a.npz",
+    "a.graphml",
+]
 text = st.sampled_from(WORDS) | st.text(max_size=6)
 plain = (
     text
@@ -323,11 +361,43 @@ value = st.recursive(plain, lambda v: st.lists(v, max_size=3) | st.dictionaries(
 
 
 NUMBERS = [0, 1, 2, 7, 0.0, 1e-300, 1e-12, 0.5, 0.999999, 1e6, 1e12, 1e200, 1.7e308, float("inf"), float("nan"), -1.0]
-NUMERIC = """seed problem.validation problem.test topology.agents algorithm.x.scale algorithm.x.decay algorithm.y.scale
-algorithm.y.decay algorithm.z.scale algorithm.z.decay algorithm.init.x algorithm.init.y privacy.epsilon privacy.delta
-privacy.clip.y privacy.share.y privacy.y.decay privacy.y.decay_per_agent privacy.cap run.average run.blocks""".split()
-WORDY = """problem.kind problem.data problem.scale problem.normalise problem.partition problem.stream topology.kind
-topology.weights algorithm.kind algorithm.protocol privacy.guarantee privacy.mechanism""".split()
+NUMERIC = [
+    "seed",
+    "problem.validation",
+    "problem.test",
+    "topology.agents",
+    "algorithm.x.scale",
+    "algorithm.x.decay",
+    "algorithm.y.scale",
+    "algorithm.y.decay",
+    "algorithm.z.scale",
+    "algorithm.z.decay",
+    "algorithm.init.x",
+    "algorithm.init.y",
+    "privacy.epsilon",
+    "privacy.delta",
+    "privacy.clip.y",
+    "privacy.share.y",
+    "privacy.y.decay",
+    "privacy.y.decay_per_agent",
+    "privacy.cap",
+    "run.average",
+    "run.blocks",
+]
+WORDY = [
+    "problem.kind",
+    "problem.data",
+    "problem.scale",
+    "problem.normalise",
+    "problem.partition",
+    "problem.stream",
+    "topology.kind",
+    "topology.weights",
+    "algorithm.kind",
+    "algorithm.protocol",
+    "privacy.guarantee",
+    "privacy.mechanism",
+]
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
@@ -335,24 +405,19 @@ topology.weights algorithm.kind algorithm.protocol privacy.guarantee privacy.mec
 def test_extreme_numbers_are_refused_or_run_or_diverge(scenario: Make, key: str, mechanism: str) -> None:
     content = scenario(algorithm={"rounds": 2}, privacy={"mechanism": mechanism, "share": {"y": 0.5, "z": 0.5}})
     for number in NUMBERS:
-        try:
+        with suppress(InputError):
             done = decentral_dp.run(load(content, [f"{key}={number}"]))
-        except InputError as error:
-            assert str(error).strip()
-            continue
-        assert done.result["status"] in ("ok", "diverged", "budget_reached")
-        trouble = done.result["status"] == "diverged"
-        assert trouble == (not all(np.isfinite(v).all() for v in done.released.values()))
-        assert not trouble or "stopped being finite at round" in done.result["reason"]
+            assert done.result["status"] in ("ok", "diverged", "budget_reached")
+            trouble = done.result["status"] == "diverged"
+            assert trouble == (not all(np.isfinite(v).all() for v in done.released.values()))
+            assert not trouble or "stopped being finite at round" in done.result["reason"]
 
 
 @pytest.mark.parametrize("key", WORDY)
 def test_words_in_the_wrong_place_are_refused_or_run(scenario: Make, key: str) -> None:
     for word in WORDS:
-        try:
+        with suppress(InputError):
             build(load(scenario(algorithm={"rounds": 2}), [f"{key}={word}"]))
-        except InputError as error:
-            assert str(error).strip()
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -366,16 +431,12 @@ def test_garbage_is_refused_or_runs(scenario: Make, changes: list[tuple[tuple[st
                 table[key] = {}
             table = table[key]
         table[path[-1]] = new
-    try:
+    with suppress(InputError):
         build(load(content))
-    except InputError as error:
-        assert str(error).strip()
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=30) | st.builds(lambda k, v: f"{k}={v}", text, text))
 def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) -> None:
-    try:
+    with suppress(InputError):
         load(scenario(), [override])
-    except InputError as error:
-        assert str(error).strip()

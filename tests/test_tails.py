@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import STEPS, Power, noise, stream
 
+import decentral_dp
+from decentral_dp.describe import at_infinity as described
+from decentral_dp.describe import notes
 from decentral_dp.errors import InputError
+from decentral_dp.job import build
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.tails import Query, at_infinity, losses, remainder
 
@@ -110,3 +116,36 @@ def test_impossible_arguments_are_refused() -> None:
     ):
         with pytest.raises(InputError, match="tail"):
             remainder(step, spread, clip, batch, warm)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("stream", ["all", {"batch": 4}, {"kind": "minibatch", "batch": 5}])
+def test_a_job_says_what_its_finite_shards_cost_for_ever(
+    scenario: Callable[..., dict[str, Any]], mechanism: str, stream: Any
+) -> None:
+    """Steps that decay faster than noise by more than t^{1/2} have a finite ε(δ), and no finite pure ε."""
+    base = scenario(
+        problem={"stream": stream},
+        algorithm={"rounds": 300, "y": {"decay": 0.9}, "z": {"decay": 0.8}},
+        privacy={"mechanism": mechanism, "y": {"decay": 0.1}, "z": {"decay": 0.1}},
+    )
+    job = build(decentral_dp.load(base))
+    finite = described(job)["finite_data"]
+    assert float(job.budget.epsilon.max()) * 0.99 < finite < 40.0
+    assert any("stays bounded" in note for note in notes(job))
+    for change in (
+        {"privacy": {"y": {"decay": 0.45}}},
+        {"privacy": {"delta": 0.0}},
+        {"algorithm": {"z": {"decay": 0.5}}},
+    ):
+        worse = {t: {**base[t], **v} for t, v in change.items()}
+        if "algorithm" in change:
+            worse["algorithm"]["z"] = {"scale": 0.5, "decay": 0.5}
+        if mechanism == "gaussian" and change == {"privacy": {"delta": 0.0}}:
+            continue
+        never = build(decentral_dp.load(base | worse))
+        assert described(never)["finite_data"] == math.inf
+        assert any("without bound" in note for note in notes(never))
+    private = build(decentral_dp.load(base | {"algorithm": {**base["algorithm"], "protocol": "private"}}))
+    assert described(private)["finite_data"] == math.inf
+    assert any("No finite" in note for note in notes(private))

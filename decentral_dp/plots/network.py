@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import coo_array
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist
 
+from decentral_dp.numbers import epsilon_text
 from decentral_dp.plots.axes import BLUE, GREY, title
 from decentral_dp.plots.drawing import Drawing
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.report.text import capitalised, epsilon_text, number, topology_name
+from decentral_dp.report.text import capitalised, number, topology_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,7 +86,8 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
     if m < 4 or len(edges) >= m * (m - 1) // 2:
         return circle
     ones = np.ones(len(edges))
-    hops = shortest_path(coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(m, m)), directed=False, unweighted=True)
+    graph = csr_array((ones, (edges[:, 0], edges[:, 1])), shape=(m, m))
+    hops = shortest_path(graph, directed=False, unweighted=True)
     hops = np.where(np.isfinite(hops), hops, hops[np.isfinite(hops)].max() + 1)
     square = hops**2
     centred = -0.5 * (square - square.mean(0) - square.mean(1)[:, None] + square.mean())

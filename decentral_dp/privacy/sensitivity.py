@@ -117,13 +117,14 @@ def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) ->
 
 
 def memory_slack(records: Array | NDArray[np.int64]) -> Array:
-    """γ = 1 + 2.02·(N + 4)·2⁻⁵³: what float64 can add each round to a state that is remembered, v ← a v − λ G.
+    """γ = 1 + 4.04·(N + 4)·2⁻⁵³: what float64 can add each round to a state that is remembered, v ← a v − λ G.
 
-    With means over N_t records, N_t never falling, |v| is at most N_t/2 times what one record may move it. Scaling and
-    adding round v by less than 2⁻⁵³(2|a v| + |λ G|) in each of two worlds, and `summation_slack` has room for |λ G|. The
-    4 covers the rounding of the bound itself.
+    G is at most two clipped means (of either kind of record, with the channel's clip) over N_t records, N_t never
+    falling, so |v| is at most N_t times what one record may move it. Scaling and adding round v by less than
+    2⁻⁵³(2|a v| + |λ G|) in each of two worlds, and `summation_slack` has room for |λ G|. The 4 covers the rounding of
+    the bound itself.
     """
-    return np.asarray(1.0 + 2.02 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53)
+    return np.asarray(1.0 + 4.04 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53)
 
 
 @dataclass(frozen=True)

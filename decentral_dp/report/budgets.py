@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.report.figures import figures
 from decentral_dp.report.markup import Html, join, tag
-from decentral_dp.report.text import Json, delta_text, epsilon_text, number
+from decentral_dp.report.text import Json, number
 
 LISTED_AGENTS = 30
 WORST_AGENTS = 5

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.report.markup import Html, Part, tag
-from decentral_dp.report.text import Json, delta_text, epsilon_text, number
+from decentral_dp.report.text import Json, number
 
 RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), " in ", tag("code", "state.npz"))
 

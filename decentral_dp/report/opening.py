@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.report.markup import Html, Part, formula, join, tag
-from decentral_dp.report.text import (
-    Json,
-    article,
-    capitalised,
-    delta_text,
-    epsilon_text,
-    graph_noun,
-    number,
-    power_text,
-    topology_name,
-)
+from decentral_dp.report.text import Json, article, capitalised, graph_noun, number, power_text, topology_name
 
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
 TASKS = {

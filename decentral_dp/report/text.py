@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, Decimal
 from typing import Any, TypeAlias
+
+from decentral_dp.numbers import SUPERSCRIPTS
 
 Json: TypeAlias = Mapping[str, Any]
 
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 GRAPHS = {
     "complete": "complete graph",
     "random_regular": "random regular graph",
@@ -39,26 +39,6 @@ def power_text(value: float, pad: bool = False) -> str:
     short = mantissa.rstrip("0").rstrip(".")
     power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
     return power if short == "1" else f"{short}·{power}"
-
-
-def epsilon_text(value: float | None) -> str:
-    """A budget rounded up: two decimals, or three digits where that would say too little."""
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞"
-    if value <= 0:
-        return "0"
-    exact = Decimal(repr(float(value)))  # The digits that result.json shows: Decimal(2.2) itself would print as 2.21.
-    if value < 1e-3 or value >= 1e5:
-        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
-        return f"{rounded.scaleb(-rounded.adjusted()):.2f}·10{str(rounded.adjusted()).translate(SUPERSCRIPTS)}"
-    digits = 1 if value >= 1000 else max(2, 2 - exact.adjusted())
-    return str(exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
-
-
-def delta_text(value: float | None) -> str:
-    return "–" if value is None else f"{value:g}".replace("e-0", "e-")
 
 
 def capitalised(text: str) -> str:

@@ -1,0 +1,417 @@
+"""The command line as a stranger meets it: what it prints, what it writes, what it refuses, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp import cli
+from decentral_dp.numbers import delta_text, epsilon_text
+
+SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
+MAIN = "ring_breast_cancer"
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
+    """Run the entry point in this process, in an empty folder, on 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def call(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["decentral-dp", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        out, err = capsys.readouterr()
+        return Said(code, out, err)
+
+    yield call
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def assert_one_sentence(said: Said) -> None:
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith("Error: ")
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of the main job, four rounds long."""
+    folder = tmp_path_factory.mktemp("runs") / "main"
+    overrides = [SMALL[k] for k in range(1, len(SMALL), 2)]
+    decentral_dp.run(decentral_dp.load(MAIN, overrides), out=folder)
+    return folder
+
+
+# --- help, lists, descriptions ----------------------------------------------------------------------------------------
+
+
+def test_help_answers_at_once() -> None:
+    def seconds() -> float:
+        started = time.perf_counter()
+        said = subprocess.run([sys.executable, "-m", "decentral_dp.cli", "--help"], capture_output=True, text=True)
+        assert said.returncode == 0
+        for name in ("run", "plan", "list", "show", "report", "schema"):
+            assert f" {name} " in said.stdout
+        return time.perf_counter() - started
+
+    # The best of a few: another process may have the machine for a while.
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+@pytest.mark.parametrize("what", ["algorithms", "problems", "topologies", "scenarios", "data", "weights"])
+def test_list_and_show_agree(command: Command, what: str) -> None:
+    from decentral_dp.catalogue import registries
+
+    listed = command("list", what)
+    assert listed.code == 0
+    assert all(len(line) <= 80 for line in listed.out.splitlines())
+    names = registries()[what]
+    assert names
+    for name, line in names.items():
+        assert f"  {name} " in listed.out
+        assert line, f"{name} has no description"
+        shown = command("show", name)
+        assert shown.code == 0, shown.err
+        assert len(shown.out.splitlines()) >= 3, f"show {name} says next to nothing"
+        if what != "scenarios":
+            assert "In a scenario:" in shown.out
+            assert line in shown.out
+
+
+def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
+    assert "degree: a whole number of at least 1; required" in command("show", "random_regular").out
+    assert "ρ = 0.9" in command("show", "abilene").out
+    assert "∇²_yy l·z" in command("show", "logistic_hyperparameter").out
+    assert "569 records, 30 features" in command("show", "breast_cancer").out
+    assert tomllib.loads(command("show", MAIN).out)["topology"]["agents"] == 10
+    assert_one_sentence(command("show", "rign"))
+    assert "the nearest is 'ring'" in command("show", "rign").err
+
+
+def test_show_prints_a_file(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('title = "ü"\n', encoding="utf-8")
+    assert command("show", "mine.toml").out == 'title = "ü"\n'
+
+
+def test_the_schema_is_json_schema(command: Command) -> None:
+    schema = json.loads(command("schema").out)
+    assert schema["type"] == "object"
+    assert {"problem", "topology", "algorithm", "privacy", "run"} <= set(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run"], ["run", "a", "b"], ["--wrong"], ["wrong"], ["list", "wrong"], ["report"]]
+)
+def test_usage_errors_are_the_usual_ones(command: Command, arguments: list[str]) -> None:
+    said = command(*arguments)
+    assert said.code == 2
+    assert "Usage: decentral-dp" in said.err
+    assert "Traceback" not in said.err
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def test_plan_runs_nothing_and_writes_nothing(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from decentral_dp import runner
+
+    monkeypatch.setattr(runner, "_perform", lambda *a: pytest.fail("plan ran the scenario"))
+    said = command("plan", MAIN)
+    assert said.code == 0
+    assert "ε = 4.00 at δ = 1e-5" in said.out
+    assert "T → ∞" in said.out
+    assert all(len(line) <= 80 for line in said.out.splitlines())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_prints_what_the_run_then_costs(command: Command, finished: Path) -> None:
+    said = command("plan", MAIN, *SMALL)
+    privacy = json.loads((finished / "result.json").read_text())["privacy"]
+    for agent in privacy["agents"]:
+        y, z = (epsilon_text(float(agent["channels"][c]["epsilon"])) for c in ("y", "z"))
+        row = next(
+            line for line in said.out.splitlines() if line[:1].isdigit() and _has(line.split()[0], agent["agent"])
+        )
+        assert row.split()[1:5] == [epsilon_text(float(agent["epsilon"])), "∞", y, z]
+
+
+def _has(span: str, agent: int) -> bool:
+    low, _, high = span.partition("–")
+    return int(low) <= agent <= int(high or low)
+
+
+def test_epsilons_are_rounded_up() -> None:
+    assert [epsilon_text(v) for v in (3.99001, 4.0, 0.8, 1234.51, 0.0123, 1e-9, math.inf, 0.0, None)] == [
+        "4.00", "4.00", "0.800", "1234.6", "0.0123", "1.00·10⁻⁹", "∞", "0", "–",
+    ]  # fmt: skip
+    assert [delta_text(v) for v in (1e-5, 0.0, 1e-12)] == ["1e-5", "0", "1e-12"]
+
+
+def test_titles_are_text_and_not_markup(command: Command) -> None:
+    said = command("plan", MAIN, "--set", 'title="[/x] [bold]a[/bold] :smile:"')
+    assert said.code == 0
+    assert "[/x] [bold]a[/bold] :smile:" in said.out
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_run_writes_a_numbered_folder_and_says_where(command: Command, tmp_path: Path) -> None:
+    for name in (MAIN, f"{MAIN}-2"):
+        said = command("run", MAIN, *SMALL)
+        assert said.code == 0
+        assert f"Report: runs/{name}/report.html" in said.out
+        assert "test_accuracy" in said.out
+        assert "average of the last 2 released values" in said.out
+        assert (tmp_path / "runs" / name / "report.html").is_file()
+
+
+def test_quiet_is_quiet(command: Command) -> None:
+    assert command("run", MAIN, "--quiet", "--out", "a", *SMALL) == Said(0, "", "")
+
+
+def test_the_run_folder_is_as_documented(finished: Path) -> None:
+    assert {p.name for p in finished.iterdir()} == {
+        "scenario.toml", "metrics.parquet", "ledger.parquet", "result.json", "state.npz", "plots", "report.html",
+    }  # fmt: skip
+    assert list((finished / "plots").glob("*.png"))
+    assert finished.stat().st_mode & 0o777 == 0o755
+
+    metrics = pd.read_parquet(finished / "metrics.parquet")
+    assert list(metrics.columns) == ["round", "agent", "name", "value"]
+    assert metrics["round"].dtype == np.int64
+    assert sorted(metrics["round"].unique()) == [0, 2, 4]
+    assert set(metrics["agent"]) == {"mean", *(str(i) for i in range(10))}
+    plain = {"upper_loss", "lower_loss", "test_loss", "test_accuracy", "consensus_x", "consensus_y", "consensus_z"}
+    names = set(metrics["name"])
+    assert plain | {f"{n}_{end}" for n in plain for end in ("min", "max")} <= names
+    assert {"hypergradient_norm", "epsilon_spent", "test_accuracy_last", "test_accuracy_unreleased"} <= names
+    assert np.isfinite(metrics["value"]).all()
+    spent = metrics[metrics["name"] == "epsilon_spent"].sort_values("round")["value"].to_numpy()
+    assert spent[0] == 0.0
+    assert (np.diff(spent) > 0).all()
+
+    ledger = pd.read_parquet(finished / "ledger.parquet")
+    assert {"agent", "channel", "round", "mechanism", "scale", "sensitivity"} <= set(ledger.columns)
+    assert set(ledger["channel"]) == {"x", "y", "z"}
+    assert sorted(ledger["round"].unique()) == [1, 2, 3, 4]
+
+    with np.load(finished / "state.npz", allow_pickle=False) as state:
+        assert set(state.files) == {f"{part}{c}" for part in ("", "released_", "published_") for c in "xyz"}
+        assert all(state[name].shape == (10, 30) for name in state.files)
+
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    assert "<script src" not in page
+    assert "http" not in page.partition("<body")[0].replace("http-equiv", "")
+
+
+def test_the_result_is_as_documented(finished: Path) -> None:
+    def refuse(constant: str) -> None:
+        pytest.fail(f"result.json holds {constant}")
+
+    result = json.loads((finished / "result.json").read_text(), parse_constant=refuse)
+    assert {"status", "reason", "engine", "rounds", "rounds_planned", "seconds", "metrics", "evaluated_on"} <= set(
+        result
+    )
+    assert {"privacy", "theorem", "topology", "problem", "versions"} <= set(result)
+    assert (result["status"], result["reason"], result["engine"], result["rounds"]) == ("ok", None, "local", 4)
+    privacy = result["privacy"]
+    assert {"guarantee", "mechanism", "delta", "epsilon_max", "epsilon_pure_max", "agents", "claimed", "notes"} <= set(
+        privacy
+    )
+    assert privacy["guarantee"] == "certified"
+    assert privacy["epsilon_pure_max"] == "inf", "Gaussian noise gives no pure budget"
+    assert privacy["at_infinity"]["finite_data"] == "inf"
+    assert 3.99 <= privacy["epsilon_max"] <= 4.0
+    assert [a["agent"] for a in privacy["agents"]] == list(range(10))
+    assert set(privacy["agents"][0]["channels"]) == {"y", "z"}
+    assert set(privacy["agents"][0]["records"]) == {"train", "validation"}
+    assert set(result["problem"]["records"]) == {"train", "validation", "test"}
+    assert len(result["topology"]["edges"]) == 10
+
+
+def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:
+    planned = decentral_dp.build(decentral_dp.load(MAIN, [SMALL[k] for k in range(1, len(SMALL), 2)])).ledger.to_frame()
+    recorded = pd.read_parquet(finished / "ledger.parquet")
+    keys = [c for c in ("agent", "channel", "round", "kind", "record") if c in planned.columns]
+    left, right = (f.sort_values(keys).reset_index(drop=True) for f in (planned, recorded))
+    pd.testing.assert_frame_equal(left, right, check_like=True, rtol=1e-12)
+
+
+def test_engine_option_overrides_the_scenario(command: Command) -> None:
+    assert 'run.engine: got "spark", wanted "local" or "ray"' in command("run", MAIN, "--engine", "spark").err
+    assert_one_sentence(command("run", MAIN, "--engine", ""))
+    assert_one_sentence(command("run", MAIN, "--engine", '"\n'))
+    assert command("run", MAIN, "--engine", "local", "--set", "run.engine=ray", "--quiet", *SMALL).code == 0
+
+
+def test_report_draws_again(command: Command, finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    (copy / "report.html").unlink()
+    shutil.rmtree(copy / "plots")
+    assert command("report", copy).code == 0
+    assert (copy / "report.html").is_file()
+    assert list((copy / "plots").glob("*.png"))
+    for wrong in ("nowhere", tmp_path, copy / "report.html"):
+        assert_one_sentence(command("report", wrong))
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no_such_scenario"],
+        ["no_such_file.toml"],
+        ["."],
+        ["x" * 5000],
+        ["noise.toml"],
+        [MAIN, "--set", "algorithm.rounds"],
+        [MAIN, "--set", "algorithm.rounds=many"],
+        [MAIN, "--set", "problem.data=broken.csv", "--set", "problem.label=b", "--set", "problem.classes=[0,1]"],
+        [MAIN, "--set", "topology={file='islands.edges'}"],
+        [MAIN, "--set", "problem.data=/"],
+        [MAIN, "--out", "kept"],
+        [MAIN, "--out", "noise.toml"],
+        [MAIN, "--out", "noise.toml/below"],
+        [MAIN, "--out", "/proc/below"],
+        [MAIN, "--out", "y" * 300],
+        [MAIN, "--engine", "ray", "--set", "run.address='127.0.0.1:1'"],
+        [MAIN, "--engine", "ray", "--set", "run.address=somewhere"],
+    ],
+)
+def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "noise.toml").write_bytes(bytes(range(256)))
+    (tmp_path / "broken.csv").write_text("a,b\n1,0\ntwo,1\n")
+    (tmp_path / "islands.edges").write_text("0 1\n2 3\n")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "mine.txt").write_text("mine")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert_one_sentence(command("run", *arguments))
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.edges", "kept"}
+
+
+def test_an_empty_folder_may_be_given(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine [ü]").mkdir()
+    assert command("run", MAIN, "--quiet", "--out", "mine [ü]", *SMALL).code == 0
+    assert (tmp_path / "mine [ü]" / "result.json").is_file()
+
+
+@pytest.mark.parametrize(("key", "variable"), [("algorithm.x.scale=1e200", "x"), ("algorithm.init.x=800.0", "x")])
+def test_divergence_is_a_result(command: Command, tmp_path: Path, key: str, variable: str) -> None:
+    said = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "a")
+    assert said.code == 1
+    assert "Traceback" not in said.err
+    assert "Warning" not in said.err
+    result = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert result["status"] == "diverged"
+    assert f"released value of {variable} stopped being finite at round" in result["reason"]
+    assert result["rounds"] < result["rounds_planned"]
+    metrics = pd.read_parquet(tmp_path / "a" / "metrics.parquet")
+    assert 0 in set(metrics["round"]), "what was measured before is kept"
+    assert "diverged" in said.out
+    assert (tmp_path / "a" / "report.html").is_file()
+
+
+def test_a_full_disk_leaves_no_folder(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    said = command("run", MAIN, "--out", "deep/a", *SMALL)
+    assert said.code == 1
+    assert said.err.count("\n") == 1
+    assert "No space left on device" in said.err
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+    assert not (tmp_path / "deep" / "a").exists()
+
+
+def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    long = [
+        "--set",
+        "algorithm.rounds=100000",
+        "--set",
+        "algorithm.x.scale=1e-6",
+        "--set",
+        "run.evaluate_every=10000",
+    ]
+    code = "import sys; from decentral_dp import runner, cli; keep = runner._perform\n"
+    code += "runner._perform = lambda *a: (print('running', flush=True), keep(*a))[1]; cli.main()"
+    # A shell may start it with SIGINT ignored, as it does with background jobs.
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "run", MAIN, "--out", "a/b", *long],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip().splitlines()[-1] == "Interrupted; nothing was written."
+    assert "Traceback" not in err
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_terminal_without_greek_is_no_reason_to_fail() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "decentral_dp.cli", "plan", MAIN],
+        capture_output=True,
+        env={**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+    )
+    assert said.returncode == 0, said.stderr
+    assert b"= 4.00 at" in said.stdout
+
+
+def test_public_names() -> None:
+    assert decentral_dp.__all__ == sorted(decentral_dp.__all__)
+    for name in decentral_dp.__all__:
+        assert getattr(decentral_dp, name) is not None
+    with pytest.raises(AttributeError):
+        decentral_dp.no_such_name  # noqa: B018 - reading it is the test
+    # `run` is found lazily: importing a module of a similar name must not put that in its place.
+    for _ in range(2):
+        assert callable(decentral_dp.run)
+        assert decentral_dp.run(decentral_dp.load(MAIN, ["algorithm.rounds=1"])).result["status"] == "ok"

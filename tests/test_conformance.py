@@ -1,0 +1,152 @@
+"""Everything that can be named works together: algorithms, problems, guarantees, mechanisms, topologies, scenarios."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError, load
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.metrics import final
+from decentral_dp.problems import PROBLEMS
+from decentral_dp.scenario import scenario_folder, scenario_names
+from decentral_dp.topology import GENERATORS, names
+
+Make = Callable[..., dict[str, Any]]
+
+LOSSES = str(scenario_folder() / "own_losses.py")
+# A [problem] table for every registered problem: a new one has to be entered here.
+TABLES: dict[str, dict[str, Any]] = {
+    "from_losses": {"data": "wine", "losses": LOSSES},
+    "logistic_hyperparameter": {"data": "breast_cancer", "intercept": True},
+    "quadratic": {"data": "breast_cancer", "ridge": 0.5},
+    "softmax_hyperparameter": {"data": "wine", "intercept": True},
+}
+SCALES = {c: {"scale": 1.0, "decay": 0.1} for c in ("x", "y", "z")}
+CLIPS = {"x": 1.0, "y": 1.0, "z": 1.0}
+# Guarantee and protocol → the [privacy] table that fits it.
+GUARANTEES: dict[tuple[str, str], dict[str, Any]] = {
+    ("certified", "released"): {"clip": CLIPS, "epsilon": 4.0},
+    ("certified", "private"): {"clip": CLIPS, **SCALES},
+    ("as_printed", "released"): {"clip": {}, **SCALES},
+    ("none", "released"): {"clip": {}},
+    ("none", "private"): {"clip": {}},
+}
+STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 3}, {"kind": "minibatch", "batch": 4})
+METRICS = {"upper_loss", "lower_loss", "test_loss", "consensus_x", "consensus_y", "consensus_z"}
+
+
+def finish(content: Any, *overrides: str) -> decentral_dp.Run:
+    """Run two rounds and check what holds for every run."""
+    scenario = load(content, ["algorithm.rounds=2", "run.evaluate_every=1", *overrides])
+    run = decentral_dp.run(scenario)
+    assert run.result["status"] == "ok", run.result["reason"]
+    assert run.job.ledger.same_releases(run.records), "planned and recorded releases differ"
+    assert run.records.rounds == 2
+    for channel in run.job.algorithm.channels:
+        size = run.job.problem.p if channel == "x" else run.job.problem.q
+        for values in (run.released, run.published, run.state):
+            assert values[channel].shape == (run.job.n_agents, size)
+            assert np.isfinite(values[channel]).all()
+    privacy = run.result["privacy"]
+    budgets = np.array([agent["epsilon"] for agent in privacy["agents"]])
+    assert budgets.shape == (run.job.n_agents,)
+    assert privacy["epsilon_max"] == budgets.max()
+    if run.scenario.privacy.guarantee == "none":
+        assert np.isinf(budgets).all()
+    if run.scenario.privacy.guarantee == "certified":
+        assert np.isfinite(budgets).all()
+    if run.scenario.privacy.epsilon is not None and run.scenario.privacy.guarantee != "none":
+        assert budgets.max() <= run.scenario.privacy.epsilon
+    assert (privacy["claimed"] is not None) == (run.scenario.privacy.guarantee == "as_printed")
+    plain = {n for n in run.metrics["name"] if not n.endswith(("_min", "_max", "_last", "_unreleased"))}
+    spent = set() if run.scenario.privacy.guarantee == "none" else {"epsilon_spent"}
+    wanted = METRICS | spent if run.job.test is not None else (METRICS - {"test_loss"}) | spent
+    assert wanted <= plain <= wanted | {"test_accuracy", "hypergradient_norm", "epsilon_spent"}
+    assert set(final(run.metrics)) == set(run.metrics["name"])
+    return run
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("guarantee", GUARANTEES, ids="-".join)
+@pytest.mark.parametrize("problem", sorted(PROBLEMS))
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_algorithm_on_every_problem(
+    scenario: Make, algorithm: str, problem: str, guarantee: tuple[str, str], mechanism: str
+) -> None:
+    content = scenario(
+        algorithm={"kind": algorithm, "protocol": guarantee[1]},
+        problem={"kind": problem, "scale": "public_ranges", "normalise": "l1", **TABLES[problem]},
+    )
+    content["privacy"] = {"guarantee": guarantee[0], "mechanism": mechanism, **GUARANTEES[guarantee]}
+    if guarantee[0] == "as_printed" and mechanism == "gaussian":
+        with pytest.raises(InputError, match="uses Laplace noise"):
+            finish(content)
+        return
+    run = finish(content)
+    if problem != "quadratic":
+        assert "test_accuracy" in set(run.metrics["name"])
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("stream", STREAMS, ids=["all", "accumulate", "minibatch"])
+@pytest.mark.parametrize("problem", sorted(PROBLEMS))
+def test_every_problem_on_every_stream(scenario: Make, problem: str, stream: Any, mechanism: str) -> None:
+    content = scenario(problem={"kind": problem, "stream": stream, **TABLES[problem]}, privacy={"mechanism": mechanism})
+    finish(content)
+
+
+def test_every_problem_and_topology_has_its_entry() -> None:
+    assert set(TABLES) == set(PROBLEMS)
+
+
+@pytest.mark.parametrize("kind", sorted(GENERATORS))
+def test_every_topology(scenario: Make, kind: str) -> None:
+    agents, parameters = GENERATORS[kind].example
+    run = finish(scenario(topology={"kind": kind, "agents": agents, **parameters}))
+    assert run.result["topology"]["kind"] == kind
+    assert 0.0 <= run.result["topology"]["rho"] < 1.0
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_named_network(scenario: Make, name: str) -> None:
+    content = scenario()
+    content["topology"] = {"file": name}
+    # Some networks have more agents than the bundled data can serve.
+    content["problem"] = {"kind": "logistic_hyperparameter", "data": "synthetic_classification", "normalise": "l1"}
+    run = finish(content, "problem.synthetic={dimension=4, records=6, test_records=20}")
+    assert run.result["topology"]["agents"] == run.job.n_agents
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_every_shipped_scenario(name: str) -> None:
+    text = (scenario_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    content = tomllib.loads(text)
+    assert content["title"]
+    assert content["description"].strip()
+    # As it stands it has to load and plan; two rounds of it have to run, in this process.
+    as_it_stands = decentral_dp.build(load(name))
+    assert as_it_stands.status in ("ok", "budget_reached")
+    finish(name, 'run.engine="local"')
+
+
+def test_a_wrong_algorithm_is_noticed(scenario: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this file checks can fail: an algorithm that releases what it did not plan is caught."""
+    from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
+
+    honest = LdpDsbo.planned
+
+    def planned(self: LdpDsbo, public: Any) -> Any:
+        return {
+            c: p._replace(sensitivity={k: s / 2 for k, s in p.sensitivity.items()})
+            for c, p in honest(self, public).items()
+        }
+
+    monkeypatch.setattr(LdpDsbo, "planned", planned)
+    with pytest.raises((RuntimeError, AssertionError)):
+        finish(scenario())
