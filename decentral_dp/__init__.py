@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from decentral_dp.job import Job, build
     from decentral_dp.problems.losses import from_losses
     from decentral_dp.runner import Run, run
-    from decentral_dp.scenario import Scenario, load
+    from decentral_dp.scenario import load
+    from decentral_dp.schema import Scenario
 
 __all__ = ["InputError", "Job", "Run", "Scenario", "build", "from_losses", "load", "run"]
 
@@ -23,7 +24,7 @@ _HOMES = {
     "InputError": "errors",
     "Job": "job",
     "Run": "runner",
-    "Scenario": "scenario",
+    "Scenario": "schema",
     "build": "job",
     "from_losses": "problems.losses",
     "load": "scenario",

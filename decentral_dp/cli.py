@@ -108,7 +108,7 @@ def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     import json
 
-    from decentral_dp.scenario import Scenario
+    from decentral_dp.schema import Scenario
 
     typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 
 class InputError(ValueError):
     """A scenario, file or argument that cannot be used.
 
     The message is one sentence: what, what was got, what is wanted, and how to mend it.
     """
+
+
+def quoted(value: Any) -> str:
+    """A value as it would stand in a scenario, cut off where it is long."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]} …"

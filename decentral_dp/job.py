@@ -23,18 +23,18 @@ from decentral_dp.data import Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.engines.protocol import Node, blocks
 from decentral_dp.errors import InputError
+from decentral_dp.noise import calibrated_schedules, capped, charged_channels, clips, schedules
 from decentral_dp.planning import plan
 from decentral_dp.privacy.accountants import Budget, price
-from decentral_dp.privacy.calibration import calibrate, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, secret_root, seeded_root
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
-from decentral_dp.privacy.sensitivity import CHANNELS, Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, Constants, Kind
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.protocol import Problem, take
-from decentral_dp.problems.shard import FEEDS, Shard
-from decentral_dp.scenario import Column, Noise, Partition, ProblemTable, Scenario, by_channel
+from decentral_dp.problems.shard import Shard
+from decentral_dp.schema import Column, Partition, ProblemTable, Scenario, by_channel
 from decentral_dp.topology import Topology
 
 
@@ -109,7 +109,7 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     shards = _shards(scenario, topology.n_agents)
     problem = problem or _problem(scenario, shards)
     privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
-    clip = _clip(scenario, problem)
+    clip = clips(scenario, problem)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
     algorithm = _algorithm(scenario)
     stream = Stream.from_spec(_stream_spec(scenario))
@@ -121,14 +121,14 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
         return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, mechanism, noise, final)
 
     rounds = scenario.algorithm.rounds
-    charged = _charged(problem, guarantee)
-    noise = {} if mechanism == "none" else _noise(scenario, charged, topology.n_agents)
+    charged = charged_channels(problem, guarantee)
+    noise = {} if mechanism == "none" else schedules(scenario, charged, topology.n_agents)
     if privacy.epsilon is not None and mechanism != "none":
-        noise = _calibrated(scenario, noise, planned(noise, rounds, final=False))
+        noise = calibrated_schedules(scenario, noise, planned(noise, rounds, final=False))
     ledger = planned(noise, rounds)
     status, reason = "ok", None
     if privacy.cap is not None:
-        rounds, status, reason = _capped(ledger, privacy.cap, privacy.delta, rounds)
+        rounds, status, reason = capped(ledger, privacy.cap, privacy.delta, rounds)
         ledger = ledger.until(rounds)
     records = _records(problem, shards, clip)
     test = (
@@ -256,80 +256,6 @@ def _stream_spec(s: Scenario) -> str | dict[str, Any]:
     if isinstance(stream, str):
         return stream
     return stream.model_dump(exclude_none=True)
-
-
-def _charged(problem: Problem, guarantee: str) -> tuple[str, ...]:
-    """The channels that need noise: all where the state is private and feeds on data, else those with a query."""
-    if guarantee == "as_printed":
-        return CHANNELS
-    return tuple(c for c in CHANNELS if any(FEEDS[t] == c for t in problem.touches))
-
-
-def _clip(s: Scenario, problem: Problem) -> Clip:
-    norm: Norm = "l1" if s.privacy.mechanism == "laplace" else "l2"
-    if s.privacy.guarantee != "certified":
-        return Clip(norm)
-    for channel in _charged(problem, "certified"):
-        if channel not in s.privacy.clip:
-            raise InputError(
-                f"privacy.clip.{channel}: missing. A certified run bounds every record's contribution to {channel}; "
-                f"add for example clip.{channel} = 1.0."
-            )
-    return Clip(norm, **by_channel(s.privacy.clip))
-
-
-def _noise(s: Scenario, charged: tuple[str, ...], m: int) -> dict[str, NoiseSchedule]:
-    """Schedules as declared; scale 1 for what the target epsilon will calibrate."""
-    calibrated = s.privacy.epsilon is not None
-    out = {}
-    for channel in charged:
-        table = s.privacy.noise(channel)
-        if calibrated and table is not None and table.scale is not None:
-            raise InputError(
-                f"privacy.{channel}.scale: epsilon = {s.privacy.epsilon} already settles the noise. "
-                "Give one of the two."
-            )
-        if not calibrated and (table is None or table.scale is None):
-            raise InputError(
-                f"privacy.{channel}.scale: missing. Give privacy.epsilon, or a noise scale for every channel that "
-                "touches data."
-            )
-        out[channel] = _schedule(channel, table or Noise(), m)
-    return out
-
-
-def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
-    def per_agent(key: str, value: float | list[float]) -> Array:
-        values = np.asarray(value, dtype=np.float64)
-        if values.ndim and values.size != m:
-            raise InputError(f"privacy.{channel}.{key}: got {values.size} values, wanted one for each of {m} agents.")
-        return np.broadcast_to(values, (m,)).astype(np.float64)
-
-    with np.errstate(over="ignore"):
-        decay = per_agent("decay", table.decay) + table.decay_per_agent * np.arange(1, m + 1)
-    return NoiseSchedule(per_agent("scale", 1.0 if table.scale is None else table.scale), decay)
-
-
-def _calibrated(s: Scenario, noise: dict[str, NoiseSchedule], ledger: Ledger) -> dict[str, NoiseSchedule]:
-    privacy = s.privacy
-    missing = [c for c in noise if privacy.share and c not in privacy.share]
-    if missing:
-        raise InputError(f"privacy.share.{missing[0]}: missing. Give a share for each of {', '.join(noise)}, or none.")
-    shares = dict.fromkeys(noise, 1.0) | {c: v for c, v in by_channel(privacy.share).items() if c in noise}
-    total = sum(shares.values())
-    epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0
-    factors = calibrate(ledger, epsilon, privacy.delta, {c: v / total for c, v in shares.items()})
-    return {c: NoiseSchedule(schedule.scale * factors[c], schedule.decay) for c, schedule in noise.items()}
-
-
-def _capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:
-    allowed = rounds_within(ledger, cap, delta)
-    if allowed >= rounds:
-        return rounds, "ok", None
-    if allowed == 0:
-        raise InputError(f"privacy.cap: the first round alone costs more than {cap}. Raise the cap, or add noise.")
-    reason = f"stopped after round {allowed} of {rounds}: round {allowed + 1} would pass the declared cap ε = {cap}"
-    return allowed, "budget_reached", reason
 
 
 def _records(problem: Problem, shards: Shards, clip: Clip) -> dict[Kind, tuple[Any, ...]]:

@@ -30,7 +30,8 @@ from decentral_dp.privacy.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.scenario import Scenario, load
+from decentral_dp.scenario import load
+from decentral_dp.schema import Scenario
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25

@@ -18,6 +18,7 @@ FORBIDDEN = {
         "decentral_dp.engines",
         "decentral_dp.runner",
         "decentral_dp.scenario",
+        "decentral_dp.schema",
         "decentral_dp.job",
         "decentral_dp.data",
     ],

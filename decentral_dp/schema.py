@@ -1,0 +1,229 @@
+"""The tables of a scenario and what each key may be. Unknown keys are refused, and nothing is converted silently."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+from decentral_dp.errors import InputError, quoted
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Seed = Annotated[int, Field(ge=0)]
+# Beyond these a target says nothing, and solving for it would meet the ends of float64.
+Target = Annotated[float, Field(ge=1e-9, le=1e5)]
+Channel = Literal["x", "y", "z"]
+
+
+class Table(BaseModel):
+    """A table of a scenario: no unknown keys, no silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Partition(Table):
+    """How records are dealt to agents: iid, by_class (share), dirichlet (alpha), or column (name)."""
+
+    kind: Literal["iid", "by_class", "dirichlet", "column"]
+    share: Annotated[float, Field(ge=0, le=1)] | None = None
+    alpha: Positive | None = None
+    name: str | None = None
+
+    @model_validator(mode="after")
+    def _needs(self) -> Partition:
+        needed = {"by_class": "share", "dirichlet": "alpha", "column": "name"}.get(self.kind)
+        for key in ("share", "alpha", "name"):
+            if key == needed and getattr(self, key) is None:
+                raise ValueError(f'a "{self.kind}" partition needs {key}')
+            if key != needed and getattr(self, key) is not None:
+                raise ValueError(f'a "{self.kind}" partition takes no {key}')
+        return self
+
+
+class Column(Table):
+    """A column of the data file."""
+
+    column: str
+
+
+class StreamTable(Table):
+    """accumulate: `batch` new records a round after the first `warm_start`; minibatch: a fresh sample each round."""
+
+    kind: Literal["accumulate", "all", "minibatch"] = "accumulate"
+    batch: Count | None = None
+    warm_start: Annotated[int, Field(ge=0)] = 0
+
+
+class Synthetic(Table):
+    """Size of the synthetic families: features, records per agent, held-out records, distance of the class means."""
+
+    dimension: Count | None = None
+    records: Count | None = None
+    test_records: Count | None = None
+    separation: NonNegative | None = None
+
+
+class ProblemTable(Table):
+    """What is optimised, over which records."""
+
+    kind: str
+    data: str
+    label: str | None = None
+    classes: list[int | float | str] | None = None
+    # Left out: by the data's own agent and split columns where it has them, else iid and one half.
+    partition: Literal["iid"] | Partition | None = None
+    validation: Share | Column | None = None
+    test: Annotated[float, Field(ge=0, lt=1)] | None = None
+    # "none", "public_ranges", "standard", a ranges CSV, or a table feature -> [low, high].
+    scale: str | dict[str, list[float] | dict[str, float | bool]] = "none"
+    normalise: Literal["none", "l1", "l2", "box"] = "none"
+    stream: Literal["all"] | StreamTable = "all"
+    intercept: bool = False
+    ridge: Positive | None = None
+    losses: str | None = None
+    synthetic: Synthetic = Synthetic()
+    seed: Seed | None = None
+
+
+class TopologyTable(BaseModel):
+    """A registered generator with its parameters, or a file; and the rule for the weights."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    kind: str | None = None
+    file: str | None = None
+    agents: Count | None = None
+    weights: str | dict[str, Any] | None = None
+    seed: Seed | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> TopologyTable:
+        if (self.kind is None) == (self.file is None):
+            raise ValueError("give either kind (a generator) or file (a GraphML, an edge list or a named network)")
+        if self.kind is not None and self.agents is None:
+            raise ValueError("a generator needs agents")
+        return self
+
+
+class Step(Table):
+    """Step size λ_t = scale/(t+1)^decay."""
+
+    scale: NonNegative
+    decay: NonNegative = 0.0
+
+
+class AlgorithmTable(Table):
+    """Which algorithm, for how many rounds, with which step sizes and constant start."""
+
+    kind: str
+    rounds: Count
+    x: Step
+    y: Step
+    z: Step
+    init: dict[Channel, Finite] = {}
+    protocol: Literal["released", "private"] = "released"
+
+
+class Noise(Table):
+    """Noise of standard deviation scale/(t+1)^decay; agent i = 1..m may decay faster by i·decay_per_agent.
+
+    Lists give one value per agent. Without a scale, the target epsilon calibrates it.
+    """
+
+    scale: Positive | list[Positive] | None = None
+    decay: NonNegative | list[NonNegative] = 0.0
+    decay_per_agent: Finite = 0.0
+
+
+class PrivacyTable(Table):
+    """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
+
+    guarantee: Literal["certified", "as_printed", "none"] = "certified"
+    mechanism: Literal["laplace", "gaussian"] = "laplace"
+    epsilon: Target | None = None
+    delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
+    clip: dict[Channel, Positive] = {}
+    box: dict[Channel, Finite] = {}
+    share: dict[Channel, Positive] = {}
+    cap: Positive | None = None
+    x: Noise | None = None
+    y: Noise | None = None
+    z: Noise | None = None
+
+    def noise(self, channel: str) -> Noise | None:
+        found: Noise | None = getattr(self, channel)
+        return found
+
+
+class RunTable(Table):
+    """Where it runs and what is looked at. average: evaluate the mean of the last so many released values."""
+
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    agents_per_actor: Count = 1
+    blocks: Count = 1
+    evaluate_every: Count = 10
+    average: Count = 1
+
+
+class Scenario(Table):
+    """One experiment, complete. Without `seed` the noise is secret."""
+
+    title: str = ""
+    description: str = ""
+    seed: Seed | None = None
+    problem: ProblemTable
+    topology: TopologyTable
+    algorithm: AlgorithmTable
+    privacy: PrivacyTable = PrivacyTable()
+    run: RunTable = RunTable()
+    versions: dict[str, str] = {}
+
+    # Where relative paths start: the folder of the file it was read from.
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def resolve(self, path: str) -> Path:
+        """A path in the scenario, seen from the scenario's folder, or from here where there is nothing."""
+        if "\0" in path:
+            raise InputError(f"scenario: {quoted(path)} is no path, for it has a NUL character. Take it out.")
+        path = os.path.expanduser(path)
+        beside = self._folder / path
+        return Path(os.path.abspath(beside if is_there(beside) else path))
+
+    def files(self) -> dict[tuple[str, str], Path]:
+        """(table, key) → absolute path, for every value that names a file that is there."""
+        problem = self.problem
+        named = {
+            ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz")) else None,
+            ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
+            ("problem", "losses"): problem.losses,
+            ("topology", "file"): self.topology.file,
+        }
+        found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
+        return {place: path for place, path in found.items() if is_file(path)}
+
+
+def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:
+    return {str(channel): value for channel, value in table.items()}
+
+
+def is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # A name too long for the file system, for one.
+        return False
+
+
+def is_file(path: Path) -> bool:
+    return is_there(path) and path.is_file()
