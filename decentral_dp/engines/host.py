@@ -13,6 +13,9 @@ from decentral_dp.exchange import Bundle, Exchange, Reply
 from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.privacy.sensitivity import Array, Bounded
 
+# Up to so many neighbours a Python loop over them is faster than a sparse product.
+_FEW_NEIGHBOURS = 16
+
 
 class View(NamedTuple):
     """One block's share of a snapshot."""
@@ -45,8 +48,15 @@ class Host:
     def advance(self, *messages: Array) -> Array:
         # Overflow is a result (see `trouble`), not a warning.
         with np.errstate(all="ignore"):
-            self._own = self._release(self._next_round() if self._own is None else self._reply(messages))
-            return np.concatenate(list(self._own.values()), axis=1)
+            values = self._next_round() if self._own is None else self._reply(messages)
+            self._own = self._releaser.release(self._index, values)
+            message = np.concatenate(list(self._own.values()), axis=1)
+            if self._trouble is None and not np.isfinite(message).all():
+                bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
+                self._trouble = Trouble(self._index, bad)
+        self._index += 1
+        self._recent.append(dict(self._own))
+        return message
 
     def _next_round(self) -> Mapping[str, Any]:
         """The values of the next exchange; after the last round, those of the final release."""
@@ -60,7 +70,7 @@ class Host:
         if own is None or running is None:
             raise RuntimeError("no exchange is open; the first call of advance takes no messages")
         stacked = messages[0] if len(messages) == 1 else np.concatenate(messages)
-        mixed = self._node.mixing @ stacked
+        mixed = self._mix(stacked)
         near, start = {}, 0
         for channel, value in own.items():
             near[channel] = mixed[:, start : start + value.shape[1]]
@@ -72,14 +82,15 @@ class Host:
             self._round += 1
             return self._next_round()
 
-    def _release(self, values: Mapping[str, Any]) -> Bundle:
-        released = self._releaser.release(self._index, values)
-        if self._trouble is None:
-            bad = next((c for c, v in released.items() if not np.isfinite(v).all()), None)
-            self._trouble = Trouble(self._index, bad) if bad else None
-        self._index += 1
-        self._recent.append(dict(released))
-        return released
+    def _mix(self, stacked: Array) -> Array:
+        """Σ_j w_ij · (message of j). For one agent the same sum in the same order, without scipy's layers around it."""
+        weights = self._node.mixing
+        if weights.shape[0] > 1 or weights.nnz > _FEW_NEIGHBOURS:
+            return np.asarray(weights @ stacked)
+        mixed = np.zeros((1, stacked.shape[1]))
+        for column, weight in zip(weights.indices, weights.data, strict=True):
+            mixed[0] += weight * stacked[column]
+        return mixed
 
     def view(self) -> View:
         """What the simulator looks at; it is no part of any message. The start (index 0) is never averaged in."""

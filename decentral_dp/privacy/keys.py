@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -74,6 +74,15 @@ class Streams:
         self._state["key"] = self._rows[row]
         self._bits.state = self._full
         return self.generator
+
+    def each(self, index: int, tag: int) -> Iterator[np.random.Generator]:
+        """The generator, positioned for one draw of each agent in turn."""
+        self._counter[2] = index
+        self._counter[3] = tag
+        for key in self._rows:
+            self._state["key"] = key
+            self._bits.state = self._full
+            yield self.generator
 
     def __getstate__(self) -> NDArray[np.uint64]:
         return self._keys

@@ -103,24 +103,21 @@ class Mechanism:
         channels = list(bounded)
         if not channels:
             return {}
-        widths = [bounded[c].private.shape[1] for c in channels]
+        widths = [value.private.shape[1] for value in bounded.values()]
         variates, uniforms = self._draw(index, channels, sum(widths))
-        grids = grid(scales, self.kind)[:, :, None]
-        ratios = scales[:, :, None] / grids
-        out, start = {}, 0
-        for c, width, g, ratio in zip(channels, widths, grids, ratios, strict=True):
-            part = slice(start, start + width)
-            query = bounded[c].private
-            if self.kind == "laplace":
-                released = laplace_integers(query, g, ratio, variates[:, :, part], uniforms[:, part])
-            else:
-                released = gaussian_integers(query, g, ratio, variates[:, :, part])
-            # g·k is exact; adding the public part afterwards is post-processing.
-            released *= g
-            released += bounded[c].public
-            out[c] = released
-            start += width
-        return out
+        # All channels side by side, (b, Σ widths): one pass over memory each, and few calls where the block is small.
+        query, public = _beside([v.private for v in bounded.values()]), _beside([v.public for v in bounded.values()])
+        grids = grid(scales, self.kind)
+        g, ratio = _per_column(grids, widths), _per_column(scales / grids, widths)
+        if self.kind == "laplace":
+            released = laplace_integers(query, g, ratio, variates, uniforms)
+        else:
+            released = gaussian_integers(query, g, ratio, variates)
+        # g·k is exact; adding the public part afterwards is post-processing.
+        released *= g
+        released += public
+        ends = np.cumsum(widths).tolist()
+        return {c: released[:, end - width : end] for c, width, end in zip(channels, widths, ends, strict=True)}
 
     def _draw(self, index: int, channels: Sequence[str], width: int) -> tuple[Array, Array]:
         """Raw variates of one exchange, one keyed draw per agent for all channels: (copies, b, width), (b, width)."""
@@ -128,15 +125,25 @@ class Mechanism:
         if width not in self._buffers:
             self._buffers[width] = (np.empty((agents, copies, width)), np.empty((agents, width)))
         variates, uniforms = self._buffers[width]
-        key = tag(",".join(channels))
-        for row in range(agents):
-            generator = self._streams.at(row, index, key)
-            if self.kind == "laplace":
-                generator.standard_exponential(out=variates[row])
-                generator.random(out=uniforms[row])
-            else:
-                generator.standard_normal(out=variates[row])
+        positioned = self._streams.each(index, tag(",".join(channels)))
+        if self.kind == "laplace":
+            for generator, exponentials, uniform in zip(positioned, variates, uniforms, strict=True):
+                generator.standard_exponential(out=exponentials)
+                generator.random(out=uniform)
+        else:
+            for generator, normals in zip(positioned, variates, strict=True):
+                generator.standard_normal(out=normals)
         return variates.transpose(1, 0, 2), uniforms
+
+
+def _beside(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _per_column(values: Array, widths: Sequence[int]) -> Array:
+    """(channels, b) numbers spread over the channels' columns: (b, Σ widths), or (1, Σ widths) where agents agree."""
+    alike = values.shape[1] == 1 or bool((values == values[:, :1]).all())
+    return np.repeat(values[:, :1].T if alike else values.T, widths, axis=1)
 
 
 def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, uniforms: Array) -> Array:
@@ -144,7 +151,8 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
 
     exponentials: (2, b, d), overwritten.
     """
-    scaled = query / g
+    # 1/g is exact, g being a power of two, and multiplying is faster than dividing.
+    scaled = query * (1.0 / g)
     out = np.floor(scaled)
     # Compared, not added: U + scaled would round away the low bits of U.
     scaled -= out
@@ -158,7 +166,7 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
 
 def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array) -> Array:
     """rint(query/g) + rint(N·ratio), as float64 integers; overwrites the normals (1, b, d)."""
-    out = query / g
+    out = query * (1.0 / g)
     np.rint(out, out=out)
     normals *= ratio
     out += np.rint(normals[0], out=normals[0])
