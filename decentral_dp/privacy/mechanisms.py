@@ -14,7 +14,7 @@ and the released value is public + g·k. Rounding the value itself instead would
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.privacy.prices import grid
 from decentral_dp.privacy.sensitivity import Array, Bounded
+
+_CACHED_VARIATES = 2**16
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Mechanism:
         self.recorder = Recorder(len(streams))
         self._streams = streams
         self._norm = "l1" if kind == "laplace" else "l2"
-        self._buffers: dict[int, tuple[Array, Array]] = {}
+        self._buffers: dict[tuple[int, ...], tuple[Array, Array]] = {}
         self._stacked: dict[tuple[str, ...], NoiseSchedule] = {}
 
     def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
@@ -104,36 +106,39 @@ class Mechanism:
         if not channels:
             return {}
         widths = [value.private.shape[1] for value in bounded.values()]
-        variates, uniforms = self._draw(index, channels, sum(widths))
-        # All channels side by side, (b, Σ widths): one pass over memory each, and few calls where the block is small.
+        # All channels side by side, (b, Σ widths): few calls where the block is small.
         query, public = _beside([v.private for v in bounded.values()]), _beside([v.public for v in bounded.values()])
         grids = grid(scales, self.kind)
         g, ratio = _per_column(grids, widths), _per_column(scales / grids, widths)
-        if self.kind == "laplace":
-            released = laplace_integers(query, g, ratio, variates, uniforms)
-        else:
-            released = gaussian_integers(query, g, ratio, variates)
-        # g·k is exact; adding the public part afterwards is post-processing.
-        released *= g
-        released += public
+        positioned = self._streams.each(index, tag(",".join(channels)))
+        released = np.empty(query.shape)
+        # A few agents at a time, so that their variates are still in cache when they are used.
+        rows = max(1, _CACHED_VARIATES // query.shape[1])
+        for first in range(0, len(query), rows):
+            part = slice(first, first + rows)
+            g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (g, ratio))
+            integers = self._integers(positioned, query[part], g_part, ratio_part)
+            # g·k is exact; adding the public part afterwards is post-processing.
+            integers *= g_part
+            np.add(integers, public[part], out=released[part])
         ends = np.cumsum(widths).tolist()
         return {c: released[:, end - width : end] for c, width, end in zip(channels, widths, ends, strict=True)}
 
-    def _draw(self, index: int, channels: Sequence[str], width: int) -> tuple[Array, Array]:
-        """Raw variates of one exchange, one keyed draw per agent for all channels: (copies, b, width), (b, width)."""
-        agents, copies = len(self._streams), 2 if self.kind == "laplace" else 1
-        if width not in self._buffers:
-            self._buffers[width] = (np.empty((agents, copies, width)), np.empty((agents, width)))
-        variates, uniforms = self._buffers[width]
-        positioned = self._streams.each(index, tag(",".join(channels)))
-        if self.kind == "laplace":
-            for generator, exponentials, uniform in zip(positioned, variates, uniforms, strict=True):
-                generator.standard_exponential(out=exponentials)
-                generator.random(out=uniform)
-        else:
-            for generator, normals in zip(positioned, variates, strict=True):
-                generator.standard_normal(out=normals)
-        return variates.transpose(1, 0, 2), uniforms
+    def _integers(self, positioned: Iterator[np.random.Generator], query: Array, g: Array, ratio: Array) -> Array:
+        """Rounded and noised queries of the next agents, in units of their grids; one keyed draw for each agent."""
+        copies = 2 if self.kind == "laplace" else 1
+        if query.shape not in self._buffers:
+            self._buffers[query.shape] = (np.empty((len(query), copies, query.shape[1])), np.empty(query.shape))
+        variates, uniforms = self._buffers[query.shape]
+        if self.kind == "gaussian":
+            for normals in variates:
+                next(positioned).standard_normal(out=normals)
+            return gaussian_integers(query, g, ratio, variates.transpose(1, 0, 2))
+        for exponentials, uniform in zip(variates, uniforms, strict=True):
+            generator = next(positioned)
+            generator.standard_exponential(out=exponentials)
+            generator.random(out=uniform)
+        return laplace_integers(query, g, ratio, variates.transpose(1, 0, 2), uniforms)
 
 
 def _beside(parts: Sequence[Array]) -> Array:
