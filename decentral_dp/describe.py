@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,12 +13,16 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.job import Job
 from decentral_dp.privacy import tails
 from decentral_dp.privacy.claims import theorem_4_1, theorem_4_5
+from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.recursion import endless_remainder, private_state
-from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Kind
+from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind
 from decentral_dp.problems.shard import FEEDS
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
+
+# Agents that differ in what their limits depend on; beyond so many only the worst agent's limit is given.
+_MOST_LIMITS = 16
 
 PROTOCOLS = {
     "released": "released state (gradients and consensus at the agent's own released point)",
@@ -30,6 +34,7 @@ PROTOCOLS = {
 def privacy_summary(job: Job) -> dict[str, Any]:
     """The guarantee, ε per agent, channel and record kind, the claim beside it, T → ∞, and what to know about them."""
     budget, table = job.budget, job.scenario.privacy
+    limits = _each_at_infinity(job)
     agents = [
         {
             "agent": i,
@@ -40,6 +45,7 @@ def privacy_summary(job: Job) -> dict[str, Any]:
                 for c, cost in budget.channels.items()
             },
             "records": {k: cost.epsilon[i] for k, cost in budget.records.items()},
+            "at_infinity": limits[i],
         }
         for i in range(job.n_agents)
     ]
@@ -54,7 +60,7 @@ def privacy_summary(job: Job) -> dict[str, Any]:
         "target": table.epsilon if job.mechanism != "none" else None,
         "cap": table.cap,
         "agents": agents,
-        "at_infinity": at_infinity(job),
+        "at_infinity": at_infinity(job) | {"channels": {c: at_infinity(job, channel=c) for c in budget.channels}},
         "claimed": claimed(job),
         "free_channels": {c.channel: c.reason for c in job.ledger.channels if c.mechanism == "free"},
         "noise": "off" if job.mechanism == "none" else noise,
@@ -63,23 +69,36 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     }
 
 
-def at_infinity(job: Job) -> dict[str, Any]:
+def at_infinity(job: Job, agents: IntArray | None = None, channel: str | None = None) -> dict[str, Any]:
     """T → ∞, in exact arithmetic: what these finite data would cost, and what an endless stream of such records would.
 
-    Both are for the worst agent. finite_data: ε at privacy.delta; inf where nothing finite is known.
-    endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None without a stream or a known bound.
+    For the worst of the given agents (default: all), over all channels or over one. finite_data: ε at privacy.delta;
+    inf where nothing finite is known. endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None
+    without a stream or a known bound.
     """
+    who = np.arange(job.n_agents) if agents is None else agents
     finite, endless = math.inf, None
-    if (job.budget.epsilon == 0.0).all():
+    if (job.budget.epsilon[who] == 0.0).all():
         finite = 0.0
     elif isinstance(job.algorithm, LdpDsbo) and job.mechanism != "none":
-        finite = finite_budget(job, job.algorithm)
+        finite = _finite_budget(job, job.algorithm, who, channel)
         if job.stream.kind == "accumulate":
-            endless = endless_budget(job, job.algorithm)
+            endless = _endless_budget(job, job.algorithm, who, channel)
     return {"finite_data": finite, "endless_stream": endless}
 
 
-def finite_budget(job: Job, algorithm: LdpDsbo) -> float:
+def _each_at_infinity(job: Job) -> list[dict[str, Any] | None]:
+    """`at_infinity` agent by agent; those with equal counts, weights and noise share it. None where too many differ."""
+    facts = [job.counts[k].astype(np.float64) for k in KINDS] + [job.topology.self_weight]
+    facts += [part for s in job.noise.values() for part in (s.scale, s.decay)]
+    _, first, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
+    if first.size > _MOST_LIMITS:
+        return [None] * job.n_agents
+    limits = [at_infinity(job, np.array([i])) for i in first]
+    return [limits[g] for g in group.reshape(-1)]
+
+
+def _finite_budget(job: Job, algorithm: LdpDsbo, who: IntArray, channel: str | None) -> float:
     """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards; else inf.
 
     Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
@@ -89,61 +108,51 @@ def finite_budget(job: Job, algorithm: LdpDsbo) -> float:
         return math.inf
     stream, worst = job.stream, 0.0
     for kind in KINDS:
-        records = int(stream.averaged(job.rounds, int(job.counts[kind].min())))
-        batch = stream.batch or records
-        if stream.kind == "accumulate":
-            records = int(job.counts[kind].min())
-        cost = tails.at_infinity(
-            _queries(job, algorithm, kind),
-            batch,
-            stream.warm_start,
-            records,
-            "gaussian" if job.mechanism == "gaussian" else "laplace",
-            job.scenario.privacy.delta,
-        )
+        fewest = int(job.counts[kind][who].min())
+        records = fewest if stream.kind == "accumulate" else int(stream.averaged(job.rounds, fewest))
+        queries, batch = _queries(job, algorithm, kind, who, channel), stream.batch or records
+        delta = job.scenario.privacy.delta
+        cost = tails.at_infinity(queries, batch, stream.warm_start, records, _mechanism(job), delta)
         worst = max(worst, cost)
     return worst
 
 
-def endless_budget(job: Job, algorithm: LdpDsbo) -> float | None:
+def _endless_budget(job: Job, algorithm: LdpDsbo, who: IntArray, channel: str | None) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
-    if algorithm.protocol == "printed":
-        return _endless_printed(job, algorithm, _noise(job)) if job.constants is not None else None
-    if algorithm.protocol == "private":
+    if algorithm.protocol == "printed" and job.constants is not None and channel is None:
+        return _endless_printed(job, algorithm, _noise(job, who), np.unique(job.topology.self_weight[who]))
+    if algorithm.protocol != "released":
         return None
-    stream, gaussian = job.stream, job.mechanism == "gaussian"
-    delta = job.scenario.privacy.delta if gaussian else 0.0
-    return max(
-        tails.at_infinity(
-            _queries(job, algorithm, kind),
-            stream.batch or 1,
-            stream.warm_start,
-            None,
-            "gaussian" if gaussian else "laplace",
-            delta,
-        )
-        for kind in KINDS
-    )
+    stream, worst = job.stream, 0.0
+    delta = job.scenario.privacy.delta if job.mechanism == "gaussian" else 0.0
+    for kind in KINDS:
+        queries = _queries(job, algorithm, kind, who, channel)
+        cost = tails.at_infinity(queries, stream.batch or 1, stream.warm_start, None, _mechanism(job), delta)
+        worst = max(worst, cost)
+    return worst
 
 
-def _noise(job: Job) -> dict[str, StepSize]:
-    """Channel → the smallest scale and the largest decay of any agent."""
-    return {c: StepSize(float(s.scale.min()), float(s.decay.max())) for c, s in job.noise.items()}
+def _mechanism(job: Job) -> Literal["laplace", "gaussian"]:
+    return "gaussian" if job.mechanism == "gaussian" else "laplace"
 
 
-def _queries(job: Job, algorithm: LdpDsbo, kind: Kind) -> list[tails.Query]:
+def _noise(job: Job, who: IntArray) -> dict[str, StepSize]:
+    """Channel → the smallest scale and the largest decay of any of these agents."""
+    return {c: StepSize(float(s.scale[who].min()), float(s.decay[who].max())) for c, s in job.noise.items()}
+
+
+def _queries(job: Job, algorithm: LdpDsbo, kind: Kind, who: IntArray, channel: str | None) -> list[tails.Query]:
     """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
-    noise = _noise(job)
-    fed = [FEEDS[term] for term, reads in job.problem.touches.items() if reads == kind]
+    noise = _noise(job, who)
+    fed = [FEEDS[t] for t, reads in job.problem.touches.items() if reads == kind and channel in (None, FEEDS[t])]
     return [tails.Query(getattr(algorithm, c), noise[c], job.clip.bound(c) * fed.count(c)) for c in dict.fromkeys(fed)]
 
 
-def _endless_printed(job: Job, algorithm: LdpDsbo, noise: Mapping[str, StepSize]) -> float | None:
-    """Recursion for the first rounds, then its invariant bound; worst kind of record and worst agent."""
+def _endless_printed(job: Job, algorithm: LdpDsbo, noise: Mapping[str, StepSize], weights: Array) -> float | None:
+    """Recursion for the first rounds, then its invariant bound; worst kind of record and worst self-weight."""
     rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
     steps = {c: getattr(algorithm, c) for c in CHANNELS}
     seen = job.stream.warm_start + batch * np.arange(1.0, rounds + 1.0)
-    weights = np.unique(job.topology.self_weight)
     t = np.arange(1.0, rounds + 1.0)
     worst = 0.0
     for kind in KINDS:

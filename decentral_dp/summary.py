@@ -142,12 +142,13 @@ def _budgets(privacy: dict[str, Any]) -> Table:
     """One line per different budget; agents that pay the same share a line."""
     agents, claimed = privacy["agents"], privacy["claimed"]
     channels = list(agents[0]["channels"])
-    heads = ["all", "pure ε", *(f"{c} alone" for c in channels), "train record", "validation record"]
+    heads = ["all", "pure ε", *(f"{c} alone" for c in channels), "train", "validation", "T → ∞"]
     heads += ["claimed"] if claimed is not None else []
     lines: dict[tuple[str, ...], list[int]] = {}
     for row in agents:
         values = [row["epsilon"], row["epsilon_pure"], *(row["channels"][c]["epsilon"] for c in channels)]
         values += [row["records"].get(k) for k in ("train", "validation")]
+        values += [(row["at_infinity"] or privacy["at_infinity"])["finite_data"]]
         values += [claimed["agents"][row["agent"]]] if claimed is not None else []
         lines.setdefault(tuple(epsilon_text(v) for v in values), []).append(int(row["agent"]))
     by_cost = sorted(lines.items(), key=lambda line: -float(agents[line[1][0]]["epsilon"]))
@@ -176,12 +177,22 @@ def spans(numbers: Sequence[int]) -> str:
 
 def _facts(privacy: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [("Free", f"{channel}, which {reason}.") for channel, reason in privacy["free_channels"].items()]
-    endless = privacy["at_infinity"]["endless_stream"]
-    facts.append(("T → ∞", f"ε = {epsilon_text(privacy['at_infinity']['finite_data'])} on these data."))
-    if endless is not None:
+    limit = privacy["at_infinity"]
+    facts.append(
+        ("T → ∞", f"ε = {epsilon_text(limit['finite_data'])} on these data{_by_channel(limit, 'finite_data')}.")
+    )
+    if limit["endless_stream"] is not None:
         kind = "pure ε" if privacy["mechanism"] == "laplace" else "ε"
-        facts.append(("", f"{kind} = {epsilon_text(endless)} if the stream of records never ended."))
+        endless = f"{kind} = {epsilon_text(limit['endless_stream'])} if the stream of records never ended"
+        facts.append(("", f"{endless}{_by_channel(limit, 'endless_stream')}."))
     return facts + [("Note", note) for note in privacy["notes"]]
+
+
+def _by_channel(limit: dict[str, Any], which: str) -> str:
+    """ " (y alone 2.00, z alone ∞)": the limits of single channels, where they are known."""
+    known = {c: values[which] for c, values in limit["channels"].items() if values[which] is not None}
+    listed = ", ".join(f"{c} alone {epsilon_text(v)}" for c, v in known.items())
+    return f" ({listed})" if len(known) > 1 else ""
 
 
 def _items(out: Console, items: Iterable[tuple[str, str]]) -> None:

@@ -265,3 +265,26 @@ def test_a_batch_that_lives_on_is_not_amplified(scenario: Make) -> None:
         recorder.charge(2, "y", "laplace", one, first + second)
     with pytest.raises(ValueError, match="a second time"):
         recorder.charge(2, "y", "laplace", one, first)
+
+
+def test_a_complete_graph_agrees_after_one_exchange(scenario: Make) -> None:
+    """With Metropolis weights ρ = 0: what is left of a disagreement after a round is what the agents' own steps add."""
+    base = scenario(topology={"kind": "complete", "agents": 5}, privacy={"guarantee": "none"})
+    still = base["algorithm"] | {c: {"scale": 0.0} for c in "yz"}
+    job = build(decentral_dp.load(base | {"algorithm": still}))
+    snaps = transcript(job)
+    for channel in "yz":
+        assert np.ptp(snaps[2].released[channel], axis=0).max() < 1e-15
+    moving = transcript(build(decentral_dp.load(base)))
+    assert np.ptp(moving[2].released["y"], axis=0).max() > 1e-4
+
+
+def test_an_unreachable_clip_is_no_clip(scenario: Make) -> None:
+    """Clip = ∞: gradients of l1-normalised records are at most 1, so a clip of 1e6 changes nothing before noise."""
+    wide = scenario(privacy={"clip": {"y": 1e6, "z": 1e6}, **{c: {"scale": 1e-3} for c in "yz"}})
+    del wide["privacy"]["epsilon"]
+    tight = scenario(privacy={"clip": {"y": 1e-3, "z": 1e-3}, **{c: {"scale": 1e-3} for c in "yz"}})
+    del tight["privacy"]["epsilon"]
+    plain = transcript(build(decentral_dp.load(scenario(privacy={"guarantee": "none"}))))[1].state["y"]
+    assert np.array_equal(transcript(build(decentral_dp.load(wide)))[1].state["y"], plain)
+    assert not np.allclose(transcript(build(decentral_dp.load(tight)))[1].state["y"], plain, rtol=0.1)

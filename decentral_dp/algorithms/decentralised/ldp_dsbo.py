@@ -96,7 +96,9 @@ class LdpDsbo:
 
     def _planned_bounded(self, channel: str, public: Public) -> Planned:
         step = getattr(self, channel).series(public.rounds)[:, None]
-        bound, width = public.clip.bound(channel), public.dimensions[channel]
+        width = public.dimensions[channel]
+        # λ_t·C, and 0 for a step of 0 even where nothing is clipped.
+        reach = np.where(step > 0.0, np.maximum(step, 1e-300) * public.clip.bound(channel), 0.0)
         shares = (public.rounds, public.self_weight.size)
         sensitivity: dict[Kind, Array] = {}
         rate: dict[Kind, Array] = {}
@@ -106,8 +108,8 @@ class LdpDsbo:
             if not terms:
                 continue
             n = public.averaged[kind]
-            change = len(terms) * step * 2.0 * bound / n * summation_slack(n, width)
-            largest = largest + len(terms) * step * bound
+            change = len(terms) * 2.0 * reach / n * summation_slack(n, width)
+            largest = largest + len(terms) * reach
             if self.protocol == "private":
                 # Earlier batches live on in the state, so sampling amplifies nothing.
                 change = hidden_state(change, public.self_weight, memory_slack(n))

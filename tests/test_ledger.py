@@ -1,0 +1,124 @@
+"""The ledger: grouping does not matter, cutting and scaling do what they say, and the table says it all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger, Recorder, assemble
+from decentral_dp.privacy.sensitivity import Bounded, Spread
+
+numbers = st.floats(0.05, 20.0)
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> Ledger:
+    agents, columns, rounds = draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    group = np.array(draw(st.lists(st.integers(0, columns - 1), min_size=agents, max_size=agents)))
+
+    def table() -> np.ndarray:
+        return np.array(draw(st.lists(numbers, min_size=rounds * columns, max_size=rounds * columns))).reshape(
+            rounds, columns
+        )
+
+    channels = []
+    for name in ("y", "z")[: draw(st.integers(1, 2))]:
+        ones = np.ones((rounds, columns))
+        channels.append(
+            ChannelLedger(
+                name,
+                draw(st.sampled_from(["laplace", "gaussian"])),
+                3,
+                group,
+                np.arange(1, rounds + 1),
+                table(),
+                {"train": table() / 10.0},
+                {"train": ones},
+            )
+        )
+    return Ledger(agents, tuple(channels))
+
+
+def spread_out(ledger: Ledger) -> Ledger:
+    """The same releases with a column of its own for every agent."""
+    channels = []
+    for c in ledger.channels:
+        own = np.arange(ledger.n_agents)
+        moved = {k: s[:, c.group] for k, s in c.sensitivity.items()}
+        rate = {k: r[:, c.group] for k, r in c.rate.items()}
+        channels.append(
+            ChannelLedger(c.channel, c.mechanism, c.dimension, own, c.rounds, c.scale[:, c.group], moved, rate)
+        )
+    return Ledger(ledger.n_agents, tuple(channels))
+
+
+@given(ledgers())
+def test_grouping_changes_neither_the_releases_nor_the_price(ledger: Ledger) -> None:
+    alone = spread_out(ledger)
+    assert ledger.same_releases(alone)
+    np.testing.assert_allclose(price(alone, 0.0).epsilon, price(ledger, 0.0).epsilon, rtol=1e-12)
+
+
+@given(ledgers(), st.integers(0, 7))
+def test_cutting_keeps_the_first_releases_and_never_costs_more(ledger: Ledger, rounds: int) -> None:
+    cut = ledger.until(rounds)
+    assert cut.rounds == min(rounds, ledger.rounds)
+    assert (price(cut, 0.0).epsilon <= price(ledger, 0.0).epsilon).all()
+
+
+@given(ledgers(), st.floats(1.01, 10.0))
+def test_more_noise_costs_less_and_is_another_ledger(ledger: Ledger, factor: float) -> None:
+    louder = ledger.rescaled(factor)
+    assert not ledger.same_releases(louder)
+    each = ledger.rescaled(np.full(ledger.n_agents, factor))
+    assert louder.same_releases(each)
+    finite = np.isfinite(price(ledger, 0.0).epsilon)
+    assert (price(louder, 0.0).epsilon[finite] < price(ledger, 0.0).epsilon[finite]).all()
+
+
+@given(ledgers(), st.data())
+def test_some_agents_are_the_same_agents(ledger: Ledger, data: st.DataObject) -> None:
+    some = np.array(data.draw(st.lists(st.integers(0, ledger.n_agents - 1), min_size=1, max_size=4)))
+    whole, part = price(ledger, 0.0).epsilon, price(ledger.only(some), 0.0).epsilon
+    np.testing.assert_array_equal(part, whole[some])
+
+
+@given(ledgers())
+def test_the_table_lists_every_release_once(ledger: Ledger) -> None:
+    frame = ledger.to_frame()
+    assert len(frame) == sum(ledger.n_agents * c.rounds.size for c in ledger.channels)
+    assert not frame.duplicated(["agent", "channel", "round", "records"]).any()
+    for c in ledger.channels:
+        rows = frame[frame["channel"] == c.channel].sort_values(["agent", "round"])
+        np.testing.assert_array_equal(rows["scale"].to_numpy().reshape(ledger.n_agents, -1), c.scale[:, c.group].T)
+        moved = rows["sensitivity"].to_numpy().reshape(ledger.n_agents, -1)
+        np.testing.assert_array_equal(moved, c.sensitivity["train"][:, c.group].T)
+
+
+@pytest.mark.parametrize("cut", [[4], [1, 3], [2, 2], [1, 1, 1, 1]])
+def test_recorders_of_blocks_assemble_to_the_same_ledger(cut: list[int]) -> None:
+    scale, moved = np.array([1.0, 2.0, 2.0, 3.0]), np.array([0.1, 0.1, 0.2, 0.2])
+
+    def recorded(sizes: list[int]) -> Ledger:
+        blocks, start = [], 0
+        for size in sizes:
+            agents = np.arange(start, start + size)
+            recorder = Recorder(size)
+            for index in range(1, 4):
+                value = Bounded(
+                    np.zeros((size, 2)),
+                    np.zeros((size, 2)),
+                    {"train": Spread(moved[agents] / index, np.ones(size), None)},
+                    "l1",
+                )
+                recorder.charge(index, "y", "laplace", scale[agents], value)
+                recorder.free(index, "x", 2, "touches no data")
+            blocks.append((agents, recorder))
+            start += size
+        return assemble(blocks, 4)
+
+    assert recorded(cut).same_releases(recorded([4]))
+    assert {c.channel: c.mechanism for c in recorded(cut).channels} == {"y": "laplace", "x": "free"}
