@@ -12,8 +12,8 @@ type: records can be reached only through queries that return `Bounded`; it trav
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from decentral_dp.privacy.sensitivity import Array, Bounded
 
@@ -63,3 +63,24 @@ class Reply(NamedTuple):
 
 
 Exchange: TypeAlias = Gossip
+
+
+class Program(Protocol):
+    """What participants run, and all that an engine knows of an algorithm.
+
+    channels: what is released at the end. exchanges: how many exchanges one step makes.
+    """
+
+    @property
+    def channels(self) -> tuple[str, ...]: ...
+
+    @property
+    def exchanges(self) -> int: ...
+
+    def init(self, shard: Any) -> Any:
+        """The data-independent start."""
+        ...
+
+    def step(self, t: int, shard: Any, s: Any) -> Generator[Exchange, Reply, Any]:
+        """One round: yields its exchanges, returns the next state."""
+        ...

@@ -7,14 +7,14 @@ replaced record can move each release, so that a scenario can be priced before i
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.exchange import Exchange, Reply
+from decentral_dp.exchange import Program
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.sensitivity import Array, Constants, Kind
 
@@ -64,17 +64,7 @@ class Planned(NamedTuple):
     largest: Array
 
 
-class Algorithm(Protocol):
-    """See the module's description. `channels`: what is released; `exchanges`: how many exchanges one step makes."""
-
-    @property
-    def channels(self) -> tuple[str, ...]: ...
-
-    @property
-    def exchanges(self) -> int: ...
-
-    def init(self, shard: Any) -> Any: ...
-
-    def step(self, t: int, shard: Any, s: Any) -> Generator[Exchange, Reply, Any]: ...
+class Algorithm(Program, Protocol):
+    """A program that also says what it will release."""
 
     def planned(self, public: Public) -> Mapping[str, Planned]: ...

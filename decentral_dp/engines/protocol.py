@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from decentral_dp.exchange import Bundle, Exchange, Reply, Value
+from decentral_dp.exchange import Bundle, Program, Value
 from decentral_dp.privacy.ledger import Ledger, Recorder
 from decentral_dp.privacy.sensitivity import Array
-
-
-class Program(Protocol):
-    """The part of an algorithm that an engine needs."""
-
-    @property
-    def channels(self) -> tuple[str, ...]: ...
-
-    @property
-    def exchanges(self) -> int: ...
-
-    def init(self, shard: Any) -> Any: ...
-
-    def step(self, t: int, shard: Any, s: Any) -> Generator[Exchange, Reply, Any]: ...
 
 
 class Releaser(Protocol):
