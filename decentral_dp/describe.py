@@ -64,20 +64,28 @@ def privacy_summary(job: Job) -> dict[str, Any]:
         "claimed": claimed(job),
         "free_channels": {c.channel: c.reason for c in job.ledger.channels if c.mechanism == "free"},
         "noise": "off" if job.mechanism == "none" else noise,
-        "numerical_slack": {"epsilon": budget.slack_epsilon, "delta": budget.slack_delta},
+        "numerical_slack": _slack(job),
         "notes": notes(job),
     }
+
+
+def _slack(job: Job) -> dict[str, float] | None:
+    """What float64 sampling may add, included in every ε; None where no ε is finite, or ε is for exact arithmetic."""
+    if job.scenario.privacy.guarantee != "certified" or not np.isfinite(job.budget.epsilon).any():
+        return None
+    return {"epsilon": job.budget.slack_epsilon, "delta": min(1.0, job.budget.slack_delta)}
 
 
 def at_infinity(job: Job, agents: IntArray | None = None, channel: str | None = None) -> dict[str, Any]:
     """T → ∞, in exact arithmetic: what these finite data would cost, and what an endless stream of such records would.
 
     For the worst of the given agents (default: all), over all channels or over one. finite_data: ε at privacy.delta;
-    inf where nothing finite is known. endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None
+    None where nothing is known. endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None
     without a stream or a known bound.
     """
     who = np.arange(job.n_agents) if agents is None else agents
-    finite, endless = math.inf, None
+    finite: float | None = math.inf
+    endless = None
     if (job.budget.epsilon[who] == 0.0).all():
         finite = 0.0
     elif isinstance(job.algorithm, LdpDsbo) and job.mechanism != "none":
@@ -98,14 +106,15 @@ def _each_at_infinity(job: Job) -> list[dict[str, Any] | None]:
     return [limits[g] for g in group.reshape(-1)]
 
 
-def _finite_budget(job: Job, algorithm: LdpDsbo, who: IntArray, channel: str | None) -> float:
-    """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards; else inf.
+def _finite_budget(job: Job, algorithm: LdpDsbo, who: IntArray, channel: str | None) -> float | None:
+    """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards; None if unknown.
 
     Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
     A minibatch is bounded by its whole batch, without amplification.
     """
     if algorithm.protocol != "released":
-        return math.inf
+        # Known only where already the planned rounds cost infinitely much.
+        return math.inf if np.isinf(job.budget.epsilon[who]).any() else None
     stream, worst = job.stream, 0.0
     for kind in KINDS:
         fewest = int(job.counts[kind][who].min())
@@ -202,9 +211,9 @@ def notes(job: Job) -> list[str]:
     return out
 
 
-def _limit(job: Job, finite: float) -> str:
+def _limit(job: Job, finite: float | None) -> str:
     """What becomes of the budget for T → ∞ on finite shards."""
-    if math.isfinite(finite):
+    if finite is not None and math.isfinite(finite):
         return (
             f"For T → ∞ the ε of these finite shards at δ = {job.scenario.privacy.delta:g} stays bounded in exact "
             "arithmetic, since the steps decay fast enough beside the noise. What float64 adds grows with T."
@@ -234,6 +243,8 @@ def topology_summary(job: Job) -> dict[str, Any]:
         "spectral_gap": t.spectral_gap,
         "self_weight": t.self_weight.tolist(),
         "weights": t.weights,
+        "labels": list(t.labels),
+        "notes": list(t.notes),
     }
 
 

@@ -72,6 +72,11 @@ def calibrated_schedules(s: Scenario, noise: dict[str, NoiseSchedule], ledger: L
     missing = [c for c in noise if privacy.share and c not in privacy.share]
     if missing:
         raise InputError(f"privacy.share.{missing[0]}: missing. Give a share for each of {', '.join(noise)}, or none.")
+    if privacy.mechanism == "gaussian" and privacy.delta == 0.0:
+        raise InputError(
+            "privacy.delta: Gaussian noise gives no pure guarantee. "
+            'Take a delta above 0, for example 1e-5, or mechanism = "laplace".'
+        )
     shares = dict.fromkeys(noise, 1.0) | {c: v for c, v in by_channel(privacy.share).items() if c in noise}
     total = sum(shares.values())
     epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0

@@ -66,6 +66,10 @@ class Run:
     def ledger(self) -> pd.DataFrame:
         return self.records.to_frame()
 
+    def __repr__(self) -> str:
+        title, result = self.scenario.title, self.result
+        return f"<Run {title!r}: {result['status']}, {result['rounds']} rounds, ε = {result['privacy']['epsilon_max']}>"
+
 
 def run(
     scenario: str | Path | Mapping[str, Any] | Scenario,
@@ -128,7 +132,8 @@ def _perform(job: Job, progress: Watcher | None) -> tuple[list[Row], Outcome]:
             rows.append((s.round, "mean", "epsilon_spent", spent[s.round]))
         if progress is not None:
             loss = next((v for r, a, n, v in reversed(rows) if n == "upper_loss" and a == "mean"), math.nan)
-            progress(s.round, job.rounds, loss, spent.get(s.round, math.nan))
+            # Between two priced rounds the later one: never less than what is spent.
+            progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
         return False
 
     engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
@@ -237,12 +242,13 @@ def write_folder(done: Run, folder: Path) -> None:
         np.savez_compressed(partial / "state.npz", allow_pickle=False, **arrays)
         text = json.dumps(plain(done.result), indent=2, allow_nan=False)
         (partial / "result.json").write_text(text + "\n", encoding="utf-8")
-        write_plots(partial)
-        write_report(partial)
         if folder.is_dir():
             folder.rmdir()
         partial.chmod(0o755)
         partial.rename(folder)
+        # Last, so that what cannot be drawn is not lost: "decentral-dp report" draws it again.
+        write_plots(folder)
+        write_report(folder)
     except OSError as error:
         raise OSError(
             f"the run is done, but its folder {folder} could not be written ({error}). Give --out where there is room."

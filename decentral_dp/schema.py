@@ -106,7 +106,10 @@ class TopologyTable(BaseModel):
     @model_validator(mode="after")
     def _one(self) -> TopologyTable:
         if (self.kind is None) == (self.file is None):
-            raise ValueError("give either kind (a generator) or file (a GraphML, an edge list or a named network)")
+            raise ValueError(
+                "give either kind (a generator) or file (a GraphML, an edge list or a named network); "
+                "to replace one by the other, set the whole table: --set 'topology={file=\"abilene\"}'"
+            )
         if self.kind is not None and self.agents is None:
             raise ValueError("a generator needs agents")
         return self

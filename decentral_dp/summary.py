@@ -178,9 +178,8 @@ def spans(numbers: Sequence[int]) -> str:
 def _facts(privacy: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [("Free", f"{channel}, which {reason}.") for channel, reason in privacy["free_channels"].items()]
     limit = privacy["at_infinity"]
-    facts.append(
-        ("T → ∞", f"ε = {epsilon_text(limit['finite_data'])} on these data{_by_channel(limit, 'finite_data')}.")
-    )
+    finite = f"ε = {epsilon_text(limit['finite_data'])} on these data{_by_channel(limit, 'finite_data')}."
+    facts.append(("T → ∞", finite if limit["finite_data"] is not None else "not known on these data."))
     if limit["endless_stream"] is not None:
         kind = "pure ε" if privacy["mechanism"] == "laplace" else "ε"
         endless = f"{kind} = {epsilon_text(limit['endless_stream'])} if the stream of records never ended"

@@ -21,6 +21,7 @@ import pytest
 import decentral_dp
 from decentral_dp import cli
 from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.scenario import load
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
 MAIN = "ring_breast_cancer"
@@ -415,3 +416,50 @@ def test_public_names() -> None:
     for _ in range(2):
         assert callable(decentral_dp.run)
         assert decentral_dp.run(decentral_dp.load(MAIN, ["algorithm.rounds=1"])).result["status"] == "ok"
+
+
+def test_declared_scales_without_a_target_draw_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No target, no cap, no claim: nothing to draw a level at."""
+    monkeypatch.chdir(tmp_path)
+    privacy = 'privacy={mechanism="gaussian",clip={y=1.0,z=1.0},y={scale=0.2},z={scale=0.1}}'
+    decentral_dp.run(load("ring_breast_cancer", [privacy, "algorithm.rounds=4"]), out="r")
+    assert (tmp_path / "r" / "plots" / "epsilon.png").is_file()
+    assert (tmp_path / "r" / "report.html").is_file()
+
+
+def test_what_cannot_be_drawn_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(folder: Path) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("decentral_dp.plots.write_plots", broken)
+    with pytest.raises(ZeroDivisionError):
+        decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=2"]), out=tmp_path / "r")
+    assert {"state.npz", "result.json", "ledger.parquet"} <= {p.name for p in (tmp_path / "r").iterdir()}
+
+
+def test_progress_never_says_less_than_what_is_spent() -> None:
+    from decentral_dp.privacy.accountants import price
+
+    seen: list[tuple[int, float]] = []
+    changes = ["algorithm.rounds=60", "run.evaluate_every=1"]
+    run = decentral_dp.run(load("ring_breast_cancer", changes), progress=lambda t, _, __, e: seen.append((t, e)))
+    for t, shown in seen[1::7]:
+        assert shown >= price(run.job.ledger.until(t), 1e-5).epsilon.max() * (1 - 1e-9)
+
+
+def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
+    from decentral_dp.describe import privacy_summary
+    from decentral_dp.job import build
+
+    assert privacy_summary(build(load("paper_synthetic")))["numerical_slack"] is None
+    slack = privacy_summary(build(load("ring_breast_cancer")))["numerical_slack"]
+    assert 0 < slack["delta"] < 1e-8
+    assert 0 < slack["epsilon"] < 1e-4
+
+
+def test_gaussian_noise_and_delta_zero_is_said_plainly() -> None:
+    from decentral_dp.errors import InputError
+    from decentral_dp.job import build
+
+    with pytest.raises(InputError, match="Gaussian noise gives no pure guarantee"):
+        build(load("ring_breast_cancer", ["privacy.delta=0.0"]))

@@ -151,7 +151,10 @@ def test_the_budget_table_rounds_up(tmp_path: Path) -> None:
 
 def test_a_claim_is_never_shown_without_its_label(as_printed: Path) -> None:
     page = read_page(as_printed / "report.html")
-    assert "certified ε = ∞ at δ = 1e-5 (claimed by the paper, not certified: 320.61)" in page.text
+    assert (
+        "provable ε = ∞ at δ = 1e-5 for the protocol as printed (claimed by the paper, not certified: 320.61)"
+        in page.text
+    )
     assert "The claimed number 320.61 (Theorem 4.5 of Chen & Wang (2024), as printed) is not a guarantee." in page.text
     assert "Nothing can be proven for this protocol" in page.text
     assert "by ε = ∞, which protects nothing" in page.text

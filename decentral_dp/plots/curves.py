@@ -151,16 +151,19 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
 
 
 def _verdict(d: Drawing, certified: float, claimed: float | None) -> str:
+    word = "Provable" if d.result.get("privacy", {}).get("guarantee") == "as_printed" else "Certified"
     if math.isinf(certified):
-        text = "Certified ε is ∞"
+        text = f"{word} ε is ∞"
     else:
         planned = " by the end of the plan" if d.diverged else ""
-        text = f"Certified ε per agent reaches {epsilon_text(certified)}{planned}"
+        text = f"{word} ε per agent reaches {epsilon_text(certified)}{planned}"
     return text + (f"; the printed formula claims {epsilon_text(claimed)}" if claimed is not None else "")
 
 
 def _draw_levels(ax: Axes, levels: Sequence[Level]) -> None:
     """Horizontal lines, named above or, where the next one is close above, below."""
+    if not levels:
+        return
     low, high = ax.get_ylim()
     room = 0.07 * math.log(high / low)
     ordered = sorted(levels, key=lambda level: level.value)

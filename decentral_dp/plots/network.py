@@ -67,7 +67,7 @@ def _node_values(result: Mapping[str, Any], m: int) -> tuple[Array | None, str]:
     agents = (result.get("privacy") or {}).get("agents") or []
     epsilon = np.asarray([number(a.get("epsilon")) or 0.0 for a in agents])
     weight = np.asarray([number(w) or 0.0 for w in (result.get("topology") or {}).get("self_weight") or []])
-    for values, label in ((epsilon, "certified ε"), (weight, "self weight |w_ii|")):
+    for values, label in ((epsilon, "certified ε"), (weight, "weight on neighbours |w_ii|")):
         if values.size == m and np.all(np.isfinite(values)) and np.ptp(values) > 1e-3 * np.abs(values).max():
             return values, label
     if not epsilon.size or not epsilon.max() > 0:

@@ -19,7 +19,8 @@ CAPTIONS = {
     "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
     "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
     "Solid: train record; dashed: validation record.",
-    "topology": "Who talks to whom. Places follow hop counts. Where agents differ in ε or self weight, colour tells.",
+    "topology": "Who talks to whom. Places follow hop counts. Where agents differ in ε or in weight on neighbours, "
+    "colour tells.",
 }
 
 

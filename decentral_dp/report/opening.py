@@ -8,6 +8,10 @@ from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.report.markup import Html, Part, formula, join, tag
 from decentral_dp.report.text import Json, article, capitalised, graph_noun, number, power_text, topology_name
 
+_TIMING = (
+    "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
+    "λ_(t−1) · gradient + noise of deviation σ_t."
+)
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
 TASKS = {
     "logistic_hyperparameter": "tuned the regularisation of a logistic regression",
@@ -45,7 +49,7 @@ def _budget(result: Json) -> str:
     claim = number((privacy.get("claimed") or {}).get("epsilon_max"))
     budget = {
         "certified": f"certified ε ≤ {certified} per agent at δ = {delta}",
-        "as_printed": f"certified ε = {certified} at δ = {delta}",
+        "as_printed": f"provable ε = {certified} at δ = {delta} for the protocol as printed",
         "none": "no noise was added, so nothing is private",
     }.get(str(privacy.get("guarantee")), "guarantee unknown")
     return budget + (f" (claimed by the paper, not certified: {epsilon_text(claim)})" if claim is not None else "")
@@ -68,7 +72,8 @@ def _tiles(result: Json) -> list[tuple[str, str, str]]:
     privacy, metrics = result.get("privacy") or {}, result.get("metrics") or {}
     claim, accuracy = number((privacy.get("claimed") or {}).get("epsilon_max")), number(metrics.get("test_accuracy"))
     certified, delta = epsilon_text(number(privacy.get("epsilon_max"))), delta_text(number(privacy.get("delta")))
-    tiles = [("Certified ε per agent", certified, f"at δ = {delta}, worst agent")]
+    word = "Provable ε, as printed" if privacy.get("guarantee") == "as_printed" else "Certified ε per agent"
+    tiles = [(word, certified, f"at δ = {delta}, worst agent")]
     if privacy.get("guarantee") == "none":
         tiles = [("Privacy", "none", "noise is off: ε = ∞")]
     if claim is not None:
@@ -125,6 +130,8 @@ def what_was_run(result: Json, scenario: Json) -> list[Html]:
         ("Step sizes", _schedules("λ", algorithm)),
         ("Noise", _noise(privacy, stated) if noisy else "none"),
         ("Clip per record", _settings(stated.get("clip"))),
+        ("Boxes on the arguments", _settings(stated.get("box"))),
+        ("Message t = 1, 2, …", _TIMING),
         ("Evaluated on", str(result.get("evaluated_on") or "")),
         ("Versions", _settings(result.get("versions"))),
     ]
@@ -155,7 +162,9 @@ def _schedules(symbol: str, table: Json) -> Html | str:
         if isinstance(entry, Mapping) and isinstance(entry.get("scale"), int | float):
             decay = entry.get("decay")
             fall = f"/(t+1)^{decay}" if isinstance(decay, int | float) and decay else ""
-            found.append(formula(f"{symbol}_{variable} = {entry['scale']}{fall}"))
+            faster = entry.get("decay_per_agent")
+            more = f" (exponent + {faster}·i for agent i = 1, 2, …)" if faster else ""
+            found.append(join([formula(f"{symbol}_{variable} = {entry['scale']}{fall}"), more]))
     return join(found, ", ") if found else ""
 
 

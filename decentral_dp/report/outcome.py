@@ -11,7 +11,7 @@ from decentral_dp.report.text import Json, article, capitalised, number, power_t
 
 METRIC_NAMES = {
     "upper_loss": "Upper loss (validation records)",
-    "lower_loss": "Lower loss (train records)",
+    "lower_loss": "Lower loss (train records, regulariser included)",
     "test_loss": "Test loss (held-out records)",
     "test_accuracy": "Test accuracy (held-out records)",
     "hypergradient_norm": "Hypergradient norm",
@@ -70,7 +70,11 @@ def topology_section(folder: Path, result: Json) -> list[Html]:
         parts.append(" One round agrees: ρ = 0." if rho == 0 else f" ρ = {rho:.4f}.")
     if weights:
         low, high = min(weights), max(weights)
-        parts += [" Self weight ", formula("|w_ii|"), f": {low:.3f}" + ("." if low == high else f" to {high:.3f}.")]
+        parts += [
+            " Weight on neighbours ",
+            formula("|w_ii|"),
+            f": {low:.3f}" + ("." if low == high else f" to {high:.3f}."),
+        ]
     if not drawing:
         parts.append(" The graph is too large to draw.")
     return [tag("h2", "Topology"), tag("p", *parts), *drawing]

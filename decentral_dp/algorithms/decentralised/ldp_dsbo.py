@@ -98,7 +98,8 @@ class LdpDsbo:
         step = getattr(self, channel).series(public.rounds)[:, None]
         width = public.dimensions[channel]
         # λ_t·C, and 0 for a step of 0 even where nothing is clipped.
-        reach = np.where(step > 0.0, np.maximum(step, 1e-300) * public.clip.bound(channel), 0.0)
+        with np.errstate(invalid="ignore"):
+            reach = np.where(step == 0.0, 0.0, step * public.clip.bound(channel))
         shares = (public.rounds, public.self_weight.size)
         sensitivity: dict[Kind, Array] = {}
         rate: dict[Kind, Array] = {}
