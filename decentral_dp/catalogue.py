@@ -10,13 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.data import DATASETS, nearest
+from decentral_dp.data import COLLECTIONS, DATASETS, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.scenario import find, load, scenario_names
+from decentral_dp.scenario import find, load, scenario_names, shipped_names
+from decentral_dp.study.schema import load_study
 from decentral_dp.summary import console
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
+
+# What is described by the file itself.
+_TEXTS = {"scenario": "scenarios", "study": "studies"}
 
 
 def registries() -> dict[str, dict[str, str]]:
@@ -26,6 +30,7 @@ def registries() -> dict[str, dict[str, str]]:
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title for n in scenario_names()},
+        "studies": {n: load_study(n).title for n in shipped_names("study")},
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
     }
@@ -44,20 +49,21 @@ def print_list(which: Sequence[str]) -> None:
 
 
 def print_entry(name: str) -> None:
-    """A scenario's text, or the description of a registered name; both where a name is both."""
+    """The text of a scenario or a study, or the description of a registered name; all where a name is several."""
     lists = registries()
-    described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r != "scenarios"]
+    described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r not in _TEXTS]
     for registry, line in described:
         print(f"{name} ({registry}): {line}\n\n{_details(registry, name)}")
-    if name in lists["scenarios"] and described:
-        print(f"\n{name} (scenarios):\n")
-    if name in lists["scenarios"] or not described:
-        print(_text(name), end="")
+    written = [what for what, registry in _TEXTS.items() if name in lists[registry]]
+    for what in written or ([] if described else ["scenario"]):
+        if described or len(written) > 1:
+            print(f"\n{name} ({what}):\n")
+        print(_text(name, what), end="")
 
 
-def _text(name: str) -> str:
+def _text(name: str, what: str) -> str:
     try:
-        path = find(name)
+        path = find(name, what)
     except InputError:
         known = sorted({k for lines in registries().values() for k in lines})
         raise InputError(
@@ -71,7 +77,8 @@ def _text(name: str) -> str:
 
 def _details(registry: str, name: str) -> str:
     if registry == "algorithms":
-        return f'{_docstring(ALGORITHMS[name].home)}\n\nIn a scenario: [algorithm] kind = "{name}"'
+        keys = "".join(f", {key} = …" for key in ("rounds", *ALGORITHMS[name].options))
+        return f'{_docstring(ALGORITHMS[name].home)}\n\nIn a scenario: [algorithm] kind = "{name}"{keys}'
     if registry == "problems":
         options = "".join(f", {key} = …" for key in PROBLEMS[name].options)
         return f'{_docstring(PROBLEMS[name].home)}\n\nIn a scenario: [problem] kind = "{name}"{options}'
@@ -121,12 +128,27 @@ def _data(name: str) -> str:
     if name.startswith("synthetic_"):
         keys = "dimension, records (per agent), test_records"
         return f"Sizes: [problem.synthetic] {keys}{', separation' if name == 'synthetic_classification' else ''}."
+    if name in COLLECTIONS:
+        return _images(name)
     dataset = load_data(name, n_agents=1, seed=0)
     named = ", ".join(dataset.feature_names[:3])
     return (
         f"{_count(dataset.n, 'record')}, {dataset.features.shape[1]} features ({named}, …); "
         f"classes {', '.join(str(c) for c in dataset.classes)}.\n"
         'scale = "public_ranges" maps the features to [-1, 1] by ranges that were not fitted on the records.'
+    )
+
+
+def _images(name: str) -> str:
+    height, width, channels = COLLECTIONS[name].image
+    one = "archive" if name == "cifar10" else "images, labels, test_images, test_labels"
+    return (
+        f"{height * width * channels} features ({channels} × {height} × {width} pixels times 1/255), classes 0 to 9; "
+        "the test files are held out.\n"
+        f"Files: [problem.files] folder, or by path or URL {one}; sha256 = {{ … }} by key or file name, required for "
+        f"URLs.\nWithout [problem.files], the folder {name} of the environment's DECENTRAL_DP_DATA; without that, "
+        "scikit-learn's digits stand in, and say so.\n"
+        "[problem] limit = 6000 takes the first 6000 records, and as many for testing."
     )
 
 

@@ -16,7 +16,7 @@ from decentral_dp.privacy.claims import theorem_4_1, theorem_4_5
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.recursion import endless_remainder, private_state
 from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind
-from decentral_dp.problems.shard import FEEDS
+from decentral_dp.problems.protocol import FEEDS
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
@@ -27,7 +27,7 @@ _MOST_LIMITS = 16
 PROTOCOLS = {
     "released": "released state (gradients and consensus at the agent's own released point)",
     "private": "private state, gradients at the agent's own released point",
-    "printed": "private state and private gradient point (Algorithms 1 and 2 of the paper)",
+    "printed": "private state and private gradient point (as published)",
 }
 
 
@@ -53,7 +53,7 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     return {
         "guarantee": table.guarantee,
         "mechanism": job.mechanism,
-        "protocol": PROTOCOLS[job.algorithm.protocol] if isinstance(job.algorithm, LdpDsbo) else "",
+        "protocol": PROTOCOLS[job.algorithm.protocol],
         "delta": table.delta,
         "epsilon_max": budget.epsilon.max(),
         "epsilon_pure_max": budget.epsilon_pure.max(),
@@ -191,7 +191,7 @@ def claimed(job: Job) -> dict[str, Any] | None:
 
 def notes(job: Job) -> list[str]:
     """Sentences that belong beside the numbers."""
-    out = list(job.budget.notes)
+    out = [*job.shards.notes, *job.budget.notes]
     if job.scenario.privacy.guarantee == "as_printed":
         if np.isinf(job.budget.epsilon).any():
             out.append(
@@ -202,10 +202,11 @@ def notes(job: Job) -> list[str]:
             out.append(
                 "The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."
             )
-        out.append(
-            "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, and "
-            "there are losses whose exact ε exceeds it."
-        )
+        if isinstance(job.algorithm, LdpDsbo):
+            out.append(
+                "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, "
+                "and there are losses whose exact ε exceeds it."
+            )
     if job.mechanism != "none":
         out.append(_limit(job, at_infinity(job)["finite_data"]))
     return out
@@ -253,7 +254,9 @@ def problem_summary(job: Job) -> dict[str, Any]:
     counts: dict[Kind, Any] = {k: job.counts[k].tolist() for k in KINDS}
     return {
         "kind": job.scenario.problem.kind,
-        "data": job.scenario.problem.data,
+        # What is noted about the records says that they are others than those that were named.
+        "data": job.shards.source if job.shards.notes else job.scenario.problem.data,
+        "notes": list(job.shards.notes),
         "p": job.problem.p,
         "q": job.problem.q,
         "records": {**counts, "test": int(job.shards.test.size)},

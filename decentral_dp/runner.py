@@ -263,4 +263,6 @@ def resolved_toml(scenario: Scenario) -> str:
     content["versions"] = versions()
     for (table, key), path in scenario.files().items():
         content[table][key] = str(path)
+    if scenario.problem.files is not None:
+        content["problem"]["files"] = scenario.image_files()
     return tomli_w.dumps(content)

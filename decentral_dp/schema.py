@@ -70,11 +70,27 @@ class Synthetic(Table):
     separation: NonNegative | None = None
 
 
+class ImageFiles(Table):
+    """Where the files of a collection of images are: a folder, or each by path or URL; sha256 by key or file name."""
+
+    folder: str | None = None
+    images: str | None = None
+    labels: str | None = None
+    test_images: str | None = None
+    test_labels: str | None = None
+    archive: str | None = None
+    sha256: dict[str, str] = {}
+
+
 class ProblemTable(Table):
     """What is optimised, over which records."""
 
     kind: str
     data: str
+    # Left out: mnist, fashion_mnist and cifar10 are looked for in DECENTRAL_DP_DATA, and digits stand in.
+    files: ImageFiles | None = None
+    # The first so many records, and at most as many of a test set of the data's own.
+    limit: Count | None = None
     label: str | None = None
     classes: list[int | float | str] | None = None
     # Left out: by the data's own agent and split columns where it has them, else iid and one half.
@@ -87,7 +103,15 @@ class ProblemTable(Table):
     stream: Literal["all"] | StreamTable = "all"
     intercept: bool = False
     ridge: Positive | None = None
+    # Groups of train records of each agent, and the share of all groups whose labels are replaced.
+    groups: Count | None = None
+    corrupt: Annotated[float, Field(ge=0, le=1)] | None = None
     losses: str | None = None
+    # Classes of each task, numbered from 0 in the order declared; or how many tasks to draw, of so many ways each.
+    tasks: Count | list[list[Annotated[int, Field(ge=0)]]] | None = None
+    ways: Annotated[int, Field(ge=2)] | None = None
+    # Channels of every convolutional block, or hidden units where records are no images.
+    width: Count | None = None
     synthetic: Synthetic = Synthetic()
     seed: Seed | None = None
 
@@ -123,15 +147,29 @@ class Step(Table):
 
 
 class AlgorithmTable(Table):
-    """Which algorithm, for how many rounds, with which step sizes and constant start."""
+    """Which algorithm, for how many rounds, with which step sizes and constant start.
+
+    What else a key means is said by the algorithm that reads it (`decentral-dp show KIND`); others refuse it.
+    """
 
     kind: str
     rounds: Count
-    x: Step
-    y: Step
-    z: Step
+    x: Step | None = None
+    y: Step | None = None
+    z: Step | None = None
     init: dict[Channel, Finite] = {}
     protocol: Literal["released", "private"] = "released"
+    # Iterations on the lower variable, and on the inverse of its Hessian (or terms of its series), in every round.
+    inner: Count | None = None
+    inverse: Count | None = None
+    # L ≥ ‖∇²_yy g‖ of a Neumann series.
+    smoothness: Positive | None = None
+    # Weight of the newest estimate in a running average, or of the newest point in an interpolation.
+    averaging: Step | None = None
+    momentum: NonNegative | None = None
+    # Weight of disagreement, and step of its multipliers.
+    penalty: NonNegative | None = None
+    dual: Step | None = None
 
 
 class Noise(Table):
@@ -203,6 +241,17 @@ class Scenario(Table):
         path = os.path.expanduser(path)
         beside = self._folder / path
         return Path(os.path.abspath(beside if is_there(beside) else path))
+
+    def image_files(self) -> dict[str, Any] | None:
+        """The table problem.files, its paths absolute and its URLs as they are."""
+        # Only here: every command imports this module, and few need the data.
+        from decentral_dp.data.fetch import is_url
+
+        if self.problem.files is None:
+            return None
+        table = self.problem.files.model_dump(exclude_none=True)
+        places = {key: place for key, place in table.items() if key != "sha256"}
+        return table | {key: place if is_url(place) else str(self.resolve(place)) for key, place in places.items()}
 
     def files(self) -> dict[tuple[str, str], Path]:
         """(table, key) → absolute path, for every value that names a file that is there."""

@@ -71,7 +71,7 @@ def print_run(run: Run) -> None:
     out.print(head, f"({result['rounds']} rounds, {result['engine']} engine, {result['seconds']:.1f} s)")
     if result["status"] != "ok":
         out.print(Text(result["status"].replace("_", " "), style="bold red"), _sentence(result["reason"]), sep=": ")
-    _items(out, _guarantee(privacy))
+    _items(out, [("Data", note) for note in result["problem"]["notes"]] + _guarantee(privacy))
     shown = [n for n in ("test_accuracy", "test_loss", "upper_loss", "lower_loss") if n in metrics]
     if shown:
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
@@ -124,7 +124,9 @@ def print_plan(job: Job) -> None:
     out.print(Text(job.scenario.title or "Plan", style="bold"), size)
     if job.reason:
         out.print(Text(job.status.replace("_", " "), style="bold"), _sentence(job.reason), sep=": ")
-    _items(out, _guarantee(privacy))
+    # Where there is a guarantee, its notes tell of the data, too.
+    told = job.shards.notes if privacy["guarantee"] == "none" else ()
+    _items(out, [("Data", note) for note in told] + _guarantee(privacy))
     if privacy["guarantee"] != "none":
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy['delta'])} after the last round:")

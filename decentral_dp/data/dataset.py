@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
@@ -30,6 +30,10 @@ class Dataset:
     `classes` is empty. classes: the declared labels, in the declared order (with two of them, 2·label − 1 is the sign).
     feature_names: d names. source: bundled name or path. agent: (n,) owner of each record, from the data's own column.
     split: (n,) "train", "validation" or "test", from the data's own column.
+    image: (height, width, channels) where each record is a picture, else None. A record holds its channels one after
+    the other, each row by row: `record.reshape(channels, height, width)`.
+    bounds: (low, high) of every feature of every possible record, where that is declared. own_test: the last so many
+    records are the data's own test set. notes: sentences that belong beside every result on these records.
     Row numbers in messages count records from 1. Raises InputError where these do not hold.
     """
 
@@ -40,6 +44,10 @@ class Dataset:
     source: str
     agent: IntArray | None = None
     split: TextArray | None = None
+    image: tuple[int, int, int] | None = None
+    bounds: tuple[float, float] | None = None
+    own_test: int = 0
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         x, where = self.features, f"problem.data: {self.source!r}"
@@ -62,11 +70,28 @@ class Dataset:
             as_split(self.split, where)
         if self.classes and not (np.all(self.labels >= 0) and np.all(self.labels < len(self.classes))):
             raise InputError(f"{where} has labels outside 0..{len(self.classes) - 1}, the indices of its classes.")
+        if self.image is not None and math.prod(self.image) != x.shape[1]:
+            raise InputError(f"{where} has {x.shape[1]} features, but pictures of {self.image} have other sizes.")
+        if not 0 <= self.own_test < x.shape[0]:
+            raise InputError(f"{where} has {x.shape[0]} records, which {self.own_test} for testing leave nothing of.")
 
     @property
     def n(self) -> int:
         """Number of records."""
         return int(self.features.shape[0])
+
+    def first(self, limit: int) -> Dataset:
+        """The first `limit` records, and as many of the data's own test set; all where there are fewer."""
+        mine = self.n - self.own_test
+        keep = np.r_[: min(limit, mine), mine : mine + min(limit, self.own_test)]
+        return replace(
+            self,
+            features=self.features[keep],
+            labels=self.labels[keep],
+            agent=None if self.agent is None else self.agent[keep],
+            split=None if self.split is None else self.split[keep],
+            own_test=min(limit, self.own_test),
+        )
 
 
 def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
 from decentral_dp.data.files import read_csv, read_npz
+from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images, standing_in
 from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
 from decentral_dp.errors import InputError
 
@@ -23,6 +25,9 @@ DATASETS: Mapping[str, str] = {
     "breast_cancer": "569 fine-needle aspirates, 30 shape features of cell nuclei, malignant or benign",
     "wine": "178 wines of one region, 13 chemical measurements, three cultivars",
     "digits": "1797 handwritten digits of 8×8 pixels with values 0..16, ten classes",
+    "mnist": "70000 handwritten digits of 28×28 pixels, from files of your own; without them digits stand in",
+    "fashion_mnist": "70000 pictures of clothes, 28×28 pixels, from files of your own; without them digits stand in",
+    "cifar10": "60000 colour photographs of 32×32 pixels, from files of your own; without them digits stand in",
     "synthetic_normal": "agent i = 1..m draws features from N(0, i²); labels are the sign of a noisy linear score",
     "synthetic_chi2": "agent i = 1..m draws features from χ²(i); labels are the sign of a noisy linear score",
     "synthetic_mixed": "agent i draws from N(0, i²) if i is even and from χ²(i) if it is odd; labels as above",
@@ -51,6 +56,8 @@ def load(
     split: str | None = None,
     root: Path | None = None,
     certified: bool = True,
+    files: Mapping[str, Any] | None = None,
+    limit: int | None = None,
     d: int | None = None,
     records: int | None = None,
     test_records: int | None = None,
@@ -61,6 +68,8 @@ def load(
     label: label column (CSV only, ignored elsewhere). classes: declared labels, `[]` for a number to predict, None for
     bundled data and, unless certified, to discover them. agent, split: columns that name the owner and the split of
     each record; None means "agent" and "split" where the data have them. root: folder that relative paths start from.
+    files: where the files of mnist, fashion_mnist and cifar10 are (see `images.load_images`). limit: the first so many
+    records, and at most as many of the data's own test set; a public rule, for it reads no record.
     d, records (per agent, train and validation together), test_records, separation: synthetic families only.
     Raises InputError.
     """
@@ -69,27 +78,48 @@ def load(
     if data.startswith("synthetic_") and data in DATASETS:
         _known_columns(data, agent, split, {"agent", "split"})
         _known_classes(data, classes, (-1, 1))
+        if files is not None or limit is not None:
+            raise InputError(
+                f"problem.{'limit' if files is None else 'files'}: {data!r} takes none; its size is set by "
+                "problem.synthetic."
+            )
         return _synthetic(data, n_agents, seed, given)
     if given:
         raise InputError(
             f"{_KEYS[next(iter(given))]}: {data!r} takes none, only the synthetic families do; leave it out."
         )
+    if limit is not None and limit < 1:
+        raise InputError(f"problem.limit: got {limit}, but a whole number of at least 1 is wanted.")
+    if data in COLLECTIONS:
+        _known_columns(data, agent, split, set())
+        _known_classes(data, classes, CLASSES)
+        found = load_images(data, files, limit=limit, root=root)
+        return standing_in(data, _first(_bundled("digits"), limit)) if found is None else found
+    if files is not None:
+        raise InputError(f"problem.files: {data!r} takes none, only {', '.join(COLLECTIONS)} do; leave it out.")
     if data in _CLASSES:
         _known_columns(data, agent, split, set())
         _known_classes(data, classes, _CLASSES[data])
-        return _bundled(data)
+        return _first(_bundled(data), limit)
     path = (root or Path()) / Path(data).expanduser()
     if path.suffix.lower() == ".csv":
         table = read_csv(path, label, agent, split)
     elif path.suffix.lower() == ".npz":
         table = read_npz(path, agent, split)
     else:
+        hint = nearest(data, DATASETS)
+        if path.suffix.lower() in (".gz", ".bin", ".tar") or "ubyte" in path.name:
+            hint = 'files of images are named in problem.files, beside data = "mnist" or another of the collections'
         raise InputError(
-            f"problem.data: {data!r} is neither a bundled name nor a path that ends in .csv or .npz; "
-            f"{nearest(data, DATASETS)}."
+            f"problem.data: {data!r} is neither a bundled name nor a path that ends in .csv or .npz; {hint}."
         )
-    labels, found = encode_labels(table.labels, classes, certified=certified, source=str(path))
-    return Dataset(table.features, labels, found, table.names, str(path), table.agent, table.split)
+    labels, known = encode_labels(table.labels, classes, certified=certified, source=str(path))
+    dataset = Dataset(table.features, labels, known, table.names, str(path), table.agent, table.split)
+    return _first(dataset, limit)
+
+
+def _first(dataset: Dataset, limit: int | None) -> Dataset:
+    return dataset if limit is None else dataset.first(limit)
 
 
 def _known_columns(data: str, agent: str | None, split: str | None, columns: set[str]) -> None:
@@ -117,6 +147,7 @@ def _bundled(name: str) -> Dataset:
         classes=_CLASSES[name],
         feature_names=tuple(str(f) for f in bunch.feature_names),
         source=name,
+        image=(8, 8, 1) if name == "digits" else None,
     )
 
 

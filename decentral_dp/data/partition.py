@@ -33,9 +33,14 @@ def held_out(
 ) -> IntArray:
     """Indices of the test records, held back before anything is given to an agent; in file order.
 
-    With `validation = {"column": …}`, or with a split column and neither share given, those that the column calls
-    "test"; otherwise the share `test` (default 0.2) of all records, drawn at random.
+    The data's own test set where they have one. With `validation = {"column": …}`, or with a split column and neither
+    share given, those that the column calls "test"; otherwise the share `test` (default 0.2) of all records, drawn at
+    random.
     """
+    if dataset.own_test:
+        if test is not None:
+            raise InputError(f"problem.test: {dataset.source!r} has a test set of its own; leave `test` out.")
+        return np.arange(dataset.n - dataset.own_test, dataset.n)
     if _by_column(dataset, validation, test):
         if test:
             raise InputError("problem.test: the split column says which records are for testing; leave `test` out.")

@@ -66,7 +66,7 @@ def scale(
 ) -> Dataset:
     """The data set with scaled features.
 
-    spec: "none"; "public_ranges" (the declared ranges of bundled data); the path of a ranges CSV; a table
+    spec: "none"; "public_ranges" (the declared ranges of bundled data and images); the path of a ranges CSV; a table
     feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; or "standard" (mean and
     standard deviation of the records `fit_on`, default all). Raises InputError.
     """
@@ -79,8 +79,9 @@ def scale(
                 "moves all others, and a certified run refuses it; declare ranges instead: scale = "
                 '"public_ranges", a table or a CSV.'
             )
-        return replace(dataset, features=_standard(dataset, fit_on))
-    return replace(dataset, features=apply_ranges(dataset.features, declared_ranges(dataset, spec, root=root)))
+        return replace(dataset, features=_standard(dataset, fit_on), bounds=None)
+    scaled = apply_ranges(dataset.features, declared_ranges(dataset, spec, root=root))
+    return replace(dataset, features=scaled, bounds=(-1.0, 1.0))
 
 
 def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> Ranges:
@@ -88,6 +89,9 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
     if not isinstance(spec, str):
         return _ranges(spec, dataset.feature_names, "problem.scale")
     if spec == "public_ranges":
+        if dataset.bounds is not None:
+            low, high = (np.full(dataset.features.shape[1], bound) for bound in dataset.bounds)
+            return Ranges(low, high, np.zeros(low.size, dtype=np.bool_))
         if dataset.source not in _RANGED:
             raise InputError(
                 f"problem.scale: public ranges are known for {', '.join(_RANGED)} only, got {dataset.source!r}; give a "

@@ -22,6 +22,8 @@ class Shards:
     features: (n, d). labels: (n,) class indices, or numbers where `classes` is empty. train, validation: per agent, the
     indices of its records in the order in which a stream reads them. test: held-out indices, nobody's.
     l1, l2: bounds on ‖a‖₁ and ‖a‖₂ of every possible record; None where nothing bounds them.
+    image: (height, width, channels) where records are pictures, channel by channel as in `Dataset`. notes: sentences
+    that belong beside every result on these records.
     """
 
     features: FloatArray
@@ -34,6 +36,8 @@ class Shards:
     test: IntArray
     l1: float | None
     l2: float | None
+    image: tuple[int, int, int] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def n_agents(self) -> int:
@@ -76,10 +80,9 @@ def make_shards(
     scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
     final = normalise(scaled.features, normalisation, radius)
     l1, l2 = final.l1, final.l2
-    if normalisation == "none" and not (isinstance(scale_spec, str) and scale_spec in ("none", "standard")):
-        # Declared ranges map every coordinate to [−1, 1].
-        d = dataset.features.shape[1]
-        l1, l2 = float(d), math.sqrt(d)
+    if normalisation == "none" and scaled.bounds is not None:
+        d, largest = dataset.features.shape[1], max(abs(bound) for bound in scaled.bounds)
+        l1, l2 = d * largest, math.sqrt(d) * largest
     return Shards(
         final.features,
         dataset.labels,
@@ -91,4 +94,6 @@ def make_shards(
         aside,
         l1,
         l2,
+        dataset.image,
+        dataset.notes,
     )

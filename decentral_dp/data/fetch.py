@@ -1,0 +1,251 @@
+"""Bytes of declared files: local paths as they are, URLs through a cache. What has a checksum is verified first.
+
+A checksum is verified on the very bytes that are handed on, so nothing looks at bytes that were not verified, and
+nothing reaches the cache before. A file in the cache is named by its SHA-256 and verified again whenever it is read.
+Compressed files and archives are read in memory: nothing is ever unpacked to a path that an archive names.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import sys
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, Protocol
+
+from decentral_dp.errors import InputError
+
+CACHE_VARIABLE = "DECENTRAL_DP_CACHE"
+
+# Twice what the largest of these files (CIFAR-10, unpacked) takes; more is no such file.
+MOST_BYTES = 2**29
+_CHUNK = 2**20
+_SECONDS = 30.0
+
+
+class Readable(Protocol):
+    """What bytes can be read from, piece by piece."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Declared(NamedTuple):
+    """A declared file. key: its place in the scenario, for messages. place: path or URL. sha256: 64 hex digits."""
+
+    key: str
+    place: str
+    sha256: str | None = None
+
+
+def check(declared: Declared) -> None:
+    """Refuse, before anything is fetched, what cannot be verified: a URL without a checksum, a malformed checksum."""
+    key, place, sha256 = declared
+    if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise InputError(
+            f'{key}: the checksum of {place!r} is "{sha256}", but the 64 hexadecimal digits of a SHA-256 are wanted; '
+            "sha256sum FILE prints them."
+        )
+    if is_url(place) and sha256 is None:
+        table, _, name = key.rpartition(".")
+        raise InputError(
+            f"{key}: {place!r} is a URL without a checksum, and nothing unverified is used; add the SHA-256 that its "
+            f'publisher states, as in {table}.sha256 = {{ {name} = "<64 hexadecimal digits>" }}.'
+        )
+
+
+def read(declared: Declared, root: Path | None = None) -> bytes:
+    """The verified bytes of a local file (root: where relative paths start), or of a URL, through the cache.
+
+    Raises InputError in one sentence; then nothing was cached.
+    """
+    check(declared)
+    key, place, sha256 = declared
+    if not is_url(place):
+        return _verified(_local(key, (root or Path()) / Path(place).expanduser()), declared)
+    scheme, _, rest = place.partition(":")
+    local = re.fullmatch(r"(?://(?:localhost)?)?(/.*)", rest, re.DOTALL)
+    if scheme.lower() == "file" and local is not None and not local[1].startswith("//"):
+        # Here and in _download: urllib.request takes longer to import than all else here, and few runs need it.
+        from urllib.request import url2pathname
+
+        return _verified(_local(key, Path(url2pathname(local[1]))), declared)
+    if scheme.lower() not in ("http", "https") or sha256 is None:
+        raise InputError(f"{key}: {place!r} cannot be fetched, only http, https and local file URLs can; give a path.")
+    cached = cache_folder() / sha256.lower()
+    if cached.is_file():
+        kept = _local(key, cached)
+        if _sha256(kept) == sha256.lower():
+            return kept
+    content = _verified(_download(declared), declared)
+    _keep(content, cached, key)
+    return content
+
+
+def gunzip(content: bytes, where: str) -> bytes:
+    """The content, decompressed if it is gzip (by its first two bytes). Raises InputError where damaged or too long."""
+    if content[:2] != b"\x1f\x8b":
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            return _bounded(file, where)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{where} is a truncated or damaged gzip file ({error}); get it anew.") from error
+
+
+def members(content: bytes, wanted: Sequence[str], folder: str, where: str) -> dict[str, bytes]:
+    """The wanted members of a tar archive (gzip or plain), by name, wherever they are: at its top or in `folder`.
+
+    Others are not read. Raises InputError for a name that leads outside of the archive, a wanted member that is a link
+    or is there twice, one that is missing, and a damaged archive.
+    """
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(gunzip(content, where)), mode="r:") as archive:
+            for member in archive:
+                path = PurePosixPath(member.name)
+                if path.is_absolute() or ".." in path.parts:
+                    raise InputError(
+                        f"{where} has a member {member.name!r}, whose path leads outside of the archive; get the "
+                        "archive anew from its publisher."
+                    )
+                if path.name not in wanted or str(path.parent) not in (".", folder):
+                    continue
+                plain = member.isreg() and not member.issparse() and path.name not in found
+                file = archive.extractfile(member) if plain else None
+                if file is None:
+                    raise InputError(
+                        f"{where} has {member.name!r} twice or not as a plain file; get the archive anew from its "
+                        "publisher."
+                    )
+                found[path.name] = file.read()
+    except InputError:
+        raise
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        raise InputError(f"{where} is no tar archive, or a damaged one ({error}); get it anew.") from error
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise InputError(f"{where} has no member {missing[0]!r}; it is truncated or another archive, so get it anew.")
+    return found
+
+
+def cache_folder() -> Path:
+    """Where verified downloads are kept: DECENTRAL_DP_CACHE, or the platform's folder for caches."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "decentral_dp"
+
+
+def is_url(place: str) -> bool:
+    """Whether a place is a URL rather than a path."""
+    # A drive such as C: has one letter.
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://|file:", place, re.IGNORECASE) is not None
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _verified(content: bytes, declared: Declared) -> bytes:
+    if declared.sha256 is not None and _sha256(content) != declared.sha256.lower():
+        raise InputError(
+            f"{declared.key}: {declared.place!r} ({len(content)} bytes) has the SHA-256 {_sha256(content)}, but "
+            f"{declared.sha256.lower()} is declared; it is damaged, truncated or another file, and none of it was used "
+            "or cached. Get it anew, or mend the checksum."
+        )
+    return content
+
+
+def _local(key: str, path: Path) -> bytes:
+    try:
+        # Before opening: a pipe would wait for its writer for ever.
+        if path.exists() and not path.is_file():
+            raise InputError(f"{key}: {str(path)!r} is no file; give the path of a file.")
+        with path.open("rb") as file:
+            return _bounded(file, f"{key}: {str(path)!r}")
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{key}: {str(path)!r} cannot be read: {reason}; give the path of the file.") from error
+
+
+def _bounded(stream: Readable, where: str) -> bytes:
+    """All that a stream holds, unless it holds more than any of these files could."""
+    content = bytearray()
+    while part := stream.read(_CHUNK):
+        content += part
+        if len(content) > MOST_BYTES:
+            raise InputError(f"{where} holds more than {MOST_BYTES} bytes, which no such file does; check its name.")
+    return bytes(content)
+
+
+def _download(declared: Declared) -> bytes:
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    key, place, _ = declared
+    opener = urllib.request.OpenerDirector()
+    # No handlers for files and ftp, so that no redirection leads there.
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    try:
+        with opener.open(place, timeout=_SECONDS) as response:
+            promised = response.headers.get("Content-Length")
+            content = _bounded(response, f"{key}: {place!r}")
+    except InputError:
+        raise
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        reason = getattr(error, "reason", None) or error
+        raise InputError(
+            f"{key}: {place!r} could not be fetched ({reason}), and nothing was cached; check the address and the "
+            "connection, or fetch it by other means and give its path."
+        ) from error
+    if promised is not None and promised.isdigit() and len(content) < int(promised):
+        raise InputError(
+            f"{key}: {place!r} broke off after {len(content)} of {promised} bytes, and nothing was cached; try "
+            "again, or fetch it by other means and give its path."
+        )
+    return content
+
+
+def _keep(content: bytes, path: Path, key: str) -> None:
+    """Write beside its place and move it there whole: no reader ever meets half a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(partial, path)
+        finally:
+            Path(partial).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{key}: the cache folder {str(path.parent)!r} cannot be written ({error.strerror}); set {CACHE_VARIABLE} "
+            "to a folder that can."
+        ) from error

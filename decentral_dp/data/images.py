@@ -1,0 +1,295 @@
+"""MNIST and Fashion-MNIST (IDX files) and CIFAR-10 (its binary version), from local files or verified URLs.
+
+Formats: Y. LeCun, C. Cortes and C. Burges, "The MNIST database of handwritten digits" (IDX: a magic number and the
+sizes, big-endian, then bytes); A. Krizhevsky, "The CIFAR-10 dataset" (records of one label and 3072 bytes: the red, the
+green and the blue plane, each row by row). Nothing is unpickled and nothing is unpacked to disk.
+
+Pixels are bytes times the declared constant 1/255: every possible record is in [0, 1]^d. The classes are 0..9.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.data.dataset import Dataset, nearest
+from decentral_dp.data.fetch import Declared, check, gunzip, is_url, members, read
+from decentral_dp.errors import InputError
+
+Bytes: TypeAlias = NDArray[np.uint8]
+
+DATA_VARIABLE = "DECENTRAL_DP_DATA"
+CLASSES = tuple(range(10))
+
+
+class Collection(NamedTuple):
+    """A data set of images. title: its own name. image: (height, width, channels). keys: of problem.files it reads."""
+
+    title: str
+    image: tuple[int, int, int]
+    keys: tuple[str, ...]
+
+
+_IDX_FILES = {
+    "images": "train-images-idx3-ubyte",
+    "labels": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte",
+    "test_labels": "t10k-labels-idx1-ubyte",
+}
+# Whoever gives the first must give the second.
+_TOGETHER = (
+    ("images", "labels"),
+    ("labels", "images"),
+    ("test_images", "test_labels"),
+    ("test_labels", "test_images"),
+    ("test_images", "images"),
+)
+_IDX_KEYS = ("folder", *_IDX_FILES)
+_BATCHES = (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")
+_ARCHIVE, _ARCHIVE_FOLDER = "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
+
+COLLECTIONS: Mapping[str, Collection] = {
+    "mnist": Collection("MNIST", (28, 28, 1), _IDX_KEYS),
+    "fashion_mnist": Collection("Fashion-MNIST", (28, 28, 1), _IDX_KEYS),
+    "cifar10": Collection("CIFAR-10", (32, 32, 3), ("folder", "archive")),
+}
+
+
+class Part(NamedTuple):
+    """pixels: (n, d) bytes, channel by channel. labels: (n,) from 0 to 9."""
+
+    pixels: Bytes
+    labels: Bytes
+
+
+def load_images(
+    name: str, files: Mapping[str, Any] | None, *, limit: int | None = None, root: Path | None = None
+) -> Dataset | None:
+    """The images `name` (a key of COLLECTIONS) from declared files; None where none are declared or found.
+
+    files: the table problem.files (see `_declared`), or None to look in the folder `name` of DECENTRAL_DP_DATA. limit:
+    the first so many records of the training files, and at most as many of the test files, which become the data's own
+    held-out records. root: where relative paths start. Raises InputError; a declared file that is missing is an error.
+    """
+    declared = _found(name) if files is None else _declared(name, files, root)
+    if not declared:
+        return None
+    for file in declared.values():
+        check(file)
+    train, test = (_read_cifar if name == "cifar10" else _read_idx)(declared, COLLECTIONS[name], root)
+    parts = [Part(part.pixels[:limit], part.labels[:limit]) for part in (train, test) if part is not None]
+    return Dataset(
+        features=np.concatenate([part.pixels for part in parts]) / 255.0,
+        labels=np.concatenate([part.labels for part in parts]).astype(np.int64),
+        classes=CLASSES,
+        feature_names=_pixel_names(*COLLECTIONS[name].image),
+        source=name,
+        image=COLLECTIONS[name].image,
+        bounds=(0.0, 1.0),
+        own_test=0 if test is None else parts[-1].labels.size,
+    )
+
+
+def standing_in(name: str, digits: Dataset) -> Dataset:
+    """scikit-learn's digits in the place of images that are not here, with a note that says so.
+
+    Pixels times the declared constant 1/16, so that they are in [0, 1] like those of the absent images.
+    """
+    title, (height, width, _) = COLLECTIONS[name].title, digits.image or (8, 8, 1)
+    return replace(
+        digits,
+        features=digits.features / 16.0,
+        source=f"digits standing in for {name}",
+        bounds=(0.0, 1.0),
+        notes=(
+            f"{title}'s files are not here: scikit-learn's digits ({digits.n} records, {height}×{width}) stand in. "
+            f"Name the files in problem.files, or put them into the folder {name} of {DATA_VARIABLE}.",
+        ),
+    )
+
+
+def _pixel_names(height: int, width: int, channels: int) -> tuple[str, ...]:
+    planes = ("pixel",) if channels == 1 else ("red", "green", "blue")
+    return tuple(f"{plane}_{row}_{column}" for plane in planes for row in range(height) for column in range(width))
+
+
+def _found(name: str) -> dict[str, Declared]:
+    """Files in the folder that the environment names; none without one, or without any of the files."""
+    base = os.environ.get(DATA_VARIABLE)
+    if not base:
+        return {}
+    folder = Path(base).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"{DATA_VARIABLE}: {base!r} is no folder; name one, or unset the variable.")
+    return _in_folder(name, folder / name, f"{DATA_VARIABLE}/{name}")
+
+
+def _declared(name: str, files: Mapping[str, Any], root: Path | None) -> dict[str, Declared]:
+    """The table problem.files as file → Declared.
+
+    Either folder (the files under their published names), or one by one, each a path or a URL: images, labels and, if
+    there is a test set, test_images and test_labels; for cifar10, archive. sha256: table of checksums, by key, or by
+    file name within a folder; required for URLs, optional for paths.
+    """
+    collection, given = COLLECTIONS[name], {k: v for k, v in files.items() if k != "sha256" and v is not None}
+    for key in given:
+        if key not in collection.keys:
+            raise InputError(
+                f"problem.files.{key}: {name} takes none, only {', '.join(collection.keys)}; leave it out."
+            )
+    wanted = "folder, or archive" if name == "cifar10" else "folder, or images and labels"
+    if not given or ("folder" in given and len(given) > 1):
+        raise InputError(f"problem.files: got {', '.join(given) or 'no file'}, but either {wanted} is wanted.")
+    for key, other in _TOGETHER:
+        if key in given and other not in given:
+            raise InputError(f"problem.files.{other}: missing, since {key} is given; add it.")
+    if "folder" in given:
+        place = str(given["folder"])
+        if is_url(place):
+            raise InputError(
+                f"problem.files.folder: {place!r} is a URL, but a local folder is wanted; give {wanted} by URL instead."
+            )
+        folder = (root or Path()) / Path(place).expanduser()
+        if not folder.is_dir():
+            raise InputError(f"problem.files.folder: {str(folder)!r} is no folder; give the folder with the files.")
+        found = _in_folder(name, folder, "problem.files.folder")
+        if not found:
+            raise InputError(
+                f"problem.files.folder: {str(folder)!r} has none of {collection.title}'s files, such as "
+                f"{_ARCHIVE if name == 'cifar10' else _IDX_FILES['images']}; give the folder with the files."
+            )
+        named = {Path(file.place).name: key for key, file in found.items()}
+    else:
+        found = {key: Declared(f"problem.files.{key}", str(place)) for key, place in given.items()}
+        named = {key: key for key in found}
+    for file_name, checksum in (files.get("sha256") or {}).items():
+        if file_name not in named:
+            raise InputError(
+                f"problem.files.sha256: no file here is called {file_name!r}; {nearest(file_name, named)}."
+            )
+        found[named[file_name]] = found[named[file_name]]._replace(sha256=str(checksum))
+    return found
+
+
+def _in_folder(name: str, folder: Path, key: str) -> dict[str, Declared]:
+    """Files under their published names; {} if there is none of them. Raises InputError if only some are there."""
+    if name == "cifar10":
+        # The folder itself, or the one that the archive unpacks to.
+        found = {batch: folder / batch for batch in _BATCHES if (folder / batch).is_file()}
+        inner = folder / _ARCHIVE_FOLDER
+        found = found or {batch: inner / batch for batch in _BATCHES if (inner / batch).is_file()}
+        if not found and (folder / _ARCHIVE).is_file():
+            return {"archive": Declared(key, str(folder / _ARCHIVE))}
+        wanted: tuple[str, ...] = _BATCHES
+    else:
+        found = {}
+        for which, published in _IDX_FILES.items():
+            stems = (published, published.replace("-idx", ".idx"))
+            candidates = (folder / f"{stem}{end}" for stem in stems for end in ("", ".gz"))
+            path = next((path for path in candidates if path.is_file()), None)
+            if path is not None:
+                found[which] = path
+        has_test = "test_images" in found or "test_labels" in found
+        wanted = tuple(_IDX_FILES) if has_test else ("images", "labels")
+    missing = [which for which in wanted if which not in found]
+    if found and missing:
+        raise InputError(
+            f"{key}: {str(folder)!r} has {', '.join(sorted(p.name for p in found.values()))}, but not "
+            f"{_IDX_FILES.get(missing[0], missing[0])}; add it."
+        )
+    return {which: Declared(key, str(path)) for which, path in found.items()}
+
+
+def _read_idx(declared: Mapping[str, Declared], collection: Collection, root: Path | None) -> tuple[Part, Part | None]:
+    # All are verified before the first is parsed.
+    content = {which: read(file, root) for which, file in declared.items()}
+    where = {which: f"{file.key}: {file.place!r}" for which, file in declared.items()}
+    parts = []
+    for images, labels in (("images", "labels"), ("test_images", "test_labels")):
+        if images not in declared:
+            continue
+        pixels = idx_images(gunzip(content[images], where[images]), where[images], collection.image)
+        part = Part(pixels, idx_labels(gunzip(content[labels], where[labels]), where[labels]))
+        if part.labels.size != pixels.shape[0]:
+            raise InputError(
+                f"{where[labels]} has {part.labels.size} labels, but {declared[images].place!r} has {pixels.shape[0]} "
+                "images; give files that belong together."
+            )
+        parts.append(part)
+    return parts[0], parts[1] if len(parts) > 1 else None
+
+
+def idx_images(content: bytes, where: str, image: tuple[int, int, int]) -> Bytes:
+    """(n, height·width) from an IDX file of images: 2051, n, height, width, then n·height·width bytes."""
+    n, *size = _header(content, where, 2051, 4)
+    if tuple(size) != image[:2]:
+        raise InputError(f"{where} has images of {size[0]}×{size[1]} pixels, but {image[0]}×{image[1]} are wanted.")
+    return _body(content, where, 16, n, size[0] * size[1], "images").reshape(n, -1)
+
+
+def idx_labels(content: bytes, where: str) -> Bytes:
+    """(n,) from an IDX file of labels: 2049, n, then n bytes from 0 to 9."""
+    (n,) = _header(content, where, 2049, 2)
+    return _checked(_body(content, where, 8, n, 1, "labels"), where)
+
+
+def _header(content: bytes, where: str, magic: int, numbers: int) -> tuple[int, ...]:
+    if len(content) < 4 * numbers:
+        raise InputError(f"{where} has {len(content)} bytes, too few for the head of an IDX file; get it anew.")
+    found, *sizes = struct.unpack(f">{numbers}I", content[: 4 * numbers])
+    if found != magic:
+        meaning = {2051: "images", 2049: "labels"}
+        hint = f", which is that of {meaning[found]}" if found in meaning else ""
+        raise InputError(
+            f"{where} starts with the number {found}{hint}, but an IDX file of {meaning[magic]} starts with {magic}; "
+            "give the right file."
+        )
+    return tuple(sizes)
+
+
+def _body(content: bytes, where: str, head: int, n: int, each: int, what: str) -> Bytes:
+    if n < 1 or len(content) != head + n * each:
+        raise InputError(
+            f"{where} says it has {n} {what}, which take {head + n * each} bytes, but has {len(content)} bytes; it is "
+            "empty, truncated or damaged, so get it anew."
+        )
+    return np.frombuffer(content, dtype=np.uint8, offset=head)
+
+
+def _checked(labels: Bytes, where: str) -> Bytes:
+    if labels.max() >= len(CLASSES):
+        row = int(np.argmax(labels >= len(CLASSES)))
+        raise InputError(f"{where}, record {row + 1} has the label {labels[row]}, but 0 to 9 are wanted; get it anew.")
+    return labels
+
+
+def _read_cifar(
+    declared: Mapping[str, Declared], collection: Collection, root: Path | None
+) -> tuple[Part, Part | None]:
+    content = {which: read(file, root) for which, file in declared.items()}
+    where = {which: f"{file.key}: {file.place!r}" for which, file in declared.items()}
+    if "archive" in content:
+        place = where["archive"]
+        content = members(content.pop("archive"), _BATCHES, _ARCHIVE_FOLDER, place)
+        where = {batch: f"{place}, member {batch!r}" for batch in _BATCHES}
+    *train, test = (cifar_batch(content[batch], where[batch], collection.image) for batch in _BATCHES)
+    return Part(np.concatenate([p.pixels for p in train]), np.concatenate([p.labels for p in train])), test
+
+
+def cifar_batch(content: bytes, where: str, image: tuple[int, int, int]) -> Part:
+    """Records of 1 + height·width·channels bytes: the label from 0 to 9, then the planes one after the other."""
+    each = 1 + int(np.prod(image))
+    if not content or len(content) % each:
+        raise InputError(
+            f"{where} has {len(content)} bytes, but a multiple of {each} (one label and {each - 1} pixels per record) "
+            "is wanted; it is empty, truncated or damaged, so get it anew."
+        )
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, each)
+    return Part(records[:, 1:], _checked(records[:, 0], where))
