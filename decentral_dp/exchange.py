@@ -55,6 +55,25 @@ class Gossip:
         self.values: dict[str, Value] = values
 
 
+class Ask:
+    """Answer a server: release one value per channel, and continue with the mean of all agents' answers.
+
+    What the server sends is a public function of earlier answers, so every agent computes it itself: the program is
+    written as if each of them were the server. An answer is released where it is made, with that agent's own noise;
+    nobody has to trust the server.
+    """
+
+    def __init__(self, **values: Value) -> None:
+        self.values: dict[str, Value] = values
+
+
+class Answer(NamedTuple):
+    """own: what this agent answered (public from now on). mean: (1/m) Σ_j of all answers, the same for every agent."""
+
+    own: Bundle
+    mean: Bundle
+
+
 class Reply(NamedTuple):
     """own: what this agent released (public from now on). near: Σ_{j≠i} w_ij · (what neighbour j released)."""
 
@@ -62,13 +81,19 @@ class Reply(NamedTuple):
     near: Bundle
 
 
-Exchange: TypeAlias = Gossip
+Exchange: TypeAlias = Gossip | Ask
+Response: TypeAlias = Any  # Reply to Gossip, Answer to Ask; a generator's type cannot say which follows which.
 
 
 class Program(Protocol):
     """What participants run, and all that an engine knows of an algorithm.
 
-    channels: what is released at the end. exchanges: how many exchanges one step makes.
+    channels: the variables that are published, fields of its state. exchanges: how many exchanges one step makes.
+    central: whether these are `Ask`, all of them, or `Gossip`.
+
+    The releases of a run are numbered: exchange e of round t has the index t·exchanges + e, and what `channels` hold
+    after the last round T − 1 is released with the index T·exchanges. At index 0 nothing has met a record yet. A value
+    that is an array, like one's own released value, is public already; passing it on is no release.
     """
 
     @property
@@ -77,10 +102,13 @@ class Program(Protocol):
     @property
     def exchanges(self) -> int: ...
 
+    @property
+    def central(self) -> bool: ...
+
     def init(self, shard: Any) -> Any:
         """The data-independent start."""
         ...
 
-    def step(self, t: int, shard: Any, s: Any) -> Generator[Exchange, Reply, Any]:
+    def step(self, t: int, shard: Any, s: Any) -> Generator[Exchange, Response, Any]:
         """One round: yields its exchanges, returns the next state."""
         ...

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from decentral_dp import topology as topologies
-from decentral_dp.algorithms import ALGORITHMS, Options
+from decentral_dp.algorithms import ALGORITHMS, NUMBERS, OPTIONS, Options
+from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts, StepSize
-from decentral_dp.data import Shards, Stream, make_shards, nearest
+from decentral_dp.data import COLLECTIONS, Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
-from decentral_dp.engines.protocol import Node, blocks
+from decentral_dp.engines.protocol import Node, blocks, server_blocks
 from decentral_dp.errors import InputError
 from decentral_dp.noise import calibrated_schedules, capped, charged_channels, clips, schedules
 from decentral_dp.planning import plan
@@ -32,9 +33,9 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
 from decentral_dp.privacy.sensitivity import Array, Constants, Kind
 from decentral_dp.problems import PROBLEMS, Facts
-from decentral_dp.problems.protocol import Problem, take
+from decentral_dp.problems.protocol import Placed, Problem, take
 from decentral_dp.problems.shard import Shard
-from decentral_dp.schema import Column, Partition, ProblemTable, Scenario, by_channel
+from decentral_dp.schema import Column, Partition, ProblemTable, Scenario, Step, by_channel
 from decentral_dp.topology import Topology
 
 
@@ -75,7 +76,9 @@ class Job:
 
     def nodes(self) -> list[Node]:
         """The job cut into blocks of agents, as the scenario's [run] table says."""
-        return [self._node(*block) for block in blocks(self.topology.mixing, self._sizes())]
+        sizes = self._sizes()
+        cut = server_blocks(sizes) if self.algorithm.central else blocks(self.topology.mixing, sizes)
+        return [self._node(*block) for block in cut]
 
     def _sizes(self) -> list[int]:
         table, m = self.scenario.run, self.n_agents
@@ -98,7 +101,8 @@ class Job:
             self.constants,
         )
         schedules = {c: s.of(agents) for c, s in self.noise.items()}
-        make = partial(Mechanism, self.mechanism, schedules, Streams(self._root, "noise", agents))
+        streams = Streams(self._root, "noise", agents)
+        make = partial(Mechanism, self.mechanism, schedules, streams, self.algorithm.exchanges)
         return Node(agents, self.algorithm, shard, make, near, mixing, self.scenario.run.average)
 
 
@@ -109,9 +113,12 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     shards = _shards(scenario, topology.n_agents)
     problem = problem or _problem(scenario, shards)
     privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
-    clip = clips(scenario, problem)
-    constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
     algorithm = _algorithm(scenario)
+    if isinstance(algorithm, Checked):
+        algorithm.check(problem.p, problem.q)
+    channels = algorithm.releases(problem.p, problem.q)
+    clip = clips(scenario, channels, problem)
+    constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
     stream = Stream.from_spec(_stream_spec(scenario))
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = "none" if guarantee == "none" else privacy.mechanism
@@ -121,10 +128,10 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
         return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, mechanism, noise, final)
 
     rounds = scenario.algorithm.rounds
-    charged = charged_channels(problem, guarantee)
+    charged = charged_channels(channels, problem)
     noise = {} if mechanism == "none" else schedules(scenario, charged, topology.n_agents)
     if privacy.epsilon is not None and mechanism != "none":
-        noise = calibrated_schedules(scenario, noise, planned(noise, rounds, final=False))
+        noise = calibrated_schedules(scenario, charged, noise, planned(noise, rounds, final=False))
     ledger = planned(noise, rounds)
     status, reason = "ok", None
     if privacy.cap is not None:
@@ -202,6 +209,8 @@ def _shards(s: Scenario, n_agents: int) -> Shards:
         split=validation["column"] if isinstance(validation, dict) else None,
         root=s.folder,
         certified=certified,
+        files=s.image_files(),
+        limit=table.limit,
         d=synthetic.pop("dimension", None),
         **synthetic,
     )
@@ -230,6 +239,11 @@ def _problem(s: Scenario, shards: Shards) -> Problem:
         table.intercept,
         table.ridge,
         s.resolve(table.losses) if table.losses is not None else None,
+        image=shards.image,
+        agents=shards.n_agents,
+        groups=table.groups,
+        corrupt=table.corrupt,
+        seed=table.seed if table.seed is not None else _public_seed(s),
     )
     return PROBLEMS[table.kind].build(facts)
 
@@ -237,9 +251,10 @@ def _problem(s: Scenario, shards: Shards) -> Problem:
 def _check_options(table: ProblemTable) -> None:
     """Refuse what the problem would silently leave unread."""
     taken = PROBLEMS[table.kind].options
-    given = {"intercept": table.intercept, "ridge": table.ridge is not None, "losses": table.losses is not None}
-    for key in (k for k, is_given in given.items() if is_given and k not in taken):
-        takers = " and ".join(name for name, entry in PROBLEMS.items() if key in entry.options)
+    options = {k: getattr(table, k) for k in ("ridge", "groups", "corrupt", "losses")}
+    given = {"intercept": table.intercept or None, **options}
+    for key in (k for k, value in given.items() if value is not None and k not in taken):
+        takers = ", ".join(name for name, entry in PROBLEMS.items() if key in entry.options)
         raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
 
 
@@ -247,8 +262,22 @@ def _algorithm(s: Scenario) -> Algorithm:
     table = s.algorithm
     if table.kind not in ALGORITHMS:
         raise InputError(f"algorithm.kind: no algorithm {table.kind!r}; {nearest(table.kind, ALGORITHMS)}.")
-    steps = {c: StepSize(v.scale, v.decay) for c, v in (("x", table.x), ("y", table.y), ("z", table.z))}
-    return ALGORITHMS[table.kind].build(Options(steps, by_channel(table.init), table.protocol), s.privacy.guarantee)
+    entry = ALGORITHMS[table.kind]
+    if table.protocol == "private" and not entry.private:
+        raise InputError(f'algorithm.protocol: {table.kind} knows no "private" protocol. Leave it out.')
+    given = {key: value for key in OPTIONS if (value := getattr(table, key)) is not None}
+    for key in given:
+        if key not in entry.options:
+            takers = [name for name, e in ALGORITHMS.items() if key in e.options]
+            raise InputError(f"algorithm.{key}: {table.kind} takes none, only {', '.join(takers)}. Leave it out.")
+    for key in entry.options:
+        if key not in given:
+            example = f"{key} = 5" if key in NUMBERS else f"{key} = {{ scale = 0.1, decay = 0.5 }}"
+            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {example}.")
+    steps = {k: StepSize(v.scale, v.decay) for k, v in given.items() if isinstance(v, Step)}
+    numbers = {k: v for k, v in given.items() if not isinstance(v, Step)}
+    options = Options(steps, numbers, by_channel(table.init), table.protocol)
+    return entry.build(options, s.privacy.guarantee)
 
 
 def _stream_spec(s: Scenario) -> str | dict[str, Any]:
@@ -260,8 +289,9 @@ def _stream_spec(s: Scenario) -> str | dict[str, Any]:
 
 def _records(problem: Problem, shards: Shards, clip: Clip) -> dict[Kind, tuple[Any, ...]]:
     whole = problem.prepare(shards.features, _numbers(shards.labels), clip.norm)
+    train = tuple(take(whole, index) for index in shards.train)
     return {
-        "train": tuple(take(whole, index) for index in shards.train),
+        "train": tuple(problem.placed(r, i) for i, r in enumerate(train)) if isinstance(problem, Placed) else train,
         "validation": tuple(take(whole, index) for index in shards.validation),
     }
 
@@ -281,5 +311,8 @@ def _root(s: Scenario, shards: Shards) -> bytes:
     # The same file is the same scenario, from wherever it is named.
     for (table, key), path in s.files().items():
         content[table][key] = blake2b(path.read_bytes()).hexdigest()
-    records = [blake2b(a.tobytes()).digest() for a in (shards.features, shards.labels)]
+    # Images are told by their contents and by which of them are for testing, wherever their files are.
+    content["problem"].pop("files", None)
+    told = (shards.features, shards.labels, *((shards.test,) if s.problem.data in COLLECTIONS else ()))
+    records = [blake2b(a.tobytes()).digest() for a in told]
     return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode() + b"".join(records))

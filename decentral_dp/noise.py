@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from decentral_dp.algorithms.protocol import Channel
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.calibration import calibrate, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NoiseSchedule
-from decentral_dp.privacy.sensitivity import CHANNELS, Array, Norm
-from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.shard import FEEDS
+from decentral_dp.privacy.sensitivity import Array, Norm
+from decentral_dp.problems.protocol import FEEDS, MATRICES, Problem
 from decentral_dp.schema import Noise, Scenario, by_channel
 
 
-def charged_channels(problem: Problem, guarantee: str) -> tuple[str, ...]:
-    """The channels that need noise: all where the state is private and feeds on data, else those with a query."""
-    if guarantee == "as_printed":
-        return CHANNELS
-    return tuple(c for c in CHANNELS if any(FEEDS[t] == c for t in problem.touches))
+def charged_channels(channels: Mapping[str, Channel], problem: Problem) -> dict[str, str]:
+    """Channel → family, of those that need noise: whose releases depend on records of this problem."""
+    return {name: c.family for name, c in channels.items() if _queries(c, problem)}
 
 
-def clips(s: Scenario, problem: Problem) -> Clip:
+def _queries(channel: Channel, problem: Problem) -> list[str]:
+    """The terms of this channel that read records."""
+    return [t for t in channel.terms if MATRICES.get(t, t) in problem.touches]
+
+
+def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem) -> Clip:
     norm: Norm = "l1" if s.privacy.mechanism == "laplace" else "l2"
     if s.privacy.guarantee != "certified":
         return Clip(norm)
-    for channel in charged_channels(problem, "certified"):
-        if channel not in s.privacy.clip:
+    for family in dict.fromkeys(FEEDS[t] for c in channels.values() for t in _queries(c, problem)):
+        if family not in s.privacy.clip:
             raise InputError(
-                f"privacy.clip.{channel}: missing. A certified run bounds every record's contribution to {channel}; "
-                f"add for example clip.{channel} = 1.0."
+                f"privacy.clip.{family}: missing. A certified run bounds every record's contribution to {family}; "
+                f"add for example clip.{family} = 1.0."
             )
     return Clip(norm, **by_channel(s.privacy.clip))
 
 
-def schedules(s: Scenario, charged: tuple[str, ...], m: int) -> dict[str, NoiseSchedule]:
-    """Schedules as declared; scale 1 for what the target epsilon will calibrate."""
+def schedules(s: Scenario, charged: Mapping[str, str], m: int) -> dict[str, NoiseSchedule]:
+    """Schedules as declared; scale 1 for what the target epsilon will calibrate. charged: channel → family."""
     calibrated = s.privacy.epsilon is not None
-    out = {}
-    for channel in charged:
+    declared = {}
+    for channel in dict.fromkeys(charged.values()):
         table = s.privacy.noise(channel)
         if calibrated and table is not None and table.scale is not None:
             raise InputError(
@@ -51,8 +56,8 @@ def schedules(s: Scenario, charged: tuple[str, ...], m: int) -> dict[str, NoiseS
                 f"privacy.{channel}.scale: missing. Give privacy.epsilon, or a noise scale for every channel that "
                 "touches data."
             )
-        out[channel] = _schedule(channel, table or Noise(), m)
-    return out
+        declared[channel] = _schedule(channel, table or Noise(), m)
+    return {channel: declared[family] for channel, family in charged.items()}
 
 
 def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
@@ -67,17 +72,23 @@ def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
     return NoiseSchedule(per_agent("scale", 1.0 if table.scale is None else table.scale), decay)
 
 
-def calibrated_schedules(s: Scenario, noise: dict[str, NoiseSchedule], ledger: Ledger) -> dict[str, NoiseSchedule]:
-    privacy = s.privacy
-    missing = [c for c in noise if privacy.share and c not in privacy.share]
+def calibrated_schedules(
+    s: Scenario, charged: Mapping[str, str], noise: dict[str, NoiseSchedule], ledger: Ledger
+) -> dict[str, NoiseSchedule]:
+    """The schedules, scaled so that every agent spends the target; the channels of a family split its share evenly."""
+    privacy, families = s.privacy, list(charged.values())
+    missing = [c for c in families if privacy.share and c not in privacy.share]
     if missing:
-        raise InputError(f"privacy.share.{missing[0]}: missing. Give a share for each of {', '.join(noise)}, or none.")
+        raise InputError(
+            f"privacy.share.{missing[0]}: missing. Give a share for each of {', '.join(dict.fromkeys(families))}, or none."
+        )
     if privacy.mechanism == "gaussian" and privacy.delta == 0.0:
         raise InputError(
             "privacy.delta: Gaussian noise gives no pure guarantee. "
             'Take a delta above 0, for example 1e-5, or mechanism = "laplace".'
         )
-    shares = dict.fromkeys(noise, 1.0) | {c: v for c, v in by_channel(privacy.share).items() if c in noise}
+    given = by_channel(privacy.share)
+    shares = {c: given.get(family, 1.0) / families.count(family) for c, family in charged.items()}
     total = sum(shares.values())
     epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0
     factors = calibrate(ledger, epsilon, privacy.delta, {c: v / total for c, v in shares.items()})

@@ -37,7 +37,7 @@ def plan(
     noise: Mapping[str, NoiseSchedule],
     final: bool = True,
 ) -> Ledger:
-    """All releases with index 1..rounds. Agents with equal counts, self-weight and noise share a column.
+    """All releases of so many rounds. Agents with equal counts, self-weight and noise share a column.
 
     counts: kind → (m,). noise: channel → schedule of all agents; a channel that is charged must be in it unless
     `mechanism` is "none". final: whether the noise is what will be drawn, or has yet to be calibrated.
@@ -46,7 +46,7 @@ def plan(
     facts += [part for s in noise.values() for part in (s.scale, s.decay)]
     _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
     group = group.reshape(-1)
-    if rounds * representative.size > LARGEST_PLAN:
+    if rounds * algorithm.exchanges * representative.size > LARGEST_PLAN:
         raise InputError(
             f"algorithm.rounds: {rounds} rounds for {representative.size} agents that differ in records, weights or "
             f"noise are more than the {LARGEST_PLAN:.0e} releases of a channel that can be priced. Use fewer rounds."
@@ -60,40 +60,42 @@ def plan(
         problem.touches,
         clip,
         constants,
-        {c: problem.p if c == "x" else problem.q for c in algorithm.channels},
+        problem.p,
+        problem.q,
     )
     # A sensitivity that overflows is infinite, and priced or refused as that.
     with np.errstate(over="ignore"):
         planned = algorithm.planned(public)
-    return Ledger(
-        self_weight.size,
-        tuple(
-            _channel(c, planned[c], public, group, representative, mechanism, noise, final) for c in algorithm.channels
-        ),
-    )
+    widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.exchanges
+    channels = [
+        _channel(c, planned[c], widths[c].width, per_round, group, representative, mechanism, noise, final)
+        for c in planned
+    ]
+    return Ledger(self_weight.size, tuple(channels), per_round)
 
 
 def _channel(
     channel: str,
     planned: Planned,
-    public: Public,
+    dimension: int,
+    exchanges: int,
     group: IntArray,
     representative: IntArray,
     mechanism: str,
     noise: Mapping[str, NoiseSchedule],
     final: bool,
 ) -> ChannelLedger:
-    dimension, index = public.dimensions[channel], np.arange(1, public.rounds + 1)
+    index = planned.indices
     if not planned.sensitivity:
-        none = np.zeros((public.rounds, 1))
+        none = np.zeros((index.size, 1))
         return ChannelLedger(
             channel, "free", dimension, np.zeros_like(group), index, none, {}, {}, reason="touches no data"
         )
     if mechanism == "none":
-        scale = np.zeros((public.rounds, representative.size))
+        scale = np.zeros((index.size, representative.size))
     else:
         with np.errstate(over="ignore"):
-            scale = noise[channel].of(representative).at(index, mechanism)
+            scale = noise[channel].of(representative).at(index // exchanges, mechanism)
         _check_noise(channel, planned.largest if final else np.zeros_like(scale), scale, mechanism)
     return ChannelLedger(channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
 

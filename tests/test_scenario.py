@@ -24,6 +24,10 @@ REFUSED = {
     "algorthm.rounds=3": 'algorthm: unknown key; did you mean "algorithm"',
     "problem.dta=3": 'problem.dta: unknown key; did you mean "data"',
     'problem."da ta"=3': 'problem."da ta": unknown key; did you mean "data"',
+    "algorithm.inner=3": "algorithm.inner: ldp_dsbo takes none, only ma_dsbo",
+    "algorithm.kind=dp_dsgd": "algorithm.x: dp_dsgd takes none, only ldp_dsbo",
+    "algorithm={kind='ma_dsbo', rounds=2, x={scale=1.0}, y={scale=1.0}, z={scale=1.0}}": "algorithm.inner: missing",
+    "algorithm={kind='dp_dsgd', rounds=2, y={scale=1.0}, protocol='private'}": 'dp_dsgd knows no "private" protocol',
     "algorithm.x.decy=1.0": 'algorithm.x.decy: unknown key; did you mean "decay"',
     "Ü=3": "Ü: unknown key. Valid: ",
     "problem=3": "problem: got 3, wanted a table",
@@ -49,7 +53,7 @@ REFUSED = {
     "problem.normalise=l3": 'problem.normalise: got "l3", wanted "none", "l1", "l2" or "box"',
     "problem.stream={kind='minibatch'}": "problem.stream.batch: missing",
     "problem.stream={kind='all',batch=3}": '"all" reads every record',
-    "problem.ridge=1.0": "problem.ridge: logistic_hyperparameter takes none, only quadratic",
+    "problem.ridge=1.0": "problem.ridge: logistic_hyperparameter takes none, only ",
     "problem.losses=a.py": "problem.losses: logistic_hyperparameter takes none, only from_losses",
     "problem.kind=from_losses": "problem.losses: missing",
     "problem.synthetic.records=3": "problem.synthetic.records: 'breast_cancer' takes none",
@@ -106,8 +110,8 @@ def test_wrong_values_are_refused_in_one_sentence(scenario: Make, override: str)
 def test_a_missing_table_is_named(scenario: Make) -> None:
     content = scenario()
     del content["algorithm"]["z"]
-    with pytest.raises(InputError, match=r"algorithm\.z: missing"):
-        load(content)
+    with pytest.raises(InputError, match=r"algorithm\.z: missing. ldp_dsbo needs it"):
+        build(load(content))
 
 
 def test_epsilon_or_scales_have_to_be_given(scenario: Make) -> None:

@@ -26,7 +26,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.job import build
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.keys import Streams, seeded_root
-from decentral_dp.privacy.ledger import Recorder
+from decentral_dp.privacy.ledger import Recorder, assemble
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
 from decentral_dp.privacy.prices import grid, laplace_loss
 from decentral_dp.privacy.recursion import hidden_state, private_state
@@ -442,25 +442,30 @@ def test_a_start_from_data_is_not_free() -> None:
         recorder.charge(0, "y", "laplace", np.ones(1), query(2))
 
 
-def test_a_channel_is_charged_or_free_but_not_now_and_then() -> None:
-    for first in ("charge", "free"):
-        recorder = Recorder(1)
-        steps = [
-            lambda index, r=recorder: r.charge(index, "y", "laplace", np.ones(1), query(2)),
-            lambda index, r=recorder: r.free(index, "y", 2, "touches no data"),
-        ]
-        one, other = steps if first == "charge" else steps[::-1]
-        one(1)
-        with pytest.raises(ValueError, match="unlike before"):
-            other(2)
+@pytest.mark.parametrize("public_at", [1, 2])
+def test_passing_on_what_is_public_hides_no_charge(public_at: int) -> None:
+    """A channel that now and then carries an array keeps every charge, at its own index."""
+    recorder, charged_at = Recorder(1), 3 - public_at
+    for index in (1, 2):
+        if index == public_at:
+            recorder.free(index, "y", 2, "touches no data")
+        else:
+            recorder.charge(index, "y", "laplace", np.ones(1), query(2))
+    (y,) = assemble([(np.array([0]), recorder)], 1).channels
+    assert y.mechanism == "laplace"
+    assert y.rounds.tolist() == [charged_at]
 
 
-def test_a_kind_of_record_cannot_appear_unnoticed() -> None:
+def test_a_kind_of_record_that_joins_later_is_charged_from_then_on() -> None:
     recorder, value = Recorder(1), query(2)
     recorder.charge(1, "y", "laplace", np.ones(1), value)
     both = Bounded(value.public, value.private, dict.fromkeys(("train", "validation"), value.spread["train"]), "l1")
-    with pytest.raises(ValueError, match="unlike before"):
-        recorder.charge(2, "y", "laplace", np.ones(1), both)
+    recorder.charge(2, "y", "laplace", np.ones(1), both)
+    recorder.charge(3, "y", "laplace", np.ones(1), value)
+    (y,) = assemble([(np.array([0]), recorder)], 1).channels
+    moved = float(value.spread["train"].sensitivity[0])
+    assert y.sensitivity["train"].ravel().tolist() == [moved] * 3
+    assert y.sensitivity["validation"].ravel().tolist() == [0.0, moved, 0.0]
 
 
 def test_a_remembered_batch_and_an_amplified_one_do_not_mix() -> None:

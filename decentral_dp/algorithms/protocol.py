@@ -50,21 +50,49 @@ class Public(NamedTuple):
     touches: Mapping[str, Kind]
     clip: Clip
     constants: Constants | None
-    dimensions: Mapping[str, int]
+    p: int
+    q: int
+
+
+class Channel(NamedTuple):
+    """A channel before anything is known of the problem's records.
+
+    family: "x", "y" or "z": whose noise schedule and share of the budget it takes. width: coordinates of one release.
+    terms: what its releases read from records; of a private state, whatever it has ever met.
+    """
+
+    family: str
+    width: int
+    terms: tuple[str, ...]
 
 
 class Planned(NamedTuple):
-    """Sensitivities of the releases with index 1..T of one channel: kind → (T, g). Empty: touches no data.
+    """Sensitivities of the R releases of one channel: kind → (R, g). Empty: touches no data.
 
-    rate: kind → (T, g). largest: (T, g) bound on the norm of what is rounded and noised, +inf if there is none.
+    rate: kind → (R, g). largest: (R, g) bound on the norm of what is rounded and noised, +inf if there is none.
+    indices: (R,) of the releases, ascending and above 0.
     """
 
     sensitivity: Mapping[Kind, Array]
     rate: Mapping[Kind, Array]
     largest: Array
+    indices: NDArray[np.int64]
 
 
 class Algorithm(Program, Protocol):
-    """A program that also says what it will release."""
+    """A program that also says what it will release.
 
-    def planned(self, public: Public) -> Mapping[str, Planned]: ...
+    protocol: "released" where gradients and consensus use the agent's own released values; "private", "printed" where
+    it keeps a state that is never noised.
+    """
+
+    @property
+    def protocol(self) -> str: ...
+
+    def releases(self, p: int, q: int) -> Mapping[str, Channel]:
+        """Every channel that is ever sent, in the order of the ledger."""
+        ...
+
+    def planned(self, public: Public) -> Mapping[str, Planned]:
+        """What each of these channels will release."""
+        ...

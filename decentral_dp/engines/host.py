@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.engines.protocol import Node, Trouble
-from decentral_dp.exchange import Bundle, Exchange, Reply
+from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, Reply
 from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.privacy.sensitivity import Array, Bounded
 
@@ -40,8 +40,14 @@ class Host:
         self._round = 0
         self._index = 0
         self._state: Any = node.program.init(node.shard)
-        self._running: Generator[Exchange, Reply, Any] | None = None
+        self._running: Generator[Exchange, Any, Any] | None = None
+        self._open: Exchange | None = None
         self._own: Bundle | None = None
+        parts = {c: getattr(self._state, c) for c in node.program.channels}
+        if any((s.sensitivity > 0.0).any() for v in parts.values() if isinstance(v, Bounded) for s in v.spread.values()):
+            raise ValueError("a program starts from data, but its start is published as it is")
+        # Data-independent, hence public; what is not sent at once is published as it starts.
+        self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
         self._trouble: Trouble | None = None
 
@@ -53,9 +59,11 @@ class Host:
             message = np.concatenate(list(self._own.values()), axis=1)
             if self._trouble is None and not np.isfinite(message).all():
                 bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
-                self._trouble = Trouble(self._index, bad)
+                self._trouble = Trouble(-(-self._index // self._node.program.exchanges), bad)
+        self._latest |= {c: v for c, v in self._own.items() if c in self._latest}
+        if self._index % self._node.program.exchanges == 0:
+            self._recent.append(dict(self._latest))
         self._index += 1
-        self._recent.append(dict(self._own))
         return message
 
     def _next_round(self) -> Mapping[str, Any]:
@@ -63,7 +71,8 @@ class Host:
         if self._round == self._rounds:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
         self._running = self._node.program.step(self._round, self._node.shard, self._state)
-        return next(self._running).values
+        self._open = next(self._running)
+        return self._open.values
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
         own, running = self._own, self._running
@@ -76,14 +85,16 @@ class Host:
             near[channel] = mixed[:, start : start + value.shape[1]]
             start += value.shape[1]
         try:
-            return running.send(Reply(own, Bundle(near))).values
+            reply = (Answer if isinstance(self._open, Ask) else Reply)(own, Bundle(near))
+            self._open = running.send(reply)
+            return self._open.values
         except StopIteration as done:
             self._state = done.value
             self._round += 1
             return self._next_round()
 
     def _mix(self, stacked: Array) -> Array:
-        """Σ_j w_ij · (message of j). For one agent the same sum in the same order, without scipy's layers around it."""
+        """Σ_j w_ij · (message of j), or the mean of all where they answer a server. For one agent the same sum in the same order, without scipy's layers around it."""
         weights = self._node.mixing
         if weights.shape[0] > 1 or weights.nnz > _FEW_NEIGHBOURS:
             return np.asarray(weights @ stacked)
@@ -95,7 +106,8 @@ class Host:
     def view(self) -> View:
         """What the simulator looks at; it is no part of any message. The start (index 0) is never averaged in."""
         released = dict(self._recent[-1])
-        values = [r for k, r in enumerate(self._recent) if self._index - len(self._recent) + k > 0] or [released]
+        done = (self._index - 1) // self._node.program.exchanges
+        values = [r for k, r in enumerate(self._recent) if done + 1 - len(self._recent) + k > 0] or [released]
         with np.errstate(all="ignore"):
             published = {c: np.mean([v[c] for v in values], axis=0) for c in released}
             parts = {c: getattr(self._state, c) for c in self._node.program.channels}

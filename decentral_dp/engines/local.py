@@ -34,7 +34,7 @@ class LocalEngine:
                 last = snapshot(t, [h.view() for h in hosts])
                 done = observe(last)
         recorded = [(node.agents, h.recorder()) for node, h in zip(nodes, hosts, strict=True)]
-        return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes)))
+        return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.exchanges))
 
 
 def snapshot(index: int, views: Sequence[View]) -> Snapshot:

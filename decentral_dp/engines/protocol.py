@@ -29,6 +29,7 @@ class Node(NamedTuple):
     agents: (b,) numbers, ascending. shard: their data. make_releaser: builds the mechanism where the block will live.
     near: numbers of the blocks whose messages it reads, ascending. mixing: (b, Σ sizes of those blocks), w_ij for j≠i.
     average: how many of the last released values to average for evaluation (1: only the last).
+    Where the program answers a server, near are all blocks and mixing is 1/m everywhere, the own answer included.
     """
 
     agents: NDArray[np.int64]
@@ -75,7 +76,20 @@ class Engine(Protocol):
     ) -> Outcome: ...
 
 
-def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[tuple[NDArray[np.int64], tuple[int, ...], sp.csr_array]]:
+Block = tuple[NDArray[np.int64], tuple[int, ...], sp.csr_array]
+
+
+def server_blocks(sizes: Sequence[int]) -> list[Block]:
+    """As `blocks`, for a server that everybody answers: every agent reads the mean of all answers, its own included."""
+    m, starts = sum(sizes), np.concatenate([[0], np.cumsum(sizes)])
+    everyone = tuple(range(len(sizes)))
+    return [
+        (np.arange(starts[k], starts[k + 1]), everyone, sp.csr_array(np.full((size, m), 1.0 / m)))
+        for k, size in enumerate(sizes)
+    ]
+
+
+def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[Block]:
     """Cut a mixing matrix into blocks of consecutive agents: (agents, blocks read from, weights of their messages).
 
     The diagonal is left out: an agent's own share is its program's business. Column order is ascending in every block,

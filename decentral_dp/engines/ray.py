@@ -164,4 +164,4 @@ def _drive(
             ray.wait(messages, num_returns=len(messages), fetch_local=False)
     recorders = ray.get([a.recorder.remote() for a in actors])
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
-    return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes)))
+    return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.exchanges))

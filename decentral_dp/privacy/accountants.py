@@ -110,13 +110,13 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
 
 
 def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
-    """Upper bounds on the ε that the worst agent has spent once the release with each index is out, (len(rounds),).
+    """Upper bounds on the ε that the worst agent has spent after each of these rounds, (len(rounds),).
 
     Agents are bounded by the elementwise maxima of their releases: the worst agent's own curve wherever one agent is
     charged most in every round, as with equal schedules, or the smallest shard. `rounds` ascends.
     """
     _check_delta(delta)
-    cuts = np.asarray(rounds, dtype=np.int64)
+    cuts = np.asarray(rounds, dtype=np.int64) * ledger.exchanges
     if (np.diff(cuts) < 0).any():
         raise InputError(f"spending: rounds must ascend, got {list(rounds)}; sort them.")
     charged = charges(ledger)

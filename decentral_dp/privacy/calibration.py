@@ -121,7 +121,7 @@ def _own_cost(account: Account) -> Array:
 
 def _scaled(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
     one = [
-        Ledger(ledger.n_agents, (c,)).rescaled(factors[c.channel]).channels[0] if c.channel in factors else c
+        replace(ledger, channels=(c,)).rescaled(factors[c.channel]).channels[0] if c.channel in factors else c
         for c in ledger.channels
     ]
     return replace(ledger, channels=tuple(one))

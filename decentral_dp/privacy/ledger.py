@@ -27,7 +27,8 @@ class ChannelLedger:
     mechanism: "laplace" | "gaussian" | "none" (no noise) | "free" (touches no data, `reason` says why).
     dimension: coordinates of one release.
     group: (m,) column of each agent.
-    rounds: (T,) index of the released value; index 0 is the data-independent start and is not listed.
+    rounds: (R,) index of every release, ascending: its round, or with E exchanges a round, round t's t·E … (t+1)·E − 1.
+        Index 0 is the data-independent start and is not listed.
     scale: (T, g) Laplace b or Gaussian standard deviation of every coordinate.
     sensitivity: record kind → (T, g), l1 for Laplace and l2 for Gaussian; +inf where nothing is proven.
     rate: record kind → (T, g) share of the pool drawn afresh each round; 1 without sampling. Releases of one round
@@ -44,9 +45,9 @@ class ChannelLedger:
     rate: Mapping[Kind, Array]
     reason: str = ""
 
-    def until(self, rounds: int) -> ChannelLedger:
-        """The releases with index ≤ rounds."""
-        keep = self.rounds <= rounds
+    def until(self, index: int) -> ChannelLedger:
+        """The releases with index ≤ the given one."""
+        keep = self.rounds <= index
         return replace(
             self,
             rounds=self.rounds[keep],
@@ -58,10 +59,11 @@ class ChannelLedger:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The releases of all agents on all channels."""
+    """The releases of all agents on all channels. exchanges: how many indices one round has."""
 
     n_agents: int
     channels: tuple[ChannelLedger, ...]
+    exchanges: int = 1
 
     @property
     def charged(self) -> tuple[ChannelLedger, ...]:
@@ -69,30 +71,38 @@ class Ledger:
 
     @property
     def rounds(self) -> int:
-        return max((int(c.rounds[-1]) for c in self.channels if c.rounds.size), default=0)
+        """The round by whose end the last release is out."""
+        last = max((int(c.rounds[-1]) for c in self.channels if c.rounds.size), default=0)
+        return -(-last // self.exchanges)
 
     def until(self, rounds: int) -> Ledger:
-        return Ledger(self.n_agents, tuple(c.until(rounds) for c in self.channels))
+        """The releases that are out after so many rounds."""
+        return replace(self, channels=tuple(c.until(rounds * self.exchanges) for c in self.channels))
 
     def rescaled(self, factor: float | Array) -> Ledger:
         """The ledger with all noise scales multiplied, by one factor or by one per agent, shape (m,)."""
-        return Ledger(self.n_agents, tuple(_rescale(c, np.asarray(factor, dtype=np.float64)) for c in self.channels))
+        factors = np.asarray(factor, dtype=np.float64)
+        return replace(self, channels=tuple(_rescale(c, factors) for c in self.channels))
 
     def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
         """Whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
         mine = {c.channel: c for c in self.channels}
         theirs = {c.channel: c for c in other.channels}
-        if self.n_agents != other.n_agents or mine.keys() != theirs.keys():
+        if (self.n_agents, self.exchanges) != (other.n_agents, other.exchanges) or mine.keys() != theirs.keys():
             return False
         return all(_same(mine[name], theirs[name], rtol) for name in mine)
 
     def only(self, agents: IntArray) -> Ledger:
         """The releases of some agents, renumbered in the given order."""
-        return Ledger(len(agents), tuple(replace(c, group=c.group[agents]) for c in self.channels))
+        channels = tuple(replace(c, group=c.group[agents]) for c in self.channels)
+        return replace(self, n_agents=len(agents), channels=channels)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per agent, channel, round and record kind: the columns of `ledger.parquet`."""
-        parts = [_frame(c) for c in self.channels]
+        """One row per agent, channel, release and record kind: the columns of `ledger.parquet`.
+
+        round: that by whose end it is out. release: its index.
+        """
+        parts = [_frame(c, self.exchanges) for c in self.channels]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
@@ -111,23 +121,26 @@ def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:
 
 
 def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
-    if a.mechanism != b.mechanism or not np.array_equal(a.rounds, b.rounds):
+    if a.mechanism != b.mechanism or a.dimension != b.dimension:
         return False
     if a.mechanism == "free":
+        # When it was sent does not matter: it costs nothing.
         return True
-    if a.dimension != b.dimension:
+    if not np.array_equal(a.rounds, b.rounds):
         return False
     pairs = [(a.scale, b.scale)]
     for kind in a.sensitivity.keys() | b.sensitivity.keys():
         # A kind that is not listed cannot move the release.
         pairs.append((a.sensitivity.get(kind, 0.0 * a.scale), b.sensitivity.get(kind, 0.0 * b.scale)))
         if kind in a.rate and kind in b.rate:
-            pairs.append((a.rate[kind], b.rate[kind]))
+            # What cannot move is not sampled either.
+            mine_rate, their_rate = (np.where(c.sensitivity[kind] > 0.0, c.rate[kind], 1.0) for c in (a, b))
+            pairs.append((mine_rate, their_rate))
     mine, theirs = np.unique(np.stack([a.group, b.group]), axis=1)
     return all(np.allclose(p[:, mine], q[:, theirs], rtol=rtol, atol=0.0) for p, q in pairs)
 
 
-def _frame(c: ChannelLedger) -> pd.DataFrame:
+def _frame(c: ChannelLedger, exchanges: int) -> pd.DataFrame:
     agents, rounds = c.group.size, c.rounds.size
     kinds: list[Kind | None] = [*c.sensitivity] or [None]
     frames = []
@@ -136,7 +149,8 @@ def _frame(c: ChannelLedger) -> pd.DataFrame:
         columns = {
             "agent": np.repeat(np.arange(agents), rounds),
             "channel": c.channel,
-            "round": np.tile(c.rounds, agents),
+            "round": np.tile(-(-c.rounds // exchanges), agents),
+            "release": np.tile(c.rounds, agents),
             "mechanism": c.mechanism,
             "records": kind or "none",
             "scale": c.scale[:, c.group].T.reshape(-1),
@@ -179,21 +193,24 @@ class Recorder:
                 raise ValueError(f"{channel} starts from data, but the release with index 0 is not charged")
             return
         column = self.columns.get(channel)
-        if column is None:
+        if column is None or column.mechanism == "free":
             column = self.columns[channel] = _Column(mechanism, value.private.shape[1])
             column.sensitivity = {k: [] for k in value.spread}
             column.rate = {k: [] for k in value.spread}
-        if column.mechanism != mechanism or column.sensitivity.keys() != value.spread.keys():
-            raise ValueError(
-                f"{channel} at index {index} is released by {mechanism} and reads {sorted(value.spread)}, "
-                f"unlike before: {column.mechanism} and {sorted(column.sensitivity)}"
-            )
+        if column.mechanism != mechanism:
+            raise ValueError(f"{channel} at index {index} is released by {mechanism}, before by {column.mechanism}")
+        for kind in value.spread.keys() - column.sensitivity.keys():
+            # No record of this kind could move the earlier releases.
+            column.sensitivity[kind] = [0.0] * len(column.rounds)
+            column.rate[kind] = [1.0] * len(column.rounds)
         column.rounds.append(index)
         column.scale.append(_compact(scale))
-        for kind, spread in value.spread.items():
-            self._check_amplification(index, channel, kind, spread)
-            column.sensitivity[kind].append(_compact(spread.sensitivity))
-            column.rate[kind].append(_compact(spread.rate))
+        for kind in column.sensitivity:
+            spread = value.spread.get(kind)
+            if spread is not None:
+                self._check_amplification(index, channel, kind, spread)
+            column.sensitivity[kind].append(0.0 if spread is None else _compact(spread.sensitivity))
+            column.rate[kind].append(1.0 if spread is None else _compact(spread.rate))
 
     def _check_amplification(self, index: int, channel: str, kind: Kind, spread: Spread) -> None:
         """A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards."""
@@ -217,9 +234,9 @@ class Recorder:
         column = self.columns.get(channel)
         if column is None:
             column = self.columns[channel] = _Column("free", dimension, reason)
-        if column.mechanism != "free":
-            raise ValueError(f"{channel} at index {index} carries no data, unlike before; a channel is charged or free")
-        column.rounds.append(index)
+        # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
+        if column.mechanism == "free":
+            column.rounds.append(index)
 
 
 def _compact(values: Array) -> Array | float:
@@ -227,15 +244,17 @@ def _compact(values: Array) -> Array | float:
     return float(first) if values.size == 1 or (values == first).all() else values
 
 
-def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> Ledger:
+def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, exchanges: int = 1) -> Ledger:
     """The ledger of all agents from the recorders of their blocks; blocks: (agents of the block, its recorder)."""
     names = list(dict.fromkeys(name for _, r in blocks for name in r.columns))
-    return Ledger(n_agents, tuple(_assemble(name, blocks, n_agents) for name in names))
+    return Ledger(n_agents, tuple(_assemble(name, blocks, n_agents) for name in names), exchanges)
 
 
 def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> ChannelLedger:
     columns = [(agents, r.columns[name]) for agents, r in blocks]
     first = columns[0][1]
+    if len({(c.mechanism, c.dimension, tuple(c.rounds), frozenset(c.sensitivity)) for _, c in columns}) > 1:
+        raise ValueError(f"{name} was not released alike by all blocks, so its releases cannot be listed as one channel")
     rounds = np.asarray(first.rounds, dtype=np.int64)
     group = np.arange(n_agents)
     if first.mechanism == "free":

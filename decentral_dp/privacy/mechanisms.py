@@ -54,11 +54,12 @@ class Mechanism:
     """Noise and ledger of one block of agents: `release` samples, and writes the ledger line, together.
 
     kind: "laplace", "gaussian", or "none" (values leave as they are, at infinite price).
-    schedules: channel → schedule of the block's agents.
+    schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
     """
 
-    def __init__(self, kind: str, schedules: Mapping[str, NoiseSchedule], streams: Streams) -> None:
+    def __init__(self, kind: str, schedules: Mapping[str, NoiseSchedule], streams: Streams, exchanges: int = 1) -> None:
         self.kind = kind
+        self.exchanges = exchanges
         self.schedules = dict(schedules)
         self.recorder = Recorder(len(streams))
         self._streams = streams
@@ -94,7 +95,7 @@ class Mechanism:
             self._stacked[channels] = NoiseSchedule(
                 np.stack([s.scale for s in used]), np.stack([s.decay for s in used])
             )
-        return self._stacked[channels].at(index, self.kind)
+        return self._stacked[channels].at(index // self.exchanges, self.kind)
 
     def _noised(self, index: int, bounded: Mapping[str, Bounded], scales: Array) -> dict[str, Array]:
         for channel, value in bounded.items():
@@ -126,11 +127,12 @@ class Mechanism:
 
     def _integers(self, positioned: Iterator[np.random.Generator], query: Array, g: Array, ratio: Array) -> Array:
         """Rounded and noised queries of the next agents, in units of their grids; one keyed draw for each agent."""
-        copies = 2 if self.kind == "laplace" else 1
+        laplace = self.kind == "laplace"
         if query.shape not in self._buffers:
-            self._buffers[query.shape] = (np.empty((len(query), copies, query.shape[1])), np.empty(query.shape))
+            rows, width = query.shape
+            self._buffers[query.shape] = (np.empty((rows, 1 + laplace, width)), np.empty((rows, width * laplace)))
         variates, uniforms = self._buffers[query.shape]
-        if self.kind == "gaussian":
+        if not laplace:
             for normals in variates:
                 next(positioned).standard_normal(out=normals)
             return gaussian_integers(query, g, ratio, variates.transpose(1, 0, 2))

@@ -8,12 +8,16 @@ its train records plus a data-independent regulariser R(x, y). Per record the al
     upper_grad_y = ∇_y h (q)      upper_grad_x = ∇_x h (p)                                          validation records
 
 and of the regulariser  ∇_y R,  ∇²_yy R · z,  ∇²_xy R · z, which are exact and never clipped.
+
+Algorithms that send second derivatives instead of products with a vector need matrices as well:
+
+    lower_hessian = ∇²_yy l (q, q)     lower_jacobian = ∇²_xy l (p, q)     lower_hessian_product = ∇²_yy l · Z (q, p)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +26,24 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
 
 TERMS = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
+
+# Each matrix and the term that it is the whole of: both read records or neither does, and both obey the same clip.
+MATRICES = {"lower_hessian": "lower_hvp", "lower_jacobian": "lower_jvp", "lower_hessian_product": "lower_hvp"}
+
+# The family that a term belongs to, and with it the clip that bounds it and the noise that its releases follow.
+FEEDS = {
+    "lower_grad_y": "y",
+    "lower_hvp": "z",
+    "upper_grad_y": "z",
+    "lower_jvp": "x",
+    "upper_grad_x": "x",
+    "lower_hessian": "z",
+    "lower_hessian_product": "z",
+    "lower_jacobian": "x",
+}
+
+# Float64 numbers per argument in one call of a regulariser on many directions, 16 MiB.
+DIRECTIONS = 1 << 21
 
 
 class Terms(NamedTuple):
@@ -40,6 +62,14 @@ class Regulariser(NamedTuple):
     grad_y: Array
     hvp: Array
     jvp: Array
+
+
+class RegulariserMatrices(NamedTuple):
+    """Data-independent matrices, row-wise: ∇²_yy R (b, q, q), ∇²_xy R (b, p, q), ∇²_yy R·Z (b, q, p) or None."""
+
+    hessian: Array
+    jacobian: Array
+    product: Array | None
 
 
 class Problem(Protocol):
@@ -63,10 +93,33 @@ class Problem(Protocol):
         """Records in the form the oracle reads, with whatever per-record norms it needs to clip in one pass."""
         ...
 
-    def terms(self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip) -> Terms:
+    def terms(
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: Any,
+        validation: Any,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
+    ) -> Terms:
         """Means over the given records of the clipped per-record terms, for one agent.
 
+        Of the terms that are not wanted, whichever would cost extra are left out (None).
+
         x: (p,), y: (q,), z: (q,). Every per-record term has norm at most its clip; a non-finite contribution counts
+        as zero; the divisor is the number of records given.
+        """
+        ...
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """Means over the given train records of the clipped per-record matrices in `wanted` ⊆ MATRICES, for one agent.
+
+        x: (p,), y: (q,), matrix: Z (q, p), read for "lower_hessian_product" only. A matrix is left out of the result
+        where the term that it is the whole of touches no record. Each record's matrix is clipped as a whole, in the
+        entrywise ℓ1 norm or the Frobenius norm, to clip.z ("lower_jacobian": clip.x); a non-finite contribution counts
         as zero; the divisor is the number of records given.
         """
         ...
@@ -86,8 +139,11 @@ class Problem(Protocol):
         """R(x, y) per row, (b,)."""
         ...
 
-    def accuracy(self, y: Array, records: Any) -> Array | None:
-        """Share of records classified rightly by each row of y, (b,); None where the problem classifies nothing."""
+    def accuracy(self, x: Array, y: Array, records: Any) -> Array | None:
+        """Share of records classified rightly by each row of x (b, p) and y (b, q), (b,).
+
+        None where the problem classifies nothing.
+        """
         ...
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
@@ -98,6 +154,67 @@ class Problem(Protocol):
         ...
 
 
+@runtime_checkable
+class Placed(Protocol):
+    """A problem that reads who holds a train record, and at which place: both public, and the same for a neighbour."""
+
+    def placed(self, records: Any, agent: int) -> Any:
+        """The train records of one agent, in their order, with whatever their places tell."""
+        ...
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """A problem with numbers of its own that a reader wants to see."""
+
+    def scores(self, x: Array, y: Array) -> Mapping[str, Array]:
+        """Metric → its value for each row of x (b, p) and y (b, q), (b,)."""
+        ...
+
+
+def asked(wanted: Collection[str], touches: Mapping[str, Kind]) -> list[str]:
+    """Those of the wanted matrices that read records. Raises ValueError on a name that is no matrix."""
+    if not set(wanted) <= set(MATRICES):
+        raise ValueError(f"wanted matrices {sorted(wanted)}; there are {', '.join(MATRICES)}")
+    return [name for name in MATRICES if name in wanted and MATRICES[name] in touches]
+
+
+def heard(wanted: Collection[str], train: Any, validation: Any) -> tuple[Any, Any]:
+    """The records of both kinds, none of a kind that no wanted term reads."""
+    lower = any(term.startswith("lower_") for term in wanted)
+    upper = any(term.startswith("upper_") for term in wanted)
+    return (train if lower else take(train, slice(0))), (validation if upper else take(validation, slice(0)))
+
+
 def take(records: Any, index: slice | NDArray[np.int64]) -> Any:
     """The chosen records of a NamedTuple of arrays. A slice costs no copy."""
     return type(records)(*(a[index] for a in records))
+
+
+def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | None) -> RegulariserMatrices:
+    """Second derivatives of R at every row, column by column from `problem.regulariser`; exact, and never clipped.
+
+    x: (b, p), y: (b, q), matrix: Z (b, q, p), or None where no product is wanted.
+    """
+    b, p, q = len(y), problem.p, problem.q
+    units, whole = np.eye(q), RegulariserMatrices(np.empty((b, q, q)), np.empty((b, p, q)), None)
+    product = None if matrix is None else np.empty((b, q, p))
+    for row in range(b):
+        for part in _columns(q, p + q):
+            along = _along(problem, x[row], y[row], units[part])
+            whole.hessian[row][:, part], whole.jacobian[row][:, part] = along.hvp.T, along.jvp.T
+        if matrix is not None and product is not None:
+            for part in _columns(p, p + q):
+                product[row][:, part] = _along(problem, x[row], y[row], matrix[row].T[part]).hvp.T
+    return whole._replace(product=product)
+
+
+def _columns(n: int, width: int) -> Iterator[slice]:
+    step = max(1, DIRECTIONS // max(1, width))
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
+
+
+def _along(problem: Problem, x: Array, y: Array, directions: Array) -> Regulariser:
+    """The regulariser's terms at one point along many directions (n, q)."""
+    n = len(directions)
+    return problem.regulariser(np.tile(x, (n, 1)), np.tile(y, (n, 1)), directions)

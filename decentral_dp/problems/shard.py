@@ -7,7 +7,7 @@ one record is replaced (N public), times the summation slack κ. A term that rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.sensitivity import (
     CHANNELS,
     KINDS,
+    MIXED,
     Array,
     Bounded,
     Constants,
@@ -29,10 +30,11 @@ from decentral_dp.privacy.sensitivity import (
     memory_slack,
     summation_slack,
 )
-from decentral_dp.problems.protocol import TERMS, Problem, take
+from decentral_dp.problems.batch import Batch
+from decentral_dp.problems.protocol import FEEDS, TERMS, Problem, take
 
-# The channel that a term feeds, and with it the clip that bounds it.
-FEEDS = {"lower_grad_y": "y", "lower_hvp": "z", "upper_grad_y": "z", "lower_jvp": "x", "upper_grad_x": "x"}
+# Most draws of one round that have keys of their own.
+_DRAWS = 2**16
 
 
 class Directions(NamedTuple):
@@ -99,6 +101,23 @@ class Shard:
         }
         return replace(value, spread=spread)
 
+    def batch(self, t: int, draw: int = 0, kept: bool = False) -> Batch:
+        """What the means of one moment are over: the records seen at round t, or a fresh minibatch for each draw.
+
+        kept: whether what is computed from it outlives its first release, so that sampling amplifies nothing.
+        """
+        used = {k: self._stream.averaged(t, self.counts[k]) for k in KINDS}
+        sampled = self._stream.kind == "minibatch"
+        rates = {k: np.ones(self.agents.size) for k in KINDS}
+        if sampled and not kept:
+            rates = {k: self._stream.rate(t, self.counts[k]) for k in KINDS}
+
+        def records(kind: Kind) -> Callable[[int], Any]:
+            return lambda row: self._seen(t, row, kind, int(used[kind][row]), draw)[0]
+
+        drawn = (MIXED if kept else t * _DRAWS + draw) if sampled else None
+        return Batch(self._problem, self._clip, {k: records(k) for k in KINDS}, used, rates, drawn)
+
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """All directions at (x, y, z) over the records seen at round t.
 
@@ -153,11 +172,11 @@ class Shard:
                 out[row] = getattr(terms, term)
         return means, used, rates
 
-    def _seen(self, t: int, row: int, kind: Kind, n: int) -> tuple[Any, float]:
+    def _seen(self, t: int, row: int, kind: Kind, n: int, draw_number: int = 0) -> tuple[Any, float]:
         """The records of this round, and the rate that what drew them states."""
         records = self._records[kind][row]
         if self._stream.kind == "minibatch":
-            generator = self._batches.at(row, t, tag(kind))
+            generator = self._batches.at(row, t, tag(f"{kind}/{draw_number}" if draw_number else kind))
             draw = draw_batch(int(self.counts[kind][row]), n, generator)
             return take(records, draw.index), draw.rate
         return take(records, slice(0, n)), 1.0
@@ -168,7 +187,7 @@ class Shard:
         n = used[kind].astype(np.float64)
         width = self.p if FEEDS[term] == "x" else self.q
         sensitivity = 2.0 * self._clip.bound(FEEDS[term]) / n * summation_slack(used[kind], width)
-        return Spread(sensitivity, rates[kind], t if self._stream.kind == "minibatch" else None)
+        return Spread(sensitivity, rates[kind], t * _DRAWS if self._stream.kind == "minibatch" else None)
 
     def _at_private(
         self,

@@ -37,11 +37,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.recursion import hidden_state, private_state
 from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind, memory_slack, summation_slack
-from decentral_dp.problems.shard import FEEDS, Shard
+from decentral_dp.problems.protocol import FEEDS, TERMS
+from decentral_dp.problems.shard import Shard
 
 
 class State(NamedTuple):
@@ -64,6 +65,7 @@ class LdpDsbo:
 
     channels = CHANNELS
     exchanges = 1
+    central = False
 
     def init(self, shard: Shard) -> State:
         dims = {"x": shard.p, "y": shard.q, "z": shard.q}
@@ -88,6 +90,10 @@ class LdpDsbo:
             z=a * kept.z + near.z - self.z(t) * (d.lower_hvp - d.upper_grad_y),
         )
 
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        met = {c: tuple(t for t in TERMS if FEEDS[t] == c or self.protocol == "printed") for c in CHANNELS}
+        return {c: Channel(c, p if c == "x" else q, met[c]) for c in CHANNELS}
+
     def planned(self, public: Public) -> dict[str, Planned]:
         """Sensitivities from public numbers only, by the formulas above."""
         if self.protocol == "printed":
@@ -96,7 +102,7 @@ class LdpDsbo:
 
     def _planned_bounded(self, channel: str, public: Public) -> Planned:
         step = getattr(self, channel).series(public.rounds)[:, None]
-        width = public.dimensions[channel]
+        width = public.p if channel == "x" else public.q
         # λ_t·C, and 0 for a step of 0 even where nothing is clipped.
         with np.errstate(invalid="ignore"):
             reach = np.where(step == 0.0, 0.0, step * public.clip.bound(channel))
@@ -105,7 +111,7 @@ class LdpDsbo:
         rate: dict[Kind, Array] = {}
         largest = np.zeros(shares)
         for kind in KINDS:
-            terms = [t for t, k in public.touches.items() if k == kind and FEEDS[t] == channel]
+            terms = [t for t in TERMS if public.touches.get(t) == kind and FEEDS[t] == channel]
             if not terms:
                 continue
             n = public.averaged[kind]
@@ -120,7 +126,7 @@ class LdpDsbo:
             sensitivity[kind] = change
         if self.protocol == "private":
             largest = hidden_state(largest, public.self_weight)
-        return Planned(sensitivity, rate, largest)
+        return Planned(sensitivity, rate, largest, np.arange(1, public.rounds + 1))
 
     def _planned_printed(self, public: Public) -> dict[str, Planned]:
         shares = (public.rounds, public.self_weight.size)
@@ -138,4 +144,5 @@ class LdpDsbo:
             for v, c in enumerate(CHANNELS):
                 out[c][kind] = change[1:, :, v]
         ones, unbounded = np.ones(shares), np.full(shares, np.inf)
-        return {c: Planned(out[c], dict.fromkeys(KINDS, ones), unbounded) for c in CHANNELS}
+        index = np.arange(1, public.rounds + 1)
+        return {c: Planned(out[c], dict.fromkeys(KINDS, ones), unbounded, index) for c in CHANNELS}

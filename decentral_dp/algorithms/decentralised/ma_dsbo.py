@@ -1,0 +1,186 @@
+"""MA-DSBO (also DSBO-HIGP): nested loops, with gradient tracking for the inverse-Hessian-vector product.
+
+With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i + Σ_j w_ij v_j, round t of agent i runs
+
+    y^{k+1} = P y^k − β_t ∇_y g_i(x_t, y^k)                      k = 0 … K−1,   y^0 = y^K of the round before
+    d^0 = s^0 = −b^0,  z^0 = 0,  b = ∇_y f_i(x_t, y^K),  H = ∇²_yy g_i(x_t, y^K)
+    z^{k+1} = P z^k − γ_t d^k                                    k = 0 … N−1
+    s^{k+1} = H z^{k+1} − b,     d^{k+1} = P d^k + s^{k+1} − s^k
+    u_t = ∇_x f_i(x_t, y^K) − ∇²_xy g_i(x_t, y^K) z^N
+    x_{t+1} = P x_t − α_t r_t,   r_{t+1} = (1 − α_t) r_t + α_t u_t
+
+α → x, β → y, γ → z, K → inner, N → inverse. d tracks the mean of the residuals H_i z − b_i. With a minibatch stream all
+means of a round are over fresh samples.
+
+`released` (certified)
+    every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then y moves by
+    β_t·2C_y/N, and d by what the increment s^{k+1} − s^k carries: the difference of two clipped means, each of which one
+    record moves by 2C_z/N (4C_z/N in all, for either kind of record). z is a function of released d and needs no noise. r is
+    never sent and remembers u: one record moves it by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x by α_t D_t.
+`printed` (Algorithm 3 of Chen & Wang)
+    noise on every received vector only; own values un-noised. Nothing is proven.
+
+Without noise both converge to the optimum for decaying α and β; a constant step leaves y an error that grows with how
+much the g_i differ, since only d is tracked. One agent: double-loop bilevel descent.
+
+References: X. Chen, M. Huang, S. Ma, K. Balasubramanian, "Decentralized Stochastic Bilevel Optimization with Improved
+per-Iteration Complexity", ICML 2023; noised in Chen & Wang, ICML 2024, Algorithm 3 (its z and d share one noise schedule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.pricing import Use, before, fading, free, grid, moves, nothing_proven, reads, released
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.privacy.sensitivity import KINDS, Array, Kind, memory_slack
+from decentral_dp.problems.shard import Shard
+
+U_TERMS = ("upper_grad_x", "lower_jvp")
+D_TERMS = ("upper_grad_y", "lower_hvp")
+
+
+class State(NamedTuple):
+    """x: (b, p), y, z: (b, q): before noise where they are still to be sent, else what counts as the agent's own.
+
+    r: (b, p) average of hypergradient estimates. y_near: Σ_j w_ij ỹ_j of the last message.
+    """
+
+    x: Value
+    y: Value
+    z: Value
+    r: Value
+    y_near: Array
+
+
+@dataclass(frozen=True)
+class MaDsbo:
+    """x, y, z: step sizes α, β, γ. inner, inverse: K, N. protocol: "released" or "printed". start: constants."""
+
+    x: StepSize
+    y: StepSize
+    z: StepSize
+    inner: int
+    inverse: int
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    channels = ("x", "y", "z")
+    central = False
+
+    @property
+    def exchanges(self) -> int:
+        return 1 + self.inner + self.inverse
+
+    def init(self, shard: Shard) -> State:
+        x, y = (shard.public(self.start.get(c, 0.0), d) for c, d in (("x", shard.p), ("y", shard.q)))
+        z, r = shard.public(0.0, shard.q), shard.public(0.0, shard.p)
+        # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
+        near = shard.self_weight * y
+        if self.protocol == "printed":
+            return State(shard.untouched(x), shard.untouched(y), z, shard.untouched(r), near)
+        return State(x, y, z, r if not shard.feeds("x") else shard.untouched(r), near)
+
+    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
+        a = 1.0 - shard.self_weight
+        printed = self.protocol == "printed"
+
+        own, x_near = yield Gossip(x=s.x)
+        x = s.x if printed else own.x
+        y, y_near = s.y, s.y_near
+        for k in range(self.inner):
+            y = a * y + y_near - self.y(t) * shard.batch(t, k, kept=True).lower_grad_y(x, y)
+            own, near = yield Gossip(y=y)
+            y, y_near = (y if printed else own.y), near.y
+
+        at = shard.batch(t, self.inner, kept=True)
+        z: Value = shard.public(0.0, shard.q)
+        residual = -at.upper_grad_y(x, y)
+        d = residual
+        for k in range(self.inverse):
+            own, near = yield Gossip(z=z, d=d)
+            z_own, d_own = (z, d) if printed else (own.z, own.d)
+            z = a * z_own + near.z - self.z(t) * d_own
+            if k < self.inverse - 1:
+                at = shard.batch(t, self.inner + k + 1, kept=True)
+                last, residual = residual, at.lower_hvp(x, y, z) - at.upper_grad_y(x, y)
+                d = a * d_own + near.d + (residual - last)
+
+        at = shard.batch(t, self.inner + self.inverse, kept=True)
+        u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, z)
+        alpha = self.x(t)
+        return State(
+            x=a * x + x_near.x - alpha * s.r,
+            y=y,
+            z=z,
+            r=(1.0 - alpha) * shard.remembered(t, s.r) + alpha * u,
+            y_near=y_near,
+        )
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        terms: dict[str, tuple[str, ...]] = {"x": U_TERMS, "y": ("lower_grad_y",), "d": D_TERMS, "z": ()}
+        if self.protocol == "printed":
+            terms = dict.fromkeys(terms, (*U_TERMS, "lower_grad_y", *D_TERMS))
+        families = {"x": "x", "y": "y", "d": "z", "z": "z"}
+        return {c: Channel(families[c], p if c == "x" else q, terms[c]) for c in terms}
+
+    def planned(self, public: Public) -> dict[str, Planned]:
+        """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1."""
+        rounds, e, inner = public.rounds, self.exchanges, self.inner
+        x_index = np.arange(1, rounds + 1) * e
+        y_index, y_t = grid(rounds, e, range(1, 1 + inner))
+        d_index, d_t = grid(rounds, e, range(1 + inner, e))
+        if self.protocol == "printed":
+            return self._planned_printed(public, x_index, y_index, d_index)
+        k = np.tile(np.arange(self.inverse), rounds)
+        hvps = np.select([k == 0, k == 1], [0.0, 1.0], 2.0)
+        grads = np.where(k == 0, 1.0, 2.0)
+        return {
+            "x": self._planned_x(public, x_index),
+            "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
+            "z": free(public, d_index),
+            "d": released(public, d_index, [Use("upper_grad_y", grads, d_t), Use("lower_hvp", hvps, d_t)], kept=True),
+        }
+
+    def _planned_x(self, public: Public, index: NDArray[np.int64]) -> Planned:
+        """x_{t+1} takes α_t r_t, and r remembers every u before it."""
+        if not any(reads(public, U_TERMS, kind) for kind in KINDS):
+            return free(public, index)
+        rounds = np.arange(public.rounds)
+        alpha = self.x.series(public.rounds)[:, None]
+        shape = (public.rounds, public.self_weight.size)
+        uses = [Use(term, alpha, rounds) for term in U_TERMS]
+        sensitivity: dict[Kind, Array] = {}
+        largest = np.zeros(shape)
+        for kind in KINDS:
+            parts = [moves(public, kind, use) for use in uses if reads(public, (use.term,), kind)]
+            change, reach = (np.sum([p[i] for p in parts], axis=0) if parts else np.zeros(shape) for i in (0, 1))
+            growth = memory_slack(public.averaged[kind])
+            sensitivity[kind] = alpha * before(fading(change, 1.0 - alpha, growth))
+            largest = largest + alpha * before(fading(reach, 1.0 - alpha))
+        return Planned(sensitivity, dict.fromkeys(KINDS, np.ones(shape)), largest, index)
+
+    def _planned_printed(
+        self, public: Public, x_index: NDArray[np.int64], y_index: NDArray[np.int64], d_index: NDArray[np.int64]
+    ) -> dict[str, Planned]:
+        """Infinite as soon as a record was met; x_1 has met none, z⁰ = 0 is public in every round.
+
+        What is published at the end is noised once more, y and z included.
+        """
+        x = nothing_proven(public, x_index)
+        for sensitivity in x.sensitivity.values():
+            sensitivity[0] = 0.0
+        last = x_index[-1:]
+        z_index = d_index.reshape(public.rounds, self.inverse)[:, 1:].reshape(-1)
+        return {
+            "x": x,
+            "y": nothing_proven(public, np.concatenate([y_index, last])),
+            "z": nothing_proven(public, np.concatenate([z_index, last])),
+            "d": nothing_proven(public, d_index),
+        }

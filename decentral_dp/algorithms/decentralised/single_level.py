@@ -1,0 +1,117 @@
+"""One level: min_y (1/m) Σ_i g_i(x, y) at a constant x, by gossip and local gradient steps.
+
+With ỹ what an agent released, a_i = 1 − |w_ii|, and gradients at the agent's own released point:
+
+`ldp_single_level` (combine, then adapt: Algorithm 2 of Chen & Wang without its upper level, their Appendix G.3)
+    y_{i,t+1} = a_i ỹ_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, ỹ_{i,t})
+`dp_dsgd` (adapt, then combine: decentralised SGD, each local step noised before it is sent)
+    y_{i,t+1} = c_{i,t} − λ_t ∇_y g_i(x, c_{i,t}),      c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1}
+
+Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
+point, so a release moves by λ_t·2C/N_t. No validation record is read, and x is never sent.
+
+`printed` protocol: everything un-noised except what is received; nothing can be proven without Lipschitz constants.
+
+Without noise both converge to the common minimiser if λ_t → 0; with a constant step to within O(λ) of it where the g_i
+differ. One agent runs gradient descent.
+
+References: Chen & Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with Guaranteed
+Convergence Accuracy", ICML 2024, Appendix G.3; X. Lian et al., "Can Decentralized Algorithms Outperform Centralized
+Algorithms?", NeurIPS 2017 (decentralised SGD).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.pricing import Use, free, nothing_proven, released
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.shard import Shard
+
+
+class State(NamedTuple):
+    """x: (b, p), constant and public. y: (b, q): before noise."""
+
+    x: Array
+    y: Value
+
+
+@dataclass(frozen=True)
+class LdpSingleLevel:
+    """y: step size λ. protocol: "released" or "printed". start: constants, 0 where absent."""
+
+    y: StepSize
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    channels = ("x", "y")
+    exchanges = 1
+    central = False
+
+    def init(self, shard: Shard) -> State:
+        return State(shard.public(self.start.get("x", 0.0), shard.p), _start(self, shard))
+
+    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
+        own, near = yield Gossip(y=s.y)
+        y = s.y if self.protocol == "printed" else own.y
+        mixed = (1.0 - shard.self_weight) * y + near.y
+        return s._replace(y=mixed - self.y(t) * shard.batch(t).lower_grad_y(s.x, y))
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        return _releases(p, q)
+
+    def planned(self, public: Public) -> dict[str, Planned]:
+        return _planned(self, public)
+
+
+@dataclass(frozen=True)
+class DpDsgd:
+    """y: step size λ. protocol: "released" or "printed". start: constants, 0 where absent."""
+
+    y: StepSize
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    channels = ("x", "y")
+    exchanges = 1
+    central = False
+
+    def init(self, shard: Shard) -> State:
+        return State(shard.public(self.start.get("x", 0.0), shard.p), _start(self, shard))
+
+    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
+        own, near = yield Gossip(y=s.y)
+        y = s.y if self.protocol == "printed" else own.y
+        combined = (1.0 - shard.self_weight) * y + near.y
+        return s._replace(y=combined - self.y(t) * shard.batch(t).lower_grad_y(s.x, combined))
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        return _releases(p, q)
+
+    def planned(self, public: Public) -> dict[str, Planned]:
+        return _planned(self, public)
+
+
+def _start(algorithm: LdpSingleLevel | DpDsgd, shard: Shard) -> Value:
+    y = shard.public(algorithm.start.get("y", 0.0), shard.q)
+    return shard.untouched(y) if algorithm.protocol == "printed" else y
+
+
+def _releases(p: int, q: int) -> dict[str, Channel]:
+    return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))}
+
+
+def _planned(algorithm: LdpSingleLevel | DpDsgd, public: Public) -> dict[str, Planned]:
+    """Release t + 1 of y is λ_t times a clipped mean; x is published as it is."""
+    indices = np.arange(1, public.rounds + 1)
+    x = free(public, indices[-1:])
+    if algorithm.protocol == "printed":
+        return {"x": x, "y": nothing_proven(public, indices)}
+    use = Use("lower_grad_y", algorithm.y.series(public.rounds), indices - 1)
+    return {"x": x, "y": released(public, indices, [use])}

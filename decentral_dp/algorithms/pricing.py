@@ -1,0 +1,117 @@
+"""From the formulas of an algorithm to the sensitivities of its releases, by public numbers alone.
+
+A release is a sum of public values and of clipped means over records, each times a public factor. One replaced record
+moves a mean over N records of contributions clipped to C by at most 2C/N, times the slack κ of float64 summation; what
+several means contribute adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.protocol import Planned, Public
+from decentral_dp.privacy.sensitivity import KINDS, Array, Kind, summation_slack
+from decentral_dp.problems.protocol import FEEDS, MATRICES
+
+
+class Use(NamedTuple):
+    """A clipped mean that enters releases: its term, its factor in each release, and the round of its records.
+
+    factor: (R,) or (R, g), t: (R,); R the number of releases.
+    """
+
+    term: str
+    factor: Array
+    t: NDArray[np.int64]
+
+
+def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept: bool = False) -> Planned:
+    """The releases with these indices, each the sum of its uses.
+
+    kept: whether a batch outlives its first release; then sampling amplifies nothing.
+    """
+    shape = (index.size, public.self_weight.size)
+    sensitivity: dict[Kind, Array] = {}
+    rate: dict[Kind, Array] = {}
+    largest = np.zeros(shape)
+    for kind in KINDS:
+        heard = [u for u in uses if _kind(public, u.term) == kind]
+        if not heard:
+            continue
+        moved = np.zeros(shape)
+        for use in heard:
+            step, reach = moves(public, kind, use)
+            moved += step
+            largest = largest + reach
+        sensitivity[kind] = moved
+        rate[kind] = np.ones(shape) if kept else np.broadcast_to(public.rate[kind], shape)
+    return Planned(sensitivity, rate, largest, index)
+
+
+def moves(public: Public, kind: Kind, use: Use) -> tuple[Array, Array]:
+    """How far one replaced record of this kind moves one use, and the use's largest norm: both (R, g)."""
+    factor = np.abs(use.factor) if use.factor.ndim == 2 else np.abs(use.factor)[:, None]
+    n = public.averaged[kind][use.t]
+    # 0 for a factor of 0 even where nothing is clipped.
+    with np.errstate(invalid="ignore"):
+        reach = np.where(factor == 0.0, 0.0, factor * public.clip.bound(FEEDS[use.term]))
+    reach = np.broadcast_to(reach, n.shape)
+    return 2.0 * reach / n * summation_slack(n, _width(public, use.term)), reach
+
+
+def reads(public: Public, terms: Sequence[str], kind: Kind) -> bool:
+    """Whether any of the terms reads records of this kind."""
+    return any(_kind(public, term) == kind for term in terms)
+
+
+def nothing_proven(public: Public, index: NDArray[np.int64]) -> Planned:
+    """Releases of a private state that meets records unclipped."""
+    unbounded = np.full((index.size, public.self_weight.size), np.inf)
+    return Planned(dict.fromkeys(KINDS, unbounded), dict.fromkeys(KINDS, np.ones_like(unbounded)), unbounded, index)
+
+
+def free(public: Public, index: NDArray[np.int64]) -> Planned:
+    """Releases that no record has anything to do with."""
+    return released(public, index, ())
+
+
+def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> Array:
+    """D_1 … D_T of a value that is remembered un-noised: D_{t+1} = |keep_t| γ_t D_t + change_t, D_0 = 0.
+
+    change: (T, g). keep: (T, g), (T, 1) or one number. growth: γ_t, what float64 adds (`memory_slack`).
+    """
+    kept = np.broadcast_to(np.abs(np.asarray(keep, dtype=np.float64)) * growth, change.shape)
+    out, now = np.empty(change.shape), np.zeros(change.shape[1:])
+    for t, moved in enumerate(change):
+        with np.errstate(invalid="ignore"):
+            now = np.where(kept[t] == 0.0, 0.0, kept[t] * now) + moved
+        out[t] = now
+    return out
+
+
+def before(series: Array) -> Array:
+    """The series one step earlier: 0, s_1, …, s_{T−1}."""
+    return np.concatenate([np.zeros_like(series[:1]), series[:-1]])
+
+
+def grid(rounds: int, exchanges: int, positions: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(index, t) of the exchanges at these positions of every round t, in order of release."""
+    t = np.repeat(np.arange(rounds), len(positions))
+    return t * exchanges + np.tile(np.asarray(positions, dtype=np.int64), rounds), t
+
+
+def _kind(public: Public, term: str) -> Kind | None:
+    return public.touches.get(MATRICES.get(term, term))
+
+
+def _width(public: Public, term: str) -> int:
+    sizes: Mapping[str, int] = {
+        "lower_hessian": public.q * public.q,
+        "lower_hessian_product": public.q * public.p,
+        "lower_jacobian": public.p * public.q,
+    }
+    return sizes.get(term, public.p if FEEDS[term] == "x" else public.q)

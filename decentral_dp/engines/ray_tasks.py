@@ -1,0 +1,48 @@
+"""Independent pieces of work as tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import ray
+import ray.exceptions
+
+from decentral_dp.engines.ray import cluster
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+# Tasks handed to Ray at a time: enough for any cluster's cores, few enough to be taken back at once.
+_AHEAD = 256
+
+
+def mapped(
+    work: Callable[[Item], Outcome], items: Sequence[Item], address: str | None, lost: Callable[[str], Outcome]
+) -> Iterator[tuple[Item, Outcome]]:
+    """(item, outcome) in the order in which they are done, one core each; lost(sentence) where a task's process ended.
+
+    address: "auto" or "host:port" of a running cluster; None starts one for the length of the iteration.
+    """
+    with cluster(address):
+        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(work)
+        waiting = list(reversed(items))
+        pending: dict[ray.ObjectRef[Outcome], Item] = {}
+        try:
+            while waiting or pending:
+                while waiting and len(pending) < _AHEAD:
+                    item = waiting.pop()
+                    pending[remote.remote(item)] = item
+                ready, _ = ray.wait(list(pending), num_returns=1)
+                for reference in ready:
+                    yield pending.pop(reference), _outcome(reference, lost)
+        finally:
+            for reference in pending:
+                ray.cancel(reference, force=True)
+
+
+def _outcome(reference: ray.ObjectRef[Outcome], lost: Callable[[str], Outcome]) -> Outcome:
+    try:
+        outcome: Outcome = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return lost(f"the Ray task did not end: {str(error).strip().splitlines()[0]}")
+    return outcome
