@@ -1,7 +1,7 @@
 """The objects that add noise and state its price, in one place.
 
 Noise is float-safe. What is rounded and noised is the private part of a value, on a power-of-two grid g; adding the
-public part afterwards is post-processing:
+public part afterwards, on the same grid, is post-processing:
 
     Laplace:   k = ⌊u/g⌋ + [U < frac(u/g)] + ⌊E₁ν/g⌋ − ⌊E₂ν/g⌋,   U ~ U(0, 1), E ~ Exp(1), g = 2^(⌊log₂ ν⌋ − 20)
                each ⌊Eν/g⌋ is exactly geometric, their difference is exactly discrete Laplace;
@@ -9,7 +9,9 @@ public part afterwards is post-processing:
     Gaussian:  k = rint(u/g) + rint(N·s/g),          N ~ N(0, 1), g = 2^(⌊log₂ s⌋ − 16)
                rounded normal noise on an integer is post-processing of the Gaussian: exactly GDP with (Δ₂ + √d·g)/s
 
-and the released value is public + g·k. Rounding the value itself instead would leak u in the low bits of the sum.
+and the released value is g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part
+is rounded for those to whom it is not public: who sees few messages could read from the low bits of one what its sender
+had received.
 """
 
 from __future__ import annotations
@@ -119,9 +121,13 @@ class Mechanism:
             part = slice(first, first + rows)
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (g, ratio))
             integers = self._integers(positioned, query[part], g_part, ratio_part)
-            # g·k is exact; adding the public part afterwards is post-processing.
-            integers *= g_part
-            np.add(integers, public[part], out=released[part])
+            # Exact, unless the public part is 2^35 times as large as the noise: integers, times a power of two.
+            sent = released[part]
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.multiply(public[part], 1.0 / g_part, out=sent)
+                np.rint(sent, out=sent)
+                sent += integers
+                sent *= g_part
         ends = np.cumsum(widths).tolist()
         return {c: released[:, end - width : end] for c, width, end in zip(channels, widths, ends, strict=True)}
 

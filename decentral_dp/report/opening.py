@@ -17,6 +17,11 @@ TASKS = {
     "logistic_hyperparameter": "tuned the regularisation of a logistic regression",
     "softmax_hyperparameter": "tuned the regularisation of a softmax classifier",
     "quadratic": "solved a quadratic bilevel problem",
+    "biased_regularisation": "tuned the point that a classifier is drawn to",
+    "hyper_cleaning": "weighed their records against clean ones",
+    "mean_estimation": "estimated a mean",
+    "meta_learning": "learned a representation for many tasks",
+    "ridge_hyperparameter": "tuned the regularisation of a least-squares fit",
 }
 
 
