@@ -19,6 +19,7 @@ import numpy as np
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, NUMBERS, OPTIONS, Options
 from decentral_dp.algorithms.messages import Checked
+from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts, StepSize
 from decentral_dp.data import COLLECTIONS, Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
@@ -116,6 +117,8 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     algorithm = _algorithm(scenario)
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
+    if isinstance(algorithm, Checked):
+        algorithm.check(problem.p, problem.q)
     channels = algorithm.releases(problem.p, problem.q)
     clip = clips(scenario, channels, problem)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
@@ -136,7 +139,7 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = capped(ledger, privacy.cap, privacy.delta, rounds)
-        ledger = ledger.until(rounds)
+        ledger = planned(noise, rounds)
     records = _records(problem, shards, clip)
     test = (
         problem.prepare(shards.features[shards.test], _numbers(shards.labels[shards.test]), clip.norm)
@@ -243,6 +246,9 @@ def _problem(s: Scenario, shards: Shards) -> Problem:
         agents=shards.n_agents,
         groups=table.groups,
         corrupt=table.corrupt,
+        tasks=table.tasks,
+        ways=table.ways,
+        width=table.width,
         seed=table.seed if table.seed is not None else _public_seed(s),
     )
     return PROBLEMS[table.kind].build(facts)
@@ -251,7 +257,7 @@ def _problem(s: Scenario, shards: Shards) -> Problem:
 def _check_options(table: ProblemTable) -> None:
     """Refuse what the problem would silently leave unread."""
     taken = PROBLEMS[table.kind].options
-    options = {k: getattr(table, k) for k in ("ridge", "groups", "corrupt", "losses")}
+    options = {k: getattr(table, k) for k in ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses")}
     given = {"intercept": table.intercept or None, **options}
     for key in (k for k, value in given.items() if value is not None and k not in taken):
         takers = ", ".join(name for name, entry in PROBLEMS.items() if key in entry.options)

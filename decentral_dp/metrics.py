@@ -6,6 +6,7 @@ where the scenario says so. `…_last` are evaluated on the last released values
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
     lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
     test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share classified rightly
+    weight_…        of problems with numbers of their own: see their descriptions
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
     hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there
 """
@@ -20,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.privacy.sensitivity import Array, Kind
-from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.protocol import Problem, Scored
 from decentral_dp.problems.solve import true_hypergradient
 
 Row = tuple[int, str, str, float]
@@ -72,9 +73,11 @@ class Evaluator:
             if self.test is not None:
                 n = len(self.test[0])
                 scores["test_loss"] = self.problem.losses(v["x"], v["y"], self.test, np.full(n, 1.0 / n))[1]
-                accuracy = self.problem.accuracy(v["y"], self.test)
+                accuracy = self.problem.accuracy(v["x"], v["y"], self.test)
                 if accuracy is not None:
                     scores["test_accuracy"] = accuracy
+            if isinstance(self.problem, Scored):
+                scores.update(self.problem.scores(v["x"], v["y"]))
             for channel, value in v.items():
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - value.mean(axis=0), axis=1)
         return scores

@@ -76,6 +76,8 @@ def calibrated_schedules(
     s: Scenario, charged: Mapping[str, str], noise: dict[str, NoiseSchedule], ledger: Ledger
 ) -> dict[str, NoiseSchedule]:
     """The schedules, scaled so that every agent spends the target; the channels of a family split its share evenly."""
+    # Some channels are never sent in so few rounds.
+    charged = {c.channel: charged[c.channel] for c in ledger.charged}
     privacy, families = s.privacy, list(charged.values())
     missing = [c for c in families if privacy.share and c not in privacy.share]
     if missing:
@@ -92,7 +94,7 @@ def calibrated_schedules(
     total = sum(shares.values())
     epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0
     factors = calibrate(ledger, epsilon, privacy.delta, {c: v / total for c, v in shares.items()})
-    return {c: NoiseSchedule(schedule.scale * factors[c], schedule.decay) for c, schedule in noise.items()}
+    return {c: NoiseSchedule(v.scale * factors[c], v.decay) if c in factors else v for c, v in noise.items()}
 
 
 def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:

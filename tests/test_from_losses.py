@@ -154,12 +154,13 @@ def same_oracles(ours, theirs, ours_data, theirs_data, clip):
     weights /= weights.sum()
     for got, want in zip(ours.losses(x, y, train, weights), theirs.losses(x, y, their_train, weights), strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-10)
-    got, want = ours.accuracy(y, train), theirs.accuracy(y, their_train)
+    got, want = ours.accuracy(x, y, train), theirs.accuracy(x, y, their_train)
     if want is None:
         assert got is None
     else:
         np.testing.assert_allclose(got, want, atol=1e-14)
-        np.testing.assert_allclose(ours.accuracy(0 * y, train), theirs.accuracy(0 * y, their_train), atol=1e-14)
+        tied = x, 0 * y
+        np.testing.assert_allclose(ours.accuracy(*tied, train), theirs.accuracy(*tied, their_train), atol=1e-14)
 
 
 def both_prepared(ours, theirs, d, labels):
@@ -228,7 +229,7 @@ def test_a_neural_network_with_a_group_norm():
         want = naive_terms(loss, loss, x, y, z, train, validation, clip)
         for term in TERMS:
             np.testing.assert_allclose(getattr(got, term), want[term], rtol=0, atol=1e-10)
-    accuracy = problem.accuracy(y[None], train)
+    accuracy = problem.accuracy(x[None], y[None], train)
     labels = [network(torch.zeros(2), *map(torch.tensor, (y, a))).argmax() for a in train.features]
     assert accuracy[0] == pytest.approx(np.mean(labels == train.labels))
 
@@ -296,7 +297,7 @@ def test_accuracy_of_scores_labels_and_class_scores(predict, classes, labels, ri
     problem = from_losses(logistic, logistic, p=1, q=1, n_features=1, classes=classes, predict=predict)
     features = np.array([[2.0], [-1.0], [0.0], [-3.0]])
     records = problem.prepare(features, np.array(labels), "l1")
-    np.testing.assert_allclose(problem.accuracy(np.ones((3, 1)), records), right)
+    np.testing.assert_allclose(problem.accuracy(np.ones((3, 1)), np.ones((3, 1)), records), right)
 
 
 # Clipping is total

@@ -167,7 +167,7 @@ def test_blocks_do_not_change_the_result(name, monkeypatch):
 
     def everything():
         terms = problem.terms(*point, train, validation, Clip("l1", 1.0, 0.3, 0.2))
-        accuracy = problem.accuracy(rows[1], train)
+        accuracy = problem.accuracy(*rows, train)
         return [*(t for t in terms if t is not None), *problem.losses(*rows, train, weights), accuracy]
 
     whole = everything()
@@ -248,7 +248,7 @@ def test_losses_and_accuracy_agree_with_loops(name):
     x, y = rng.normal(size=(5, problem.p)), rng.normal(size=(5, problem.q))
     weights = rng.dirichlet(np.ones(13))
     lower, upper = problem.losses(x, y, records, weights)
-    accuracy = problem.accuracy(y, records)
+    accuracy = problem.accuracy(x, y, records)
     for row in range(5):
         loss, hits = 0.0, 0
         for a, b, w in zip(features.tolist(), labels.tolist(), weights, strict=True):
@@ -275,8 +275,8 @@ def test_a_model_that_says_nothing_scores_as_a_coin():
     for name, chance in (("logistic", 1 / 2), ("softmax", 1 / 3)):
         problem = PROBLEMS[name]
         records = problem.prepare(*raw(name, rng, 10), "l1")
-        assert problem.accuracy(np.zeros((1, problem.q)), records)[0] == pytest.approx(chance)
-        assert problem.accuracy(np.full((1, problem.q), np.nan), records)[0] == 0.0
+        assert problem.accuracy(np.zeros((1, problem.p)), np.zeros((1, problem.q)), records)[0] == pytest.approx(chance)
+        assert problem.accuracy(np.zeros((1, problem.p)), np.full((1, problem.q), np.nan), records)[0] == 0.0
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -5,24 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from decentral_dp.algorithms.central.bsa import Bsa
+from decentral_dp.algorithms.decentralised.dsbo_jhip import DsboJhip
+from decentral_dp.algorithms.decentralised.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.decentralised.ma_dsbo import MaDsbo
+from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.decentralised.spdb import Spdb
+from decentral_dp.algorithms.decentralised.vrdsbo import Vrdsbo
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
+
+# Keys of the [algorithm] table that some algorithms need and others refuse: step sizes, and numbers.
+STEPS = ("x", "y", "z", "averaging", "dual")
+NUMBERS = ("inner", "inverse", "smoothness", "momentum", "penalty")
+OPTIONS = STEPS + NUMBERS
 
 
 class Options(NamedTuple):
-    """What a scenario says of its algorithm: step sizes by variable, constant start, protocol."""
+    """What a scenario says of its algorithm: step sizes and numbers by key, constant start, protocol."""
 
     steps: Mapping[str, StepSize]
+    numbers: Mapping[str, float]
     init: Mapping[str, float]
     protocol: str
 
 
 class Entry(NamedTuple):
-    """A registered algorithm: how to build it, one line for the list, and the module that describes it."""
+    """A registered algorithm: how to build it, one line for the list, the module that describes it, what it needs."""
 
     build: Callable[[Options, str], Algorithm]
     summary: str
     home: str
+    options: tuple[str, ...]
+    # Whether protocol = "private" can be chosen.
+    private: bool = False
 
 
 def _ldp_dsbo(options: Options, guarantee: str) -> Algorithm:
@@ -34,10 +50,72 @@ def _ldp_dsbo(options: Options, guarantee: str) -> Algorithm:
     return LdpDsbo(x, y, z, start=options.init)
 
 
+def _plain(algorithm: Callable[..., Algorithm]) -> Callable[[Options, str], Algorithm]:
+    """Fields named as the keys are; private state where the guarantee is that of the papers."""
+
+    def build(options: Options, guarantee: str) -> Algorithm:
+        protocol = "printed" if guarantee == "as_printed" else "released"
+        return algorithm(**options.steps, **options.numbers, protocol=protocol, start=options.init)
+
+    return build
+
+
+_HOME = "decentral_dp.algorithms.decentralised"
+
 ALGORITHMS: dict[str, Entry] = {
     "ldp_dsbo": Entry(
         _ldp_dsbo,
         "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
-        "decentral_dp.algorithms.decentralised.ldp_dsbo",
+        f"{_HOME}.ldp_dsbo",
+        ("x", "y", "z"),
+        private=True,
+    ),
+    "ma_dsbo": Entry(
+        _plain(MaDsbo),
+        "nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP)",
+        f"{_HOME}.ma_dsbo",
+        ("x", "y", "z", "inner", "inverse"),
+    ),
+    "dsbo_jhip": Entry(
+        _plain(DsboJhip),
+        "nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022)",
+        f"{_HOME}.dsbo_jhip",
+        ("x", "y", "z", "inner", "inverse"),
+    ),
+    "gbdsbo": Entry(
+        _plain(Gbdsbo),
+        "one time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022)",
+        f"{_HOME}.gbdsbo",
+        ("x", "y", "averaging", "inverse", "smoothness"),
+    ),
+    "ldp_single_level": Entry(
+        _plain(LdpSingleLevel),
+        "the lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)",
+        f"{_HOME}.single_level",
+        ("y",),
+    ),
+    "dp_dsgd": Entry(
+        _plain(DpDsgd),
+        "decentralised DP-SGD on the lower level: a local noised step first, then gossip",
+        f"{_HOME}.single_level",
+        ("y",),
+    ),
+    "vrdsbo": Entry(
+        _plain(Vrdsbo),
+        "variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO)",
+        f"{_HOME}.vrdsbo",
+        ("x", "y", "averaging", "momentum", "smoothness", "inverse"),
+    ),
+    "spdb": Entry(
+        _plain(Spdb),
+        "personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022)",
+        f"{_HOME}.spdb",
+        ("x", "y", "penalty", "dual", "smoothness", "inverse"),
+    ),
+    "bsa": Entry(
+        _plain(Bsa),
+        "a server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018)",
+        "decentral_dp.algorithms.central.bsa",
+        ("x", "y", "inner", "inverse", "smoothness"),
     ),
 }

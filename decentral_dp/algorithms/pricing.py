@@ -68,10 +68,12 @@ def reads(public: Public, terms: Sequence[str], kind: Kind) -> bool:
     return any(_kind(public, term) == kind for term in terms)
 
 
-def nothing_proven(public: Public, index: NDArray[np.int64]) -> Planned:
-    """Releases of a private state that meets records unclipped."""
-    unbounded = np.full((index.size, public.self_weight.size), np.inf)
-    return Planned(dict.fromkeys(KINDS, unbounded), dict.fromkeys(KINDS, np.ones_like(unbounded)), unbounded, index)
+def nothing_proven(public: Public, index: NDArray[np.int64], met: Array | bool = True) -> Planned:
+    """Releases of a private state that meets records unclipped; met: (R,) whether it has by then."""
+    shape = (index.size, public.self_weight.size)
+    moved = np.where(np.broadcast_to(np.asarray(met).reshape(-1, 1), shape), np.inf, 0.0)
+    ones = np.ones(shape)
+    return Planned(dict.fromkeys(KINDS, moved), dict.fromkeys(KINDS, ones), ones * np.inf, index)
 
 
 def free(public: Public, index: NDArray[np.int64]) -> Planned:

@@ -26,6 +26,9 @@ class Clip:
         return float(getattr(self, channel))
 
 
+_LEAST_FACTOR = 1e-290
+
+
 def clip_factors(norms: Array, bound: float) -> Array:
     """min(1, C/‖v‖) per record, and 0 where the norm is not finite: `min(1, C/nan)` would let the record through.
 
@@ -33,6 +36,8 @@ def clip_factors(norms: Array, bound: float) -> Array:
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factor = np.minimum(1.0, bound / norms) if np.isfinite(bound) else np.ones_like(norms)
+        # A quotient near the smallest floats has lost its digits, and rounded up it lets a record exceed the clip.
+        factor = np.where(factor < _LEAST_FACTOR, 0.0, factor)
     return np.where(np.isfinite(norms), factor, 0.0)
 
 

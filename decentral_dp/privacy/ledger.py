@@ -184,6 +184,7 @@ class Recorder:
         self.agents = agents
         self.columns: dict[str, _Column] = {}
         self._amplified: dict[tuple[Kind, int], int] = {}
+        self._drawn: dict[tuple[Kind, int], int] = {}
         self._mixed: set[Kind] = set()
 
     def charge(self, index: int, channel: str, mechanism: str, scale: Array, value: Bounded) -> None:
@@ -225,6 +226,9 @@ class Recorder:
             self._mixed.add(kind)
         elif self._amplified.setdefault((kind, spread.batch), index) != index:
             raise ValueError(f"{channel} at index {index} uses the {kind} batch of round {spread.batch} a second time")
+        elif (spread.rate < 1.0).any() and self._drawn.setdefault((kind, index), spread.batch) != spread.batch:
+            # Accountants amplify an index as one event; two independent batches are more than that.
+            raise ValueError(f"{channel} at index {index} uses a second {kind} batch of the same index")
         elif kind in self._mixed and (spread.rate < 1.0).any():
             raise ValueError(f"{channel} at index {index} amplifies a {kind} batch that other channels may remember")
 
@@ -254,7 +258,7 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
     columns = [(agents, r.columns[name]) for agents, r in blocks]
     first = columns[0][1]
     if len({(c.mechanism, c.dimension, tuple(c.rounds), frozenset(c.sensitivity)) for _, c in columns}) > 1:
-        raise ValueError(f"{name} was not released alike by all blocks, so its releases cannot be listed as one channel")
+        raise ValueError(f"{name} was not released alike by all blocks, so it cannot be listed as one channel")
     rounds = np.asarray(first.rounds, dtype=np.int64)
     group = np.arange(n_agents)
     if first.mechanism == "free":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,13 +11,25 @@ from decentral_dp.problems.protocol import Problem
 
 
 class Facts(NamedTuple):
-    """What a problem may know of the data before it is built: public numbers and the scenario's own options."""
+    """What a problem may know of the data before it is built: public numbers and the scenario's own options.
+
+    image: (height, width, channels) where records are pictures; `record.reshape(channels, height, width)` is one.
+    groups, corrupt, tasks, ways, width: as the scenario gives them. seed: public, for what a problem draws.
+    """
 
     n_features: int
     n_classes: int
     intercept: bool
     ridge: float | None
     losses: Path | None
+    image: tuple[int, int, int] | None = None
+    agents: int = 1
+    groups: int | None = None
+    corrupt: float | None = None
+    tasks: int | Sequence[Sequence[int]] | None = None
+    ways: int | None = None
+    width: int | None = None
+    seed: int = 0
 
 
 class Entry(NamedTuple):
@@ -59,6 +71,56 @@ def _quadratic(facts: Facts) -> Problem:
     return Quadratic.from_dataset(facts.n_features, ridge=0.1 if facts.ridge is None else facts.ridge)
 
 
+def _mean_estimation(facts: Facts) -> Problem:
+    from decentral_dp.problems.mean_estimation import MeanEstimation
+
+    return MeanEstimation.from_dataset(facts.n_features, ridge=0.1 if facts.ridge is None else facts.ridge)
+
+
+def _meta_learning(facts: Facts) -> Problem:
+    from decentral_dp.problems.meta_learning import MetaLearning
+
+    return MetaLearning.from_dataset(
+        facts.n_features,
+        len(_classes(facts, "meta_learning")),
+        image=facts.image,
+        tasks=facts.tasks,
+        ways=facts.ways,
+        width=facts.width,
+        ridge=facts.ridge,
+        seed=facts.seed,
+    )
+
+
+def _biased(facts: Facts) -> Problem:
+    from decentral_dp.problems.regularised import biased_regularisation
+
+    classes = _classes(facts, "biased_regularisation")
+    ridge = 0.1 if facts.ridge is None else facts.ridge
+    return biased_regularisation(facts.n_features, classes, ridge, facts.intercept)
+
+
+def _ridge(facts: Facts) -> Problem:
+    from decentral_dp.problems.regularised import ridge_hyperparameter
+
+    return ridge_hyperparameter(facts.n_features)
+
+
+def _hyper_cleaning(facts: Facts) -> Problem:
+    from decentral_dp.problems.hyper_cleaning import HyperCleaning
+
+    return HyperCleaning.from_dataset(
+        facts.n_features,
+        _classes(facts, "hyper_cleaning"),
+        facts.agents,
+        groups=facts.groups or 1,
+        ridge=0.01 if facts.ridge is None else facts.ridge,
+        corrupt=facts.corrupt or 0.0,
+        seed=facts.seed,
+        intercept=facts.intercept,
+    )
+
+
 def _from_losses(facts: Facts) -> Problem:
     from decentral_dp.problems.losses import load_losses
 
@@ -71,11 +133,23 @@ def _from_losses(facts: Facts) -> Problem:
 
 
 PROBLEMS: dict[str, Entry] = {
+    "biased_regularisation": Entry(
+        _biased,
+        "the point toward which a logistic or softmax regression is pulled",
+        "decentral_dp.problems.regularised:biased_regularisation",
+        ("ridge", "intercept"),
+    ),
     "from_losses": Entry(
         _from_losses,
         "two per-record torch functions of your own, from the file problem.losses",
         "decentral_dp.problems.losses:load_losses",
         ("losses",),
+    ),
+    "hyper_cleaning": Entry(
+        _hyper_cleaning,
+        "one weight per group of train records, some of which have their labels replaced",
+        "decentral_dp.problems.hyper_cleaning:HyperCleaning",
+        ("groups", "corrupt", "ridge", "intercept"),
     ),
     "logistic_hyperparameter": Entry(
         _logistic,
@@ -83,11 +157,28 @@ PROBLEMS: dict[str, Entry] = {
         "decentral_dp.problems.logistic:LogisticHyperparameter",
         ("intercept",),
     ),
+    "mean_estimation": Entry(
+        _mean_estimation,
+        "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
+        "decentral_dp.problems.mean_estimation:MeanEstimation",
+        ("ridge",),
+    ),
+    "meta_learning": Entry(
+        _meta_learning,
+        "a small network that all tasks share, and a last layer for each task: which classes a task has is public",
+        "decentral_dp.problems.meta_learning:MetaLearning",
+        ("ridge", "tasks", "ways", "width"),
+    ),
     "quadratic": Entry(
         _quadratic,
         "ridge regression toward the upper variable: every solution in closed form",
         "decentral_dp.problems.quadratic:Quadratic",
         ("ridge",),
+    ),
+    "ridge_hyperparameter": Entry(
+        _ridge,
+        "one regularisation strength per feature of a least-squares regression",
+        "decentral_dp.problems.regularised:ridge_hyperparameter",
     ),
     "softmax_hyperparameter": Entry(
         _softmax,

@@ -108,11 +108,46 @@ def directions(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z:
     return Directions(grad_y, by_y, by_x)
 
 
+def columns(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Directions:
+    """`directions` along every column of z (q, k): ∇_y f (q, k), ∇²_yy f·z (q, k), ∇²_xy f·z (p, k)."""
+    from torch.func import vmap
+
+    rows = vmap(lambda column: directions(f, forward, x, y, column, *record), in_dims=1)(z)
+    return Directions(*(r.T for r in rows))
+
+
 def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
     """`fn(row…, record…)` for every row with every record: the first `rows` arguments are batches of rows."""
     from torch.func import vmap
 
     return vmap(vmap(fn, in_dims=(*(None,) * rows, 0, 0)), in_dims=(*(0,) * rows, None, None))
+
+
+def rows_or_nan(oracle: Callable[..., dict[str, Tensor]], features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Rows of every record, NaN for a record whose evaluation raises.
+
+    Its place is taken by a record that does not raise: the others keep theirs and are rounded as they would be, and
+    one record changes nothing but its own row.
+    """
+    try:
+        return oracle(features, labels)
+    except USER_ERRORS:
+        sound = [k for k in range(len(labels)) if _runs(oracle, features[k : k + 1], labels[k : k + 1])]
+    if not sound:
+        return {}
+    stand_in = [k if k in set(sound) else sound[0] for k in range(len(labels))]
+    out = {term: rows.clone() for term, rows in oracle(features[stand_in], labels[stand_in]).items()}
+    for rows in out.values():
+        rows[[k for k, other in enumerate(stand_in) if k != other]] = np.nan
+    return out
+
+
+def _runs(oracle: Callable[..., Any], features: Tensor, labels: Tensor) -> bool:
+    try:
+        oracle(features, labels)
+    except USER_ERRORS:
+        return False
+    return True
 
 
 def trace(
@@ -147,7 +182,12 @@ def trace(
             vmap(lambda *record: grad(upper_loss, argnums=(0, 1))(*point[:2], *record))(*records)
             over_grid(upper_loss, 2)(x, y, *records)
         with _blame("lower_loss"):
-            forward = _forward(lambda f: vmap(lambda *r: directions(lower_loss, f, *point, *r))(*records))
+
+            def lower(forward: bool) -> None:
+                vmap(lambda *r: directions(lower_loss, forward, *point, *r))(*records)
+                vmap(lambda *r: columns(lower_loss, forward, *point[:2], z.T, *r))(*records)
+
+            forward = _forward(lower)
             over_grid(lower_loss, 2)(x, y, *records)
         if regulariser is not None:
             with _blame("regulariser"):

@@ -7,19 +7,25 @@ product), so its norm is |coefficient|·‖a‖ and clipping costs one number pe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.clipping import row_norms
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.clipping import Clip, row_norms
+from decentral_dp.privacy.sensitivity import Array, Norm
 
 # Float64 numbers read at once, 2 MiB: small enough to stay in a core's cache from the forward product to the backward
 # one, so that the records cross the memory bus once per round; large enough to hide the cost of the loop.
 BLOCK = 1 << 18
+
+# Near the end of float64's range numbers have too few digits to keep a bound to the last one. A contribution so much
+# larger than its clip that the factor would lie there counts as zero, and so does a record with such features, as
+# whatever is not finite does.
+LEAST_FACTOR = 1e-290
+LARGEST_NORM = 1e250
 
 
 def blocks(n_records: int, width: int) -> Iterator[slice]:
@@ -78,7 +84,7 @@ def check_n_features(n_features: int) -> None:
 
 
 def feature_norms(features: Array) -> tuple[Array, Array]:
-    """(N,) ℓ1 and ℓ2 norms of the rows.
+    """(N,) ℓ1 and ℓ2 norms of the rows, infinite above `LARGEST_NORM`.
 
     The rows are scaled by their largest entry first: a plain sum of squares underflows to 0 below 1e-162, and a
     record with norm 0 is never clipped.
@@ -87,7 +93,8 @@ def feature_norms(features: Array) -> tuple[Array, Array]:
     scale = np.where(largest > 0, largest, 1.0)
     with np.errstate(over="ignore"):
         l2 = row_norms(features / scale[:, None], "l2") * scale
-        return row_norms(features, "l1"), l2
+        l1 = row_norms(features, "l1")
+        return np.where(l1 > LARGEST_NORM, np.inf, l1), np.where(l2 > LARGEST_NORM, np.inf, l2)
 
 
 class Bounds(NamedTuple):
@@ -117,6 +124,103 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
     factors *= norms
     np.divide(bound, factors, out=factors)
     np.minimum(factors, 1.0, out=factors)
+    np.putmask(factors, factors < LEAST_FACTOR, 0.0)
     coefficients *= factors
     np.putmask(coefficients, coefficients != coefficients, 0.0)
     return coefficients
+
+
+def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: float) -> Array:
+    """Scale the columns of coefficients (c, n) in place so that ‖column‖·norm ≤ bound; whatever is not finite: zero.
+
+    norms: (n,) norms of what the columns are outer products with. Call it with floating-point warnings off.
+    """
+    factors = column_norms(coefficients, norm)
+    factors *= norms
+    np.divide(bound, factors, out=factors)
+    np.minimum(factors, 1.0, out=factors)
+    np.putmask(factors, factors < LEAST_FACTOR, 0.0)
+    coefficients *= factors
+    np.putmask(coefficients, coefficients != coefficients, 0.0)
+    return coefficients
+
+
+def column_norms(columns: Array, norm: Norm) -> Array:
+    """(n,) norms of the columns of a (c, n) array. Call it with floating-point warnings off."""
+    sizes = np.abs(columns)
+    if norm == "l1":
+        return np.asarray(sizes.sum(axis=0))
+    # Scaled by the largest entry: plain squares underflow, and a record with norm 0 is never clipped.
+    largest = sizes.max(axis=0)
+    return np.asarray(np.sqrt(np.square(sizes / largest).sum(axis=0)) * largest)
+
+
+def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> Array:
+    """Columns (c, n) in their directions, of norm min(‖column‖·norms, bound); whatever is not finite: zero.
+
+    For outer products with rows scaled to norm 1: no factor beyond float64's range arises on the way, however long
+    the rows were. Call it with floating-point warnings off.
+    """
+    sizes = column_norms(columns, norm)
+    lengths = sizes * norms
+    directions: Array = columns / sizes
+    directions *= np.where(np.isfinite(lengths), np.minimum(lengths, bound), 0.0)
+    np.putmask(directions, directions != directions, 0.0)
+    return directions
+
+
+def unit_rows(features: Array, norms: Array) -> Array:
+    """a/‖a‖ per row; zero where the norm is zero or infinite."""
+    return features / np.where(norms > 0, norms, 1.0)[:, None]
+
+
+def curved_sums(
+    features: Array,
+    norms: Array,
+    curvature: Callable[[slice], Array],
+    matrix: Array | None,
+    clip: Clip,
+    wanted: Collection[str],
+) -> dict[str, Array]:
+    """Means of ∇²_yy l = M ⊗ aaᵀ and of ∇²_yy l·Z, each record's clipped to clip.z as a whole.
+
+    features: (N, d) rows a; norms: (N,) their norms in clip.norm; curvature: block of records → M (c, c, n);
+    matrix: Z (c·d, p); wanted ⊆ {"lower_hessian", "lower_hessian_product"}: (c·d, c·d) and (c·d, p).
+
+    Both norms of M ⊗ aaᵀ are ‖M‖·‖a‖², and those of ∇²_yy l·Z (the outer product of a and V = M (Z a)) are ‖V‖·‖a‖: no
+    record's matrix is ever formed. Rows are scaled to norm 1, so that no clipped coefficient leaves float64's range.
+    """
+    d, sums = features.shape[1], dict.fromkeys(wanted, np.zeros(()))
+    with np.errstate(all="ignore"):
+        for part in blocks(len(features), d if matrix is None else max(matrix.size // d, d)):
+            a, size = features[part], norms[part]
+            unit, m = unit_rows(a, size), curvature(part)
+            if "lower_hessian_product" in wanted:
+                if matrix is None:
+                    raise ValueError("lower_hessian_product needs the matrix that it is a product with")
+                stacked = matrix.reshape(len(m), d, -1).transpose(1, 0, 2).reshape(d, -1)
+                along = (a @ stacked).reshape(len(a), len(m), -1)
+                total = _product_sum(m, along, unit, size, clip)
+                sums["lower_hessian_product"] = sums["lower_hessian_product"] + total
+            if "lower_hessian" in wanted:
+                sums["lower_hessian"] = sums["lower_hessian"] + _hessian_sum(m, unit, size, clip)
+        return {name: total / len(features) for name, total in sums.items()}
+
+
+def _hessian_sum(m: Array, unit: Array, size: Array, clip: Clip) -> Array:
+    """Σ_k clip(M_k ⊗ a_k a_kᵀ), (c·d, c·d). unit: (n, d) rows of norm 1; size: (n,) the norms they had."""
+    (c, _, n), d = m.shape, unit.shape[1]
+    m = bounded_columns(m.reshape(-1, n), np.square(size), clip.norm, clip.z).reshape(c, c, n)
+    total = np.empty((c, d, c, d))
+    for r in range(c):
+        for k in range(r + 1):
+            total[r, :, k] = (unit.T * m[r, k]) @ unit
+            total[k, :, r] = total[r, :, k]
+    return total.reshape(c * d, c * d)
+
+
+def _product_sum(m: Array, along: Array, unit: Array, size: Array, clip: Clip) -> Array:
+    """Σ_k clip(a_k ⊗ M_k (Z a_k)), (c·d, p). along: (n, c, p) the products Z a_k; unit and size as above."""
+    n, c, p = along.shape
+    rows = bounded_columns((m.transpose(2, 0, 1) @ along).reshape(n, -1).T, size, clip.norm, clip.z).T
+    return np.asarray((unit.T @ rows).reshape(-1, c, p).transpose(1, 0, 2).reshape(-1, p))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
@@ -19,14 +19,17 @@ from decentral_dp.problems.linear import (
     checked_features,
     class_index,
     clip_coefficients,
+    curved_sums,
     declared_bounds,
     feature_norms,
 )
-from decentral_dp.problems.protocol import Regulariser, Terms
+from decentral_dp.problems.penalties import Strengths
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, heard
 
 TOUCHES: Mapping[str, Kind] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
 )
+PENALTY = Strengths()
 
 
 class LogisticRecords(NamedTuple):
@@ -89,22 +92,36 @@ class LogisticHyperparameter:
         return LogisticRecords(rows * sign[:, None], l1, l2)
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: LogisticRecords, validation: LogisticRecords, clip: Clip
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: LogisticRecords,
+        validation: LogisticRecords,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
     ) -> Terms:
+        train, validation = heard(wanted, train, validation)
         with np.errstate(all="ignore"):
             grad, hvp = _train_sums(y, z, train, clip)
             upper = _validation_sum(y, validation, clip)
-            return Terms(grad / len(train.l1), hvp / len(train.l1), None, upper / len(validation.l1), None)
+            n_train, n_validation = max(len(train.l1), 1), max(len(validation.l1), 1)
+            return Terms(grad / n_train, hvp / n_train, None, upper / n_validation, None)
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """∇²_yy l = σ(t)σ(−t) aaᵀ, whose norm is σ(t)σ(−t)·‖a‖²."""
+        norms = train.l1 if clip.norm == "l1" else train.l2
+        return curved_sums(
+            train.signed, norms, lambda part: _curvature(train.signed[part] @ y), matrix, clip, asked(wanted, TOUCHES)
+        )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            strength = np.exp(x)
-            grad_y = strength * y
-            return Regulariser(grad_y, strength * z, grad_y * z)
+        return PENALTY.terms(x, y, z)
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(0.5 * (np.exp(x) * y * y).sum(axis=1))
+        return PENALTY.value(x, y)
 
     def losses(self, x: Array, y: Array, records: LogisticRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))
@@ -114,7 +131,7 @@ class LogisticHyperparameter:
                 mean += np.logaddexp(0.0, np.negative(margins, out=margins)) @ weights[part]
         return mean, mean.copy()
 
-    def accuracy(self, y: Array, records: LogisticRecords) -> Array:
+    def accuracy(self, x: Array, y: Array, records: LogisticRecords) -> Array:
         """Share of records on the right side of the boundary; a record exactly on it counts half."""
         right = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -131,16 +148,15 @@ class LogisticHyperparameter:
         two points, since they bound each record's term by itself: 2·sup|σ|·R, and 2·sup σ'·|aᵀz|·R.
         Attained, except that K[z, y] needs R·box["y"] ≥ log(2 + √3), where |σ''| is largest.
         """
-        known = declared_bounds(box, radius)
-        if known is None:
+        known, regulariser = declared_bounds(box, radius), PENALTY.lipschitz(box)
+        if known is None or regulariser is None:
             return None
-        r, m_y, m_z = known.radius + self.intercept, known.y, known.z
+        r, m_z = known.radius + self.intercept, known.z
         train = np.zeros((3, 3))
         train[1, 1] = train[2, 2] = r**2 / 4
         train[2, 1] = r**3 * m_z / (6 * math.sqrt(3))
         validation = np.zeros((3, 3))
         validation[2, 1] = r**2 / 4
-        regulariser = known.strength * np.array([[m_y * m_z, m_z, m_y], [m_y, 1.0, 0.0], [m_z, 0.0, 1.0]])
         swap_train = np.array([0.0, 2 * r, r**2 * m_z / 2])
         swap_validation = np.array([0.0, 0.0, 2 * r])
         return Constants(
@@ -167,6 +183,12 @@ def _train_sums(y: Array, z: Array, records: LogisticRecords, clip: Clip) -> tup
         grad += clip_coefficients(np.negative(slope, out=slope), n, clip.y).dot(a)
         hvp += clip_coefficients(curvature, n, clip.z).dot(a)
     return grad, hvp
+
+
+def _curvature(margins: Array) -> Array:
+    """σ(t)σ(−t), (1, 1, n): even in t, so that exp never overflows."""
+    small = np.exp(-np.abs(margins))
+    return np.asarray(small / np.square(1.0 + small))[None, None]
 
 
 def _validation_sum(y: Array, records: LogisticRecords, clip: Clip) -> Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,14 +15,15 @@ from decentral_dp.problems.autodiff import (
     Loss,
     Penalty,
     Predict,
+    columns,
     directions,
     over_grid,
     quiet_torch,
+    rows_or_nan,
     tensor,
 )
 from decentral_dp.problems.linear import checked_features, class_index
-from decentral_dp.problems.protocol import Regulariser, Terms
-from decentral_dp.problems.shard import FEEDS
+from decentral_dp.problems.protocol import FEEDS, MATRICES, TERMS, Regulariser, Terms, asked
 
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
@@ -72,7 +73,16 @@ class LossProblem:
             class_index(labels, range(self.classes))
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
 
-    def terms(self, x: Array, y: Array, z: Array, train: LossRecords, validation: LossRecords, clip: Clip) -> Terms:
+    def terms(
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: LossRecords,
+        validation: LossRecords,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
+    ) -> Terms:
         """Clipped per-record means of the terms in `touches`. Clips and sums are numpy's, in float64."""
         from torch.func import grad
 
@@ -91,23 +101,68 @@ class LossProblem:
                 by_x, by_y = grad(self.upper_loss, argnums=(0, 1))(*at, *record)
                 return {"upper_grad_x": by_x, "upper_grad_y": by_y}
 
-            means = self._means(lower, "train", train, clip) | self._means(upper, "validation", validation, clip)
+            below = self._means(lower, "train", train, clip, wanted)
+            means = below | self._means(upper, "validation", validation, clip, wanted)
         return Terms(**means)
 
     def _means(
-        self, per_record: Callable[..., dict[str, Tensor]], kind: Kind, records: LossRecords, clip: Clip
+        self,
+        per_record: Callable[..., dict[str, Tensor]],
+        kind: Kind,
+        records: LossRecords,
+        clip: Clip,
+        wanted: Collection[str],
     ) -> dict[str, Array]:
-        """(1/N) Σ_k clip(term_k) for every term that reads records of this kind."""
+        """(1/N) Σ_k clip(term_k) for every wanted term that reads records of this kind."""
         from torch.func import vmap
 
         sums = {
-            t: np.zeros(self.p if FEEDS[t] == "x" else self.q) for t, reads in self.touches.items() if reads == kind
+            t: np.zeros(self.p if FEEDS[t] == "x" else self.q)
+            for t, reads in self.touches.items()
+            if reads == kind and t in wanted
         }
+        if not sums:
+            return {}
         oracle = vmap(lambda *record: {t: rows for t, rows in per_record(*record).items() if t in sums})
         for features, labels in self._chunks(records, self.n_features + 2 * (self.p + self.q)):
-            for term, rows in _total(oracle, features, labels).items():
+            for term, rows in rows_or_nan(oracle, features, labels).items():
                 sums[term] += clipped_sum(rows.numpy(force=True), clip.bound(FEEDS[term]), clip.norm)
         return {term: total / max(len(records.features), 1) for term, total in sums.items()}
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """Column by column from the directions. Here each record's matrix is formed: see `CELLS` for the memory."""
+        from torch.func import vmap
+
+        names = asked(wanted, self.touches)
+        if "lower_hessian_product" in names and matrix is None:
+            raise ValueError("lower_hessian_product needs the matrix that it is a product with")
+        if not names:
+            return {}
+        q = self.q
+        shapes = {"lower_hessian": (q, q), "lower_jacobian": (self.p, q), "lower_hessian_product": (q, self.p)}
+        sums = {name: np.zeros(shapes[name]) for name in names}
+        width = self.n_features + (q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + q)
+        with quiet_torch():
+            at, units = (tensor(x), tensor(y)), tensor(np.eye(self.q))
+            along = None if matrix is None else tensor(matrix)
+
+            def per_record(*record: Tensor) -> dict[str, Tensor]:
+                out = {}
+                if "lower_hessian_product" in names and along is not None:
+                    out["lower_hessian_product"] = columns(self.lower_loss, self.forward, *at, along, *record).hvp
+                if len(names) > len(out):
+                    whole = columns(self.lower_loss, self.forward, *at, units, *record)
+                    out |= {"lower_hessian": whole.hvp, "lower_jacobian": whole.jvp}
+                return {name: out[name] for name in names}
+
+            for features, labels in self._chunks(train, width):
+                for name, rows in rows_or_nan(vmap(per_record), features, labels).items():
+                    flat = rows.numpy(force=True).reshape(len(rows), -1)
+                    bound = clip.bound(FEEDS[MATRICES[name]])
+                    sums[name] += clipped_sum(flat, bound, clip.norm).reshape(shapes[name])
+        return {name: total / max(len(train.features), 1) for name, total in sums.items()}
 
     def _chunks(self, records: LossRecords, width: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The records as tensors, so many at a time that `CELLS` numbers hold `width` for each."""
@@ -148,7 +203,7 @@ class LossProblem:
         self._average([lower, upper], both, (x, y), records, weights)
         return lower, upper
 
-    def accuracy(self, y: Array, records: LossRecords) -> Array | None:
+    def accuracy(self, x: Array, y: Array, records: LossRecords) -> Array | None:
         """Share of records that `predict` gets right, (b,): by its largest class score, its label, or its sign.
 
         A score is right if it is positive exactly where the label is: labels {−1, +1} and {0, 1} both fit. Where k
@@ -214,33 +269,6 @@ def slices(n: int, width: int) -> Iterator[slice]:
     """0 … n in parts of so many that `CELLS` numbers hold `width` for each, and at least one."""
     step = max(1, CELLS // width)
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
-
-
-def _total(oracle: Callable[..., dict[str, Tensor]], features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Rows of every record, NaN for a record whose evaluation raises.
-
-    Its place is taken by a record that does not raise: the others keep theirs and are rounded as they would be, and
-    one record changes nothing but its own row.
-    """
-    try:
-        return oracle(features, labels)
-    except USER_ERRORS:
-        sound = [k for k in range(len(labels)) if _runs(oracle, features[k : k + 1], labels[k : k + 1])]
-    if not sound:
-        return {}
-    stand_in = [k if k in set(sound) else sound[0] for k in range(len(labels))]
-    out = {term: rows.clone() for term, rows in oracle(features[stand_in], labels[stand_in]).items()}
-    for rows in out.values():
-        rows[[k for k, other in enumerate(stand_in) if k != other]] = np.nan
-    return out
-
-
-def _runs(oracle: Callable[..., Any], features: Tensor, labels: Tensor) -> bool:
-    try:
-        oracle(features, labels)
-    except USER_ERRORS:
-        return False
-    return True
 
 
 def _add_rows(out: Sequence[Array], fn: Callable[..., Sequence[Array]], rows: Sequence[Array], width: int) -> None:

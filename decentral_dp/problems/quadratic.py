@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
@@ -17,9 +17,11 @@ from decentral_dp.problems.linear import (
     check_n_features,
     checked_features,
     clip_coefficients,
+    curved_sums,
     feature_norms,
 )
-from decentral_dp.problems.protocol import Regulariser, Terms
+from decentral_dp.problems.penalties import Pull, check_ridge
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, heard
 
 TOUCHES: Mapping[str, Kind] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
@@ -70,8 +72,7 @@ class Quadratic:
 
     def __post_init__(self) -> None:
         check_n_features(self.n_features)
-        if not 0.0 < self.ridge < np.inf:
-            raise InputError(f"problem.ridge: got {self.ridge}; wanted a positive finite number, for example 1.0.")
+        check_ridge(self.ridge)
 
     @classmethod
     def from_dataset(cls, n_features: int, classes: Sequence[float] = (), ridge: float = 1.0) -> Self:
@@ -100,8 +101,16 @@ class Quadratic:
         return QuadraticRecords(rows, target, *feature_norms(rows))
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: QuadraticRecords, validation: QuadraticRecords, clip: Clip
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: QuadraticRecords,
+        validation: QuadraticRecords,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
     ) -> Terms:
+        train, validation = heard(wanted, train, validation)
         grad, hvp, upper = np.zeros(self.q), np.zeros(self.q), np.zeros(self.q)
         with np.errstate(all="ignore"):
             for part in blocks(*train.features.shape):
@@ -111,15 +120,27 @@ class Quadratic:
             for part in blocks(*validation.features.shape):
                 a, norms = validation.features[part], _norms(validation, clip)[part]
                 upper += clip_coefficients(a.dot(y) - validation.target[part], norms, clip.z).dot(a)
-            return Terms(grad / len(train.target), hvp / len(train.target), None, upper / len(validation.target), None)
+            n_train, n_validation = max(len(train.target), 1), max(len(validation.target), 1)
+            return Terms(grad / n_train, hvp / n_train, None, upper / n_validation, None)
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: QuadraticRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """∇²_yy l = aaᵀ, whose norm is ‖a‖²."""
+        return curved_sums(
+            train.features,
+            _norms(train, clip),
+            lambda part: np.ones((1, 1, len(train.target[part]))),
+            matrix,
+            clip,
+            asked(wanted, TOUCHES),
+        )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return Regulariser(self.ridge * (y - x), self.ridge * z, -self.ridge * z)
+        return Pull(self.ridge).terms(x, y, z)
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(0.5 * self.ridge * np.square(y - x).sum(axis=1))
+        return Pull(self.ridge).value(x, y)
 
     def losses(self, x: Array, y: Array, records: QuadraticRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))
@@ -129,7 +150,7 @@ class Quadratic:
                 mean += 0.5 * np.square(errors, out=errors) @ weights[part]
         return mean, mean.copy()
 
-    def accuracy(self, y: Array, records: QuadraticRecords) -> None:
+    def accuracy(self, x: Array, y: Array, records: QuadraticRecords) -> None:
         """None: nothing is classified."""
         return None
 

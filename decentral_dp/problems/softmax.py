@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -19,10 +19,12 @@ from decentral_dp.problems.linear import (
     check_n_features,
     checked_features,
     class_index,
+    clip_columns,
+    curved_sums,
     declared_bounds,
     feature_norms,
 )
-from decentral_dp.problems.protocol import Regulariser, Terms
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, heard
 
 TOUCHES: Mapping[str, Kind] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
@@ -90,27 +92,49 @@ class SoftmaxHyperparameter:
         return SoftmaxRecords(rows, class_index(labels, self.classes), *feature_norms(rows))
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: SoftmaxRecords, validation: SoftmaxRecords, clip: Clip
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: SoftmaxRecords,
+        validation: SoftmaxRecords,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
     ) -> Terms:
+        train, validation = heard(wanted, train, validation)
         c = len(self.classes)
         both = np.concatenate([y, z]).reshape(2 * c, self.p)
         grad, hvp = np.zeros((c, self.p)), np.zeros((c, self.p))
         upper = np.zeros((c, self.p))
         with np.errstate(all="ignore"):
             for part in blocks(*train.features.shape):
-                a, norms = train.features[part], _norms(train, clip)[part]
+                a, norms = train.features[part], norms_of(train, clip)[part]
                 products = both @ a.T
-                share = _softmax(products[:c])
-                grad += _clip(_residual(share, train.label[part]), norms, clip.norm, clip.y) @ a
+                share = class_shares(products[:c])
+                grad += clip_columns(class_residual(share, train.label[part]), norms, clip.norm, clip.y) @ a
                 slope = products[c:] * share
                 slope -= share * slope.sum(axis=0)
-                hvp += _clip(slope, norms, clip.norm, clip.z) @ a
+                hvp += clip_columns(slope, norms, clip.norm, clip.z) @ a
             for part in blocks(*validation.features.shape):
                 a = validation.features[part]
-                residual = _residual(_softmax(both[:c] @ a.T), validation.label[part])
-                upper += _clip(residual, _norms(validation, clip)[part], clip.norm, clip.z) @ a
-            n_train, n_validation = len(train.label), len(validation.label)
+                residual = class_residual(class_shares(both[:c] @ a.T), validation.label[part])
+                upper += clip_columns(residual, norms_of(validation, clip)[part], clip.norm, clip.z) @ a
+            n_train, n_validation = max(len(train.label), 1), max(len(validation.label), 1)
             return Terms(grad.ravel() / n_train, hvp.ravel() / n_train, None, upper.ravel() / n_validation, None)
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: SoftmaxRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """∇²_yy l = (diag(s) − ssᵀ) ⊗ aaᵀ, whose norm is ‖diag(s) − ssᵀ‖·‖a‖²."""
+        weights = y.reshape(len(self.classes), self.p)
+        return curved_sums(
+            train.features,
+            norms_of(train, clip),
+            lambda part: class_curvature(class_shares(weights @ train.features[part].T)),
+            matrix,
+            clip,
+            asked(wanted, TOUCHES),
+        )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         shape = (len(y), len(self.classes), self.p)
@@ -129,12 +153,16 @@ class SoftmaxHyperparameter:
         mean = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
             for part in blocks(len(weights), max(self.p, y.size // self.p)):
-                scores = self._scores(y, records.features[part])
-                scores -= scores.max(axis=1, keepdims=True)
-                mean += (np.log(np.exp(scores).sum(axis=1)) - _of_label(scores, records.label[part])) @ weights[part]
+                mean += self.record_losses(y, records, part) @ weights[part]
         return mean, mean.copy()
 
-    def accuracy(self, y: Array, records: SoftmaxRecords) -> Array:
+    def record_losses(self, y: Array, records: SoftmaxRecords, part: slice) -> Array:
+        """(b, n) loss of each record of the part under each row of y. Call it with floating-point warnings off."""
+        scores = self._scores(y, records.features[part])
+        scores -= scores.max(axis=1, keepdims=True)
+        return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _of_label(scores, records.label[part]))
+
+    def accuracy(self, x: Array, y: Array, records: SoftmaxRecords) -> Array:
         """Share of records whose class has the largest score; where k classes tie, each counts 1/k."""
         right = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -181,11 +209,11 @@ class SoftmaxHyperparameter:
         return np.asarray(stacked.reshape(len(y), len(self.classes), len(features)))
 
 
-def _norms(records: SoftmaxRecords, clip: Clip) -> Array:
+def norms_of(records: SoftmaxRecords, clip: Clip) -> Array:
     return records.l1 if clip.norm == "l1" else records.l2
 
 
-def _softmax(scores: Array) -> Array:
+def class_shares(scores: Array) -> Array:
     """Shares of the classes, (c, n) → (c, n). The largest score is taken off first: exp never overflows."""
     shares: Array = scores - scores.max(axis=0)
     np.exp(shares, out=shares)
@@ -193,28 +221,25 @@ def _softmax(scores: Array) -> Array:
     return shares
 
 
-def _residual(shares: Array, label: NDArray[np.int64]) -> Array:
+def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
     """s − e_b."""
     residual = shares.copy()
     residual[label, np.arange(len(label))] -= 1.0
     return residual
 
 
+def class_curvature(shares: Array) -> Array:
+    """diag(s) − ssᵀ per record, (c, n) → (c, c, n).
+
+    The diagonal is what makes rows sum to zero: s − s² would cancel near 1.
+    """
+    curvature = np.negative(shares[:, None] * shares)
+    diagonal = np.arange(len(shares))
+    curvature[diagonal, diagonal] = 0.0
+    curvature[diagonal, diagonal] = -curvature.sum(axis=1)
+    return curvature
+
+
 def _of_label(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
     """(b, c, n) → (b, n): the entry of each record's own class."""
     return values[:, label, np.arange(len(label))]
-
-
-def _clip(coefficients: Array, norms: Array, norm: Norm, bound: float) -> Array:
-    """Scale the columns of coefficients (c, n) in place so that ‖column‖·norm ≤ bound; whatever is not finite: zero."""
-    sizes = np.abs(coefficients)
-    if norm == "l1":
-        sizes = sizes.sum(axis=0)
-    else:
-        # Scaled by the largest entry: plain squares underflow, and a record with norm 0 is never clipped.
-        largest = sizes.max(axis=0)
-        sizes = np.sqrt(np.square(sizes / largest).sum(axis=0)) * largest
-    sizes *= norms
-    coefficients *= np.minimum(1.0, bound / sizes)
-    np.putmask(coefficients, coefficients != coefficients, 0.0)
-    return coefficients

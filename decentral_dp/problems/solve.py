@@ -53,12 +53,12 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
     x: (p,). Steps are halved until the gradient shrinks. Ends at ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; the result is NaN
     where that is not reached, which for a strongly convex g means overflow.
     """
-    return _lower(problem, x, join_alike(agents), tolerance)
+    return _lower(problem, x, _at(problem, x, join_alike(agents)), tolerance)
 
 
 def solve_inverse_hvp(problem: Problem, x: Array, y: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
     """z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,), by conjugate gradients; NaN where they do not converge."""
-    return _inverse_hvp(problem, x, y, join_alike(agents), tolerance)
+    return _inverse_hvp(problem, x, y, _at(problem, x, join_alike(agents)), tolerance)
 
 
 def hypergradient(problem: Problem, x: Array, y: Array, z: Array, agents: Agents) -> Array:
@@ -69,9 +69,18 @@ def hypergradient(problem: Problem, x: Array, y: Array, z: Array, agents: Agents
 def true_hypergradient(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
     """∇F(x), (p,): the three steps above in a row, joining the records once."""
     shares = join_alike(agents)
-    y = _lower(problem, x, shares, tolerance)
-    z = _inverse_hvp(problem, x, y, shares, tolerance)
+    below = _at(problem, x, shares)
+    y = _lower(problem, x, below, tolerance)
+    z = _inverse_hvp(problem, x, y, below, tolerance)
     return _hypergradient(problem, x, y, z, shares)
+
+
+def _at(problem: Problem, x: Array, shares: Sequence[Share]) -> list[Share]:
+    """The records as the lower level sees them at this x: where x embeds them, once and not in every product."""
+    embed = getattr(problem, "embed", None)
+    if embed is None:
+        return list(shares)
+    return [Share(s.weight, embed(x, s.train), embed(x, s.validation)) for s in shares]
 
 
 def _joined(records: Sequence[Any]) -> Any:
@@ -89,7 +98,7 @@ def _mean(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share
     for share in shares:
         train = share.train if term.startswith("lower") else take(share.train, few)
         validation = share.validation if term.startswith("upper") else take(share.validation, few)
-        value = getattr(problem.terms(x, y, z, train, validation, Clip()), term)
+        value = getattr(problem.terms(x, y, z, train, validation, Clip(), (term,)), term)
         if value is not None:
             total += share.weight * value
     return total

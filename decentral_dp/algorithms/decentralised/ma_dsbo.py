@@ -169,18 +169,15 @@ class MaDsbo:
     def _planned_printed(
         self, public: Public, x_index: NDArray[np.int64], y_index: NDArray[np.int64], d_index: NDArray[np.int64]
     ) -> dict[str, Planned]:
-        """Infinite as soon as a record was met; x_1 has met none, z⁰ = 0 is public in every round.
+        """Infinite once a record was met, by a step that is not zero; x_1 has met none, z⁰ = 0 is always public.
 
         What is published at the end is noised once more, y and z included.
         """
-        x = nothing_proven(public, x_index)
-        for sensitivity in x.sensitivity.values():
-            sensitivity[0] = 0.0
-        last = x_index[-1:]
+        last, alpha = x_index[-1:], self.x.scale > 0.0
         z_index = d_index.reshape(public.rounds, self.inverse)[:, 1:].reshape(-1)
         return {
-            "x": x,
-            "y": nothing_proven(public, np.concatenate([y_index, last])),
-            "z": nothing_proven(public, np.concatenate([z_index, last])),
+            "x": nothing_proven(public, x_index, (np.arange(public.rounds) > 0) & alpha),
+            "y": nothing_proven(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
+            "z": nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
             "d": nothing_proven(public, d_index),
         }

@@ -112,6 +112,6 @@ def _planned(algorithm: LdpSingleLevel | DpDsgd, public: Public) -> dict[str, Pl
     indices = np.arange(1, public.rounds + 1)
     x = free(public, indices[-1:])
     if algorithm.protocol == "printed":
-        return {"x": x, "y": nothing_proven(public, indices)}
+        return {"x": x, "y": nothing_proven(public, indices, algorithm.y.scale > 0.0)}
     use = Use("lower_grad_y", algorithm.y.series(public.rounds), indices - 1)
     return {"x": x, "y": released(public, indices, [use])}

@@ -1,0 +1,211 @@
+"""DSBO-JHIP: nested loops, with gradient tracking for the whole product of Jacobian and inverse Hessian.
+
+With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i + Σ_j w_ij v_j, round t of agent i runs
+
+    y^{k+1} = P y^k − β_t ∇_y g_i(x_t, y^k)                      k = 0 … K−1,   y^0 = y^K of the round before
+    D^0 = S^0 = −J_iᵀ,  Z^0 = 0,  J_i = ∇²_xy g_i(x_t, y^K) (p, q),  H_i = ∇²_yy g_i(x_t, y^K) (q, q)
+    Z^{k+1} = P Z^k − γ_t D^k                                    k = 0 … N−1,   Z, D, S: (q, p)
+    S^{k+1} = H_i Z^{k+1} − J_iᵀ,     D^{k+1} = P D^k + S^{k+1} − S^k
+    x_{t+1} = P x_t − η_t (∇_x f_i(x_t, y^K) − (Z^N)ᵀ ∇_y f_i(x_t, y^K))
+
+η → x, β → y, γ → z, K → inner, N → inverse. D tracks the mean of the residuals S_i, so that every Z approaches
+(Σ_i H_i)⁻¹ Σ_i J_iᵀ, and each agent multiplies it by its own ∇_y f_i. With a minibatch stream all means of a round are
+over fresh samples.
+
+A message has at most 2pq + q numbers; one of more than 64 MiB is refused before anything is allocated.
+
+`released` (certified)
+    every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then Z is a
+    function of released D and needs no noise. Zᵀ ∇_y f_i would multiply what records move by a matrix: so ∇_y f_i is
+    released with D^0, on a channel h of its own, and the released one is used. One replaced train record moves
+        y^k by β_t·2C_y/N,     D^0 by 2C_x/N,     D^1 by (2C_z + 4C_x)/N,     later D^k by (4C_z + 4C_x)/N,
+    and a validation record h by 2C_z/N and x by η_t·2C_x/N. H_i Z and J_i are clipped as wholes, at C_z and C_x, in the
+    entrywise ℓ1 norm or the Frobenius norm. (Without sampling the J_i of an increment cancel; the bounds do not use
+    it.) D and h follow the noise of z. A sample lives on in the next increment: no amplification is claimed.
+`printed`
+    own values un-noised, noise on every received vector and matrix; h is not sent. Nothing is proven.
+
+Without noise, and with N large, it approaches the optimum for decaying η and β; a constant β leaves y an error that
+grows with how much the g_i differ, since y is not tracked. One agent: double-loop bilevel descent, for γ_t H < 2;
+several agents need a γ far below that, or D diverges within the round.
+
+Noise: the mean of the D_i is that of the S_i plus the sum of all noise since the round began, a random walk of N steps
+that Z integrates once more and that no mixing undoes; it starts anew in every round.
+
+The published analysis assumes: doubly stochastic mixing, g_i strongly convex in y, gradients and second derivatives
+that are Lipschitz, bounded ∇_y f_i, unbiased samples of bounded variance, γ below what the spectral gap and the
+condition of the Hessian allow, and K and N that grow with the logarithm of the accuracy. Noise on messages, and
+clipping, which biases, are outside it.
+
+Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022, and Optimization
+Letters; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.messages import check_message
+from decentral_dp.algorithms.pricing import Use, fading, free, grid, reads, released
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.privacy.matrices import transposed, unproven
+from decentral_dp.privacy.sensitivity import KINDS, Array
+from decentral_dp.problems.shard import Shard
+
+
+class State(NamedTuple):
+    """x: (b, p), y: (b, q): before noise where they are still to be sent, else what counts as the agent's own.
+
+    y_near: Σ_j w_ij ỹ_j of the last message.
+    """
+
+    x: Value
+    y: Value
+    y_near: Array
+
+
+@dataclass(frozen=True)
+class DsboJhip:
+    """x, y, z: step sizes η, β, γ. inner, inverse: K, N. protocol: "released" or "printed". start: constants."""
+
+    x: StepSize
+    y: StepSize
+    z: StepSize
+    inner: int
+    inverse: int
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    channels = ("x", "y")
+    central = False
+
+    @property
+    def exchanges(self) -> int:
+        return 1 + self.inner + self.inverse
+
+    def check(self, p: int, q: int) -> None:
+        """Refuse messages that are too large."""
+        mend = "Use fewer features, or ma_dsbo, which sends vectors only."
+        check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
+
+    def init(self, shard: Shard) -> State:
+        x, y = (shard.public(self.start.get(c, 0.0), d) for c, d in (("x", shard.p), ("y", shard.q)))
+        # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
+        near = shard.self_weight * y
+        if self.protocol == "printed":
+            return State(shard.untouched(x), shard.untouched(y), near)
+        return State(x, y, near)
+
+    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
+        a, p, q = 1.0 - shard.self_weight, shard.p, shard.q
+        printed = self.protocol == "printed"
+
+        own, x_near = yield Gossip(x=s.x)
+        x = s.x if printed else own.x
+        y, y_near = s.y, s.y_near
+        for k in range(self.inner):
+            y = a * y + y_near - self.y(t) * shard.batch(t, k, kept=True).lower_grad_y(x, y)
+            own, near = yield Gossip(y=y)
+            y, y_near = (y if printed else own.y), near.y
+
+        at = shard.batch(t, self.inner, kept=True)
+        upper = at.upper_grad_y(x, y)
+        z: Value = shard.public(0.0, q * p)
+        residual = -transposed(at.lower_jacobian(x, y), p, q)
+        d = residual
+        for k in range(self.inverse):
+            if k == 0 and not printed:
+                own, near = yield Gossip(Z=z, D=d, h=upper)
+                upper = own.h
+            else:
+                own, near = yield Gossip(Z=z, D=d)
+            z_own, d_own = (z, d) if printed else (own.Z, own.D)
+            z = a * z_own + near.Z - self.z(t) * d_own
+            if k < self.inverse - 1:
+                at = shard.batch(t, self.inner + k + 1, kept=True)
+                last = residual
+                residual = at.lower_hessian_product(x, y, z) - transposed(at.lower_jacobian(x, y), p, q)
+                d = a * d_own + near.D + (residual - last)
+
+        at = shard.batch(t, self.inner + self.inverse, kept=True)
+        direction = at.upper_grad_x(x, y) - unproven(_transposed_times, z, upper)
+        return State(x=a * x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        # S^1 is the first with a Hessian in it, and with N = 1 it is not computed.
+        tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
+        out = {
+            "x": Channel("x", p, ("upper_grad_x",)),
+            "y": Channel("y", q, ("lower_grad_y",)),
+            "Z": Channel("z", q * p, ()),
+            "D": Channel("z", q * p, tracked),
+            "h": Channel("z", q, ("upper_grad_y",)),
+        }
+        if self.protocol == "printed":
+            met = tuple(t for channel in out.values() for t in channel.terms)
+            return {c: channel._replace(terms=met) for c, channel in out.items() if c != "h"}
+        return out
+
+    def planned(self, public: Public) -> dict[str, Planned]:
+        """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1, the first of them h too."""
+        rounds, e, inner = public.rounds, self.exchanges, self.inner
+        x_t = np.arange(rounds)
+        y_index, y_t = grid(rounds, e, range(1, 1 + inner))
+        h_index, h_t = grid(rounds, e, [1 + inner])
+        # D^0 is public where no record is in a Jacobian.
+        first = 0 if any(reads(public, ("lower_jacobian",), kind) for kind in KINDS) else 1
+        d_index, d_t = grid(rounds, e, range(1 + inner + first, e))
+        if self.protocol == "printed":
+            return self._planned_printed(public, y_index, y_t)
+        k = np.tile(np.arange(first, self.inverse), rounds)
+        products = np.select([k == 0, k == 1], [0.0, 1.0], 2.0)
+        jacobians = np.where(k == 0, 1.0, 2.0)
+        tracked = [Use("lower_jacobian", jacobians, d_t), Use("lower_hessian_product", products, d_t)]
+        return {
+            "x": released(public, (x_t + 1) * e, [Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
+            "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
+            "Z": free(public, h_index),
+            "D": released(public, d_index, tracked, kept=True) if d_index.size else free(public, h_index),
+            "h": released(public, h_index, [Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
+        }
+
+    def _planned_printed(
+        self, public: Public, y_index: NDArray[np.int64], y_t: NDArray[np.int64]
+    ) -> dict[str, Planned]:
+        """Infinite as soon as a record was met; a step of zero meets none, and Z⁰ = 0 is public in every round.
+
+        What is published at the end is noised once more, y included.
+        """
+        rounds, e = public.rounds, self.exchanges
+        keep = 1.0 - public.self_weight
+
+        def met(step: Array) -> Array:
+            return np.where(np.broadcast_to(step[:, None], (step.size, keep.size)) > 0.0, np.inf, 0.0)
+
+        y = fading(met(self.y.series(rounds)[y_t]), np.broadcast_to(keep, (y_t.size, keep.size)))
+        x = fading(met(self.x.series(rounds)), np.broadcast_to(keep, (rounds, keep.size)))
+        z_index, z_t = grid(rounds, e, range(2 + self.inner, e))
+        d_index, d_t = grid(rounds, e, range(1 + self.inner, e))
+        x_index = np.arange(1, rounds + 1) * e
+        return {
+            "x": _private(x, x_index),
+            "y": _private(np.concatenate([y, y[-1:]]), np.concatenate([y_index, x_index[-1:]])),
+            "Z": _private(met(self.z.series(rounds)[z_t]), z_index) if z_index.size else free(public, d_index),
+            "D": _private(np.full((d_t.size, keep.size), np.inf), d_index),
+        }
+
+
+def _private(moved: Array, index: NDArray[np.int64]) -> Planned:
+    return Planned(dict.fromkeys(KINDS, moved), dict.fromkeys(KINDS, np.ones_like(moved)), moved + np.inf, index)
+
+
+def _transposed_times(z: Array, vectors: Array) -> Array:
+    """Zᵀ v, row by row: Z flat (b, q·p), v (b, q)."""
+    rows, q = vectors.shape
+    return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])

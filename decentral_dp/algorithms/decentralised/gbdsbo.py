@@ -1,0 +1,192 @@
+"""GBDSBO: gossip-based bilevel optimisation on a single time scale, one exchange a round that sends matrices as well.
+
+With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), P v = a_i v_i + Σ_j w_ij v_j, and everything on the right at
+time t, round t of agent i runs
+
+    x ← P x − α_t (s − u q h)          q = (1/L) q_b,   q_0 = I,   q_j = I + (I − v_j/L) q_{j−1}
+    y ← P y − γ_t ∇_y g_i(x, y)
+    s ← (1 − β_t) P s + β_t ∇_x f_i(x, y)
+    h ← (1 − β_t) P h + β_t ∇_y f_i(x, y)
+    u ← (1 − β_t) P u + β_t ∇²_xy g_i(x, y)                     (p, q)
+    v_j ← (1 − β_t) P v_j + β_t ∇²_yy g_i(x, y; ξ_j)            (q, q),   j = 1 … b
+
+s, h, u and v_j start at 0 and estimate the network's means, and q the inverse of the mean Hessian by b + 1 terms of its
+Neumann series; q h is built up from products with vectors. With a minibatch stream each v_j has its own sample ξ_j.
+
+α → x, γ → y, β → averaging (at most 1), b → inverse, L → smoothness.
+
+A message has 2p + 2q + pq + bq² numbers; one of more than 64 MiB is refused before anything is allocated.
+
+`released` (certified)
+    every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then x is a
+    function of what was released and needs no noise. One replaced train record moves y by γ_t·2C_y/N, u by β_t·2C_x/N
+    and each of the b matrices v_j by β_t·2C_z/N; a validation record moves s by β_t·2C_x/N and h by β_t·2C_z/N. A
+    matrix is clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm. s and u follow the noise of x, h and
+    v_j that of z. A round draws several batches, which amplification of one batch does not cover: none is claimed.
+`printed`
+    own values un-noised, noise on every received vector and matrix. Nothing is proven; x_1 has met no record.
+
+Without noise the limit solves ∇_x f = ∇²_xy g q ∇_y f, not ∇_x f = ∇²_xy g (∇²_yy g)⁻¹ ∇_y f: the series leaves out the
+share (I − ∇²_yy g/L)^{b+1} of the inverse, where 0 < ∇²_yy g < 2L. Agents that differ need α_t, γ_t, β_t → 0. One
+agent: the same with P = I.
+
+Noise: nothing tracks a difference of two values, so no mean over the network random-walks; with a constant β the mean
+of an estimate carries 1/(1 − (1 − β)²) times the variance that one release adds. Independent noise on s, h, u and the
+v_j leaves the direction of x unbiased, but a v_j whose noise has a spectral norm above L multiplies where it should
+contract, up to b times over.
+
+The published analysis assumes: doubly stochastic mixing, g_i strongly convex in y, gradients and second derivatives
+that are Lipschitz, independent unbiased samples with bounded second moments (of gradients, Jacobians and
+I − ∇²_yy g/L), steps and weights of order K^{−1/2} for K rounds known beforehand, and b of order log K. Noise of a
+variance that does not fall with the step, and clipping, which biases, are outside it.
+
+Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication
+Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.messages import check_message
+from decentral_dp.algorithms.pricing import Use, before, fading, free, released
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.privacy.matrices import unproven
+from decentral_dp.privacy.sensitivity import KINDS, Array
+from decentral_dp.problems.shard import Shard
+
+
+class State(NamedTuple):
+    """x: (b, p), y: (b, q): before noise. estimates: channel → s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q)."""
+
+    x: Value
+    y: Value
+    estimates: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Gbdsbo:
+    """x, y, averaging: α, γ, β. inverse: b. smoothness: L. protocol: "released" or "printed". start: constants."""
+
+    x: StepSize
+    y: StepSize
+    averaging: StepSize
+    inverse: int
+    smoothness: float
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    channels = ("x", "y")
+    exchanges = 1
+    central = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.averaging.scale <= 1.0:
+            raise InputError(
+                f"algorithm.averaging.scale: got {self.averaging.scale:g}, wanted a weight from 0 to 1 for the newest "
+                "estimate in a running average. Use for example 0.2."
+            )
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """Channel of an estimate → what it averages."""
+        one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
+        return one | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
+
+    def check(self, p: int, q: int) -> None:
+        """Refuse messages that are too large."""
+        numbers, formula = 2 * p + 2 * q + p * q + self.inverse * q * q, f"2p + 2q + pq + {self.inverse}q²"
+        mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
+        check_message("gbdsbo", numbers, formula, p, q, mend)
+
+    def init(self, shard: Shard) -> State:
+        widths = {c: channel.width for c, channel in self.releases(shard.p, shard.q).items()}
+        starts = {c: self.start.get(c, 0.0) if c in self.channels else 0.0 for c in widths}
+        arrays = {c: shard.public(value, widths[c]) for c, value in starts.items()}
+        hidden = self.protocol == "printed"
+        values: dict[str, Value] = {c: shard.untouched(v) if hidden else v for c, v in arrays.items()}
+        return State(values.pop("x"), values.pop("y"), values)
+
+    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
+        own, near = yield Gossip(x=s.x, y=s.y, **s.estimates)
+        at: Mapping[str, Value] = {"x": s.x, "y": s.y, **s.estimates} if self.protocol == "printed" else own
+        a = 1.0 - shard.self_weight
+        mixed = {c: a * v + near[c] for c, v in at.items()}
+        x, y, beta = at["x"], at["y"], self.averaging(t)
+
+        batch = shard.batch(t, kept=True)
+        seen = {"s": batch.upper_grad_x(x, y), "h": batch.upper_grad_y(x, y), "u": batch.lower_jacobian(x, y)}
+        hessians = [c for c in self.terms if c not in seen]
+        for j, c in enumerate(hessians):
+            seen[c] = shard.batch(t, 1 + j, kept=True).lower_hessian(x, y)
+        correction = unproven(self._correction, at["u"], at["h"], *(at[c] for c in hessians))
+        return State(
+            x=mixed["x"] - self.x(t) * (at["s"] - correction),
+            y=mixed["y"] - self.y(t) * batch.lower_grad_y(x, y),
+            estimates={c: (1.0 - beta) * mixed[c] + beta * seen[c] for c in self.terms},
+        )
+
+    def _correction(self, u: Array, h: Array, *v: Array) -> Array:
+        """u q h, (b, p), row by row."""
+        rows, q = h.shape
+        series = h
+        for hessian in v:
+            series = h + series - _times(hessian.reshape(rows, q, q), series) / self.smoothness
+        return _times(u.reshape(rows, -1, q), series) / self.smoothness
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        widths = {"s": p, "h": q, "u": p * q}
+        families = {"s": "x", "u": "x"}
+        estimates = {c: Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in self.terms.items()}
+        out = {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))} | estimates
+        if self.protocol == "printed":
+            met = tuple(dict.fromkeys(t for c in out.values() for t in c.terms))
+            return {c: channel._replace(terms=met) for c, channel in out.items()}
+        return out
+
+    def planned(self, public: Public) -> dict[str, Planned]:
+        """x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1."""
+        index = np.arange(1, public.rounds + 1)
+        if self.protocol == "printed":
+            return self._planned_printed(public)
+        gamma, beta = self.y.series(public.rounds), self.averaging.series(public.rounds)[:-1]
+        out = {
+            "x": free(public, index),
+            "y": released(public, index, [Use("lower_grad_y", gamma, index - 1)], kept=True),
+        }
+        if public.rounds > 1:
+            sent = index[:-1]
+            out |= {c: released(public, sent, [Use(t, beta, sent - 1)], kept=True) for c, t in self.terms.items()}
+        return out
+
+    def _planned_printed(self, public: Public) -> dict[str, Planned]:
+        """Infinite as soon as a record was met; a step of zero meets none."""
+        index = np.arange(1, public.rounds + 1)
+        shape = (public.rounds, public.self_weight.size)
+        own = np.broadcast_to(1.0 - public.self_weight, shape)
+        x, y, beta = (
+            np.broadcast_to(s.series(public.rounds)[:, None], shape) for s in (self.x, self.y, self.averaging)
+        )
+
+        def moved(step: Array, keep: Array) -> Array:
+            return fading(np.where(step > 0.0, np.inf, 0.0), keep)
+
+        estimates = moved(beta, own * (1.0 - beta))
+        sensitivity = {"x": moved(x * np.minimum(before(estimates), 1.0), own), "y": moved(y, own)}
+        if public.rounds > 1:
+            sensitivity |= dict.fromkeys(self.terms, estimates[:-1])
+        return {
+            c: Planned(dict.fromkeys(KINDS, d), dict.fromkeys(KINDS, np.ones_like(d)), d + np.inf, index[: len(d)])
+            for c, d in sensitivity.items()
+        }
+
+
+def _times(matrices: Array, vectors: Array) -> Array:
+    """Row by row, (b, n, q) times (b, q)."""
+    return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])

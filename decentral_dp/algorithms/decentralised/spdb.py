@@ -1,0 +1,130 @@
+"""SPDB: a stochastic primal-dual method for a shared upper and a personal lower variable.
+
+    min_x (1/m) Σ_i f_i(x, y_i*(x)),     y_i*(x) = argmin_y g_i(x, y)
+
+The agents' copies of x are bound together by weighted multipliers λ. With W the mixing matrix (w_ij ≥ 0 between
+neighbours), w_i the Neumann series of b terms for (∇²_yy g_i)⁻¹ ∇_y f_i at (x_i, y_i) (`algorithms.neumann`), round t
+of agent i runs
+
+    λ_i <- λ_i + ρ'_t Σ_j w_ij (x_i − x_j)                                             λ_i = 0 at the start
+    u_i = ∇_x f_i(x_i, y_i) − ∇²_xy g_i(x_i, y_i) w_i
+    x_i <- x_i − α_t (u_i + λ_i + ρ Σ_j w_ij (x_i − x_j))
+    y_i <- y_i − β_t ∇_y g_i(x_i, y_i)
+
+with all right-hand sides of x and y at the points of the last message. λ_i = Σ_j w_ij (λ_ij − λ_ji) for multipliers
+λ_ij of the constraints x_i = x_j. α → x, β → y, ρ → penalty, ρ' → dual, L → smoothness, b → inverse. With a minibatch
+stream every v_k, and the step, has a fresh batch of its own.
+
+`released` (certified)
+    every right-hand side, and every point of a gradient, is the agent's *released* value: y is noised before it is used
+    although nobody mixes it. Per round v_0 moves by 2C_z/N, v_k by (1/L)·2C_z/N, x by α_t·2C_x/N per term, y by
+    β_t·2C_y/N. λ is a function of released x: public. It adds to zero over the agents.
+`printed`
+    noise on what is received only, so that λ adds to zero no longer, and drifts. y is published, and read by nobody.
+    Nothing is proven.
+
+Without noise Σ_i u_i = 0 in the limit, also for constant steps: the optimum up to the truncation of the series,
+(1 − μ/L)^b. Disagreement dies out for about α (h + 2ρ + ρ') < 2, h the curvature of the agents' upper objectives. One
+agent: alternating descent.
+
+Reference: S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022 (SPDB).
+Confirmed is only what its abstract says: a stochastic primal-dual method for personal lower variables and a shared
+upper one. The steps above are such a method; the published listing may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
+from decentral_dp.algorithms.pricing import Use, grid, nothing_proven, released
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.problems.shard import Shard
+
+U_TERMS = ("upper_grad_x", "lower_jvp")
+ALL_TERMS = (*U_TERMS, "lower_grad_y", *V_TERMS)
+
+
+class State(NamedTuple):
+    """x, multiplier: (b, p), y: (b, q): x and y before noise."""
+
+    x: Value
+    y: Value
+    multiplier: Value
+
+
+@dataclass(frozen=True)
+class Spdb:
+    """x, y: step sizes α, β. penalty, dual: ρ, ρ'. smoothness, inverse: L, b. protocol; start: constants."""
+
+    x: StepSize
+    y: StepSize
+    penalty: float
+    dual: StepSize
+    smoothness: float
+    inverse: int
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    channels = ("x", "y")
+    central = False
+
+    @property
+    def exchanges(self) -> int:
+        return 1 if self.protocol == "printed" else 1 + self.inverse
+
+    def init(self, shard: Shard) -> State:
+        starts = [shard.public(self.start.get(c, 0.0), d) for c, d in (("x", shard.p), ("y", shard.q))]
+        x, y = (shard.untouched(v) if self.protocol == "printed" else v for v in starts)
+        return State(x, y, shard.public(0.0, shard.p))
+
+    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
+        printed = self.protocol == "printed"
+        own, near = yield Gossip(x=s.x, y=s.y)
+        x, y = (s.x, s.y) if printed else (own.x, own.y)
+        apart = shard.self_weight * x - near.x
+        multiplier = s.multiplier + self.dual(t) * apart
+
+        batches = [shard.batch(t, k) for k in range(self.inverse + 1)]
+        w = yield from solved(batches[:-1], x, y, self.smoothness, hidden=printed)
+        at = batches[-1]
+        u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, w)
+        return State(
+            x=x - self.x(t) * (u + multiplier + self.penalty * apart),
+            y=y - self.y(t) * at.lower_grad_y(x, y),
+            multiplier=multiplier,
+        )
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        if self.protocol == "printed":
+            return {"x": Channel("x", p, ALL_TERMS), "y": Channel("y", q, ALL_TERMS)}
+        return {"x": Channel("x", p, U_TERMS), "y": Channel("y", q, ("lower_grad_y",)), "v": Channel("z", q, V_TERMS)}
+
+    def planned(self, public: Public) -> dict[str, Planned]:
+        """Exchange 0 sends x and y, the others v_0 … v_{b−1}."""
+        rounds = np.arange(public.rounds)
+        ends = (rounds + 1) * self.exchanges
+        if self.protocol == "printed":
+            return {c: _moved(public, ends, getattr(self, c)) for c in ("x", "y")}
+        alpha, beta = self.x.series(public.rounds), self.y.series(public.rounds)
+        index, t = grid(public.rounds, self.exchanges, range(1, self.exchanges))
+        k = np.tile(np.arange(self.inverse), public.rounds)
+        return {
+            "x": released(public, ends, [Use(term, alpha, rounds) for term in U_TERMS]),
+            "y": released(public, ends, [Use("lower_grad_y", beta, rounds)]),
+            "v": planned_series(public, index, t, k, self.smoothness),
+        }
+
+
+def _moved(public: Public, index: NDArray[np.int64], step: StepSize) -> Planned:
+    """A private state; a step of zero leaves it where it started."""
+    planned = nothing_proven(public, index)
+    if step.scale > 0.0:
+        return planned
+    return planned._replace(sensitivity={k: np.zeros_like(s) for k, s in planned.sensitivity.items()})
