@@ -68,7 +68,7 @@ def reads(public: Public, terms: Sequence[str], kind: Kind) -> bool:
     return any(_kind(public, term) == kind for term in terms)
 
 
-def nothing_proven(public: Public, index: NDArray[np.int64], met: Array | bool = True) -> Planned:
+def nothing_proven(public: Public, index: NDArray[np.int64], met: NDArray[np.bool_] | bool = True) -> Planned:
     """Releases of a private state that meets records unclipped; met: (R,) whether it has by then."""
     shape = (index.size, public.self_weight.size)
     moved = np.where(np.broadcast_to(np.asarray(met).reshape(-1, 1), shape), np.inf, 0.0)

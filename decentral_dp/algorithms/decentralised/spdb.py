@@ -39,7 +39,6 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.pricing import Use, grid, nothing_proven, released
@@ -111,7 +110,7 @@ class Spdb:
         rounds = np.arange(public.rounds)
         ends = (rounds + 1) * self.exchanges
         if self.protocol == "printed":
-            return {c: _moved(public, ends, getattr(self, c)) for c in ("x", "y")}
+            return {c: nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
         alpha, beta = self.x.series(public.rounds), self.y.series(public.rounds)
         index, t = grid(public.rounds, self.exchanges, range(1, self.exchanges))
         k = np.tile(np.arange(self.inverse), public.rounds)
@@ -120,11 +119,3 @@ class Spdb:
             "y": released(public, ends, [Use("lower_grad_y", beta, rounds)]),
             "v": planned_series(public, index, t, k, self.smoothness),
         }
-
-
-def _moved(public: Public, index: NDArray[np.int64], step: StepSize) -> Planned:
-    """A private state; a step of zero leaves it where it started."""
-    planned = nothing_proven(public, index)
-    if step.scale > 0.0:
-        return planned
-    return planned._replace(sensitivity={k: np.zeros_like(s) for k, s in planned.sensitivity.items()})

@@ -160,7 +160,11 @@ class Vrdsbo:
         ends = np.arange(1, rounds + 1) * e
         if self.protocol == "printed":
             unproven = nothing_proven(public, ends - 1)
-            points = {c: _moved(public, ends, getattr(self, c), self.averaging) for c in ("x", "y")}
+            steps = {"x": self.x, "y": self.y}
+            points = {
+                c: nothing_proven(public, ends, beta.scale > 0.0 and self.averaging.scale > 0.0)
+                for c, beta in steps.items()
+            }
             return {**points, "zf": unproven, "zg": unproven}
         kept = np.fromiter((self.kept(t) for t in range(rounds)), np.float64, rounds)
         index, t = grid(rounds, e, range(1, 1 + 2 * self.inverse))
@@ -197,11 +201,3 @@ def _less(factor: Array, size: Array) -> Array:
     """factor · size, 0 where the factor is 0, however large the other."""
     with np.errstate(invalid="ignore"):
         return np.where(factor == 0.0, 0.0, factor * size)
-
-
-def _moved(public: Public, index: NDArray[np.int64], *steps: StepSize) -> Planned:
-    """A private state; a step of zero leaves it where it started."""
-    planned = nothing_proven(public, index)
-    if all(step.scale > 0.0 for step in steps):
-        return planned
-    return planned._replace(sensitivity={k: np.zeros_like(s) for k, s in planned.sensitivity.items()})
