@@ -19,7 +19,6 @@ import numpy as np
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, NUMBERS, OPTIONS, Options
 from decentral_dp.algorithms.messages import Checked
-from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts, StepSize
 from decentral_dp.data import COLLECTIONS, Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
@@ -115,8 +114,6 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     problem = problem or _problem(scenario, shards)
     privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
     algorithm = _algorithm(scenario)
-    if isinstance(algorithm, Checked):
-        algorithm.check(problem.p, problem.q)
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     channels = algorithm.releases(problem.p, problem.q)

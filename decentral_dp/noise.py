@@ -82,7 +82,8 @@ def calibrated_schedules(
     missing = [c for c in families if privacy.share and c not in privacy.share]
     if missing:
         raise InputError(
-            f"privacy.share.{missing[0]}: missing. Give a share for each of {', '.join(dict.fromkeys(families))}, or none."
+            f"privacy.share.{missing[0]}: missing. "
+            f"Give a share for each of {', '.join(dict.fromkeys(families))}, or none."
         )
     if privacy.mechanism == "gaussian" and privacy.delta == 0.0:
         raise InputError(

@@ -27,6 +27,8 @@ TABLES: dict[str, dict[str, Any]] = {
     "ridge_hyperparameter": {"data": "breast_cancer"},
     "from_losses": {"data": "wine", "losses": LOSSES},
     "logistic_hyperparameter": {"data": "breast_cancer", "intercept": True},
+    "mean_estimation": {"data": "wine", "ridge": 0.5},
+    "meta_learning": {"data": "wine", "ways": 2, "width": 2},
     "quadratic": {"data": "breast_cancer", "ridge": 0.5},
     "softmax_hyperparameter": {"data": "wine", "intercept": True},
 }

@@ -172,6 +172,14 @@ class Scored(Protocol):
         ...
 
 
+@runtime_checkable
+class Started(Protocol):
+    """A problem whose variables do not start at a constant. start: variable → (d,) public, data-independent vector."""
+
+    @property
+    def start(self) -> Mapping[str, Array]: ...
+
+
 def asked(wanted: Collection[str], touches: Mapping[str, Kind]) -> list[str]:
     """Those of the wanted matrices that read records. Raises ValueError on a name that is no matrix."""
     if not set(wanted) <= set(MATRICES):

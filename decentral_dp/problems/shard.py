@@ -31,7 +31,7 @@ from decentral_dp.privacy.sensitivity import (
     summation_slack,
 )
 from decentral_dp.problems.batch import Batch
-from decentral_dp.problems.protocol import FEEDS, TERMS, Problem, take
+from decentral_dp.problems.protocol import FEEDS, TERMS, Problem, Started, take
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16
@@ -81,6 +81,12 @@ class Shard:
     def public(self, value: float, dimension: int) -> Array:
         """A constant start, (b, dimension)."""
         return np.full((self.agents.size, dimension), float(value))
+
+    def start(self, channel: str, constants: Mapping[str, float]) -> Array:
+        """Where all agents start: a constant (0 if absent), plus the problem's own public start of x, (b, p or q)."""
+        start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
+        weights = self._problem.start.get(channel) if isinstance(self._problem, Started) else None
+        return start if weights is None else start + weights
 
     def feeds(self, channel: str) -> bool:
         """Whether any term that feeds this channel reads records."""

@@ -69,7 +69,7 @@ class Bsa:
         return 2 + self.inner + self.inverse
 
     def init(self, shard: Shard) -> State:
-        x, y = (shard.public(self.start.get(c, 0.0), d) for c, d in (("x", shard.p), ("y", shard.q)))
+        x, y = (shard.start(c, self.start) for c in ("x", "y"))
         return State(x, y)
 
     def step(self, t: int, shard: Shard, s: State) -> Generator[Ask, Answer, State]:

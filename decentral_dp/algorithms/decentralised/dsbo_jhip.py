@@ -95,7 +95,7 @@ class DsboJhip:
         check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
     def init(self, shard: Shard) -> State:
-        x, y = (shard.public(self.start.get(c, 0.0), d) for c, d in (("x", shard.p), ("y", shard.q)))
+        x, y = (shard.start(c, self.start) for c in ("x", "y"))
         # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
         near = shard.self_weight * y
         if self.protocol == "printed":

@@ -107,8 +107,9 @@ class Gbdsbo:
 
     def init(self, shard: Shard) -> State:
         widths = {c: channel.width for c, channel in self.releases(shard.p, shard.q).items()}
-        starts = {c: self.start.get(c, 0.0) if c in self.channels else 0.0 for c in widths}
-        arrays = {c: shard.public(value, widths[c]) for c, value in starts.items()}
+        arrays = {
+            c: shard.start(c, self.start) if c in self.channels else shard.public(0.0, d) for c, d in widths.items()
+        }
         hidden = self.protocol == "printed"
         values: dict[str, Value] = {c: shard.untouched(v) if hidden else v for c, v in arrays.items()}
         return State(values.pop("x"), values.pop("y"), values)

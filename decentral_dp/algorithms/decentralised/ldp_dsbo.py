@@ -68,8 +68,7 @@ class LdpDsbo:
     central = False
 
     def init(self, shard: Shard) -> State:
-        dims = {"x": shard.p, "y": shard.q, "z": shard.q}
-        values = [shard.public(self.start.get(c, 0.0), dims[c]) for c in CHANNELS]
+        values = [shard.start(c, self.start) for c in CHANNELS]
         if self.protocol == "released":
             return State(*values)
         # A private state remembers every batch it met, so it is bounded from the start; a free channel never meets any.

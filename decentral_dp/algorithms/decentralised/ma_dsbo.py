@@ -14,9 +14,10 @@ means of a round are over fresh samples.
 
 `released` (certified)
     every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then y moves by
-    β_t·2C_y/N, and d by what the increment s^{k+1} − s^k carries: the difference of two clipped means, each of which one
-    record moves by 2C_z/N (4C_z/N in all, for either kind of record). z is a function of released d and needs no noise. r is
-    never sent and remembers u: one record moves it by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x by α_t D_t.
+    β_t·2C_y/N, and d by what the increment s^{k+1} − s^k carries: the difference of two clipped means, each of which
+    one record moves by 2C_z/N (4C_z/N in all, for either kind of record). z is a function of released d and needs no
+    noise. r is never sent and remembers u: one record moves it by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x
+    by α_t D_t.
 `printed` (Algorithm 3 of Chen & Wang)
     noise on every received vector only; own values un-noised. Nothing is proven.
 
@@ -24,7 +25,7 @@ Without noise both converge to the optimum for decaying α and β; a constant st
 much the g_i differ, since only d is tracked. One agent: double-loop bilevel descent.
 
 References: X. Chen, M. Huang, S. Ma, K. Balasubramanian, "Decentralized Stochastic Bilevel Optimization with Improved
-per-Iteration Complexity", ICML 2023; noised in Chen & Wang, ICML 2024, Algorithm 3 (its z and d share one noise schedule).
+per-Iteration Complexity", ICML 2023; noised in Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class MaDsbo:
         return 1 + self.inner + self.inverse
 
     def init(self, shard: Shard) -> State:
-        x, y = (shard.public(self.start.get(c, 0.0), d) for c, d in (("x", shard.p), ("y", shard.q)))
+        x, y = (shard.start(c, self.start) for c in ("x", "y"))
         z, r = shard.public(0.0, shard.q), shard.public(0.0, shard.p)
         # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
         near = shard.self_weight * y

@@ -55,7 +55,7 @@ class LdpSingleLevel:
     central = False
 
     def init(self, shard: Shard) -> State:
-        return State(shard.public(self.start.get("x", 0.0), shard.p), _start(self, shard))
+        return State(shard.start("x", self.start), _start(self, shard))
 
     def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
         own, near = yield Gossip(y=s.y)
@@ -83,7 +83,7 @@ class DpDsgd:
     central = False
 
     def init(self, shard: Shard) -> State:
-        return State(shard.public(self.start.get("x", 0.0), shard.p), _start(self, shard))
+        return State(shard.start("x", self.start), _start(self, shard))
 
     def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
         own, near = yield Gossip(y=s.y)
@@ -99,7 +99,7 @@ class DpDsgd:
 
 
 def _start(algorithm: LdpSingleLevel | DpDsgd, shard: Shard) -> Value:
-    y = shard.public(algorithm.start.get("y", 0.0), shard.q)
+    y = shard.start("y", algorithm.start)
     return shard.untouched(y) if algorithm.protocol == "printed" else y
 
 

@@ -79,7 +79,7 @@ class Spdb:
         return 1 if self.protocol == "printed" else 1 + self.inverse
 
     def init(self, shard: Shard) -> State:
-        starts = [shard.public(self.start.get(c, 0.0), d) for c, d in (("x", shard.p), ("y", shard.q))]
+        starts = [shard.start(c, self.start) for c in ("x", "y")]
         x, y = (shard.untouched(v) if self.protocol == "printed" else v for v in starts)
         return State(x, y, shard.public(0.0, shard.p))
 

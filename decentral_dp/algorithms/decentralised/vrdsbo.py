@@ -98,7 +98,7 @@ class Vrdsbo:
         return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
     def init(self, shard: Shard) -> State:
-        starts = [shard.public(self.start.get(c, 0.0), d) for c, d in (("x", shard.p), ("y", shard.q))]
+        starts = [shard.start(c, self.start) for c in ("x", "y")]
         x, y = (shard.untouched(v) if self.protocol == "printed" else v for v in starts)
         over, under = shard.public(0.0, shard.p), shard.public(0.0, shard.q)
         return State(x, y, x, y, over, under, over, under, over, under)

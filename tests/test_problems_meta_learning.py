@@ -1,0 +1,524 @@
+"""Meta-learning: the network, its per-record gradients, the tasks, and what one record can do to a clipped mean."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems import loss_problem
+from decentral_dp.problems.meta_learning import TOUCHES, MetaLearning
+from decentral_dp.problems.network import Convolutional, Dense
+from decentral_dp.problems.protocol import TERMS
+from decentral_dp.problems.solve import solve_inverse_hvp, solve_lower, true_hypergradient
+from decentral_dp.problems.tasks import make_tasks
+
+SHAPES = {"square": ((8, 8, 1), 64), "odd": ((5, 7, 2), 70), "flat": (None, 6)}
+CLASSES = 6
+# Class 5 is in no task, classes 1 and 2 are in two of them.
+TASKS = ((0, 1, 2), (1, 2, 4), (0, 3, 4))
+CLIPS = [Clip("l1", 0.4, 0.9, 0.3), Clip("l2", 0.2, 0.5, 0.1), Clip("l2"), Clip("l1")]
+FEEDS = {"lower_grad_y": "y", "lower_hvp": "z", "lower_jvp": "x", "upper_grad_y": "z", "upper_grad_x": "x"}
+LENGTH = {"l1": lambda v: float(np.abs(v).sum()), "l2": lambda v: float(np.sqrt((v * v).sum()))}
+
+
+def make(shape, width=4, **options):
+    image, n_features = SHAPES[shape]
+    return MetaLearning.from_dataset(
+        n_features, CLASSES, image, **{"tasks": TASKS, "width": width, "ridge": 0.1, "seed": 5, **options}
+    )
+
+
+def raw(shape, rng, n):
+    return rng.normal(size=(n, SHAPES[shape][1])), rng.integers(CLASSES, size=n).astype(float)
+
+
+def point(problem, rng):
+    """A point away from the start, where biases and shifts are zero."""
+    return problem.start["x"] + 0.3 * rng.normal(size=problem.p), *rng.normal(size=(2, problem.q))
+
+
+def torch_loss(problem, image, x, y, a, label):
+    """l of one record in torch: images channels first, kernels read from x as (out, 3, 3, in)."""
+    if image is None:
+        weights = x.reshape(-1, len(a) + 1)
+        phi = torch.relu(weights[:, :-1] @ a + weights[:, -1])
+    else:
+        height, width, c = image
+        h, done, o = a.reshape(1, c, height, width), 0, problem.network.channels
+        while min(h.shape[2:]) >= 2 and done < len(x):
+            sizes = [o * 9 * h.shape[1], o, o, o]
+            kernel, bias, scale, shift = torch.split(x[done : done + sum(sizes)], sizes)
+            done += sum(sizes)
+            kernel = kernel.reshape(o, 3, 3, -1).permute(0, 3, 1, 2)
+            h = functional.conv2d(h, kernel, bias, padding=1)
+            h = functional.group_norm(h, max(1, o // 4), scale, shift)
+            h = functional.max_pool2d(torch.relu(h), 2)
+        assert done == len(x)
+        # Flattened pixel by pixel.
+        phi = h[0].permute(1, 2, 0).reshape(-1)
+    heads = y.reshape(len(TASKS), len(TASKS[0]), -1)
+    mine = [(head, task.index(label)) for head, task in zip(heads, TASKS, strict=True) if label in task]
+    losses = [functional.cross_entropy(head[:, :-1] @ phi + head[:, -1], torch.tensor(place)) for head, place in mine]
+    # Times zero, so that a record in no task still has derivatives.
+    return sum(losses) / len(losses) if losses else 0.0 * (x.sum() + y.square().sum() + (phi.sum() * y.sum()))
+
+
+def torch_terms(problem, image, x, y, z, features, labels, clip):
+    """Clipped means by a loop over records, one double backward each."""
+    sums = dict.fromkeys(TERMS, 0.0)
+    for a, label in zip(features, labels, strict=True):
+        u, v = (torch.tensor(w, requires_grad=True) for w in (x, y))
+        loss = torch_loss(problem, image, u, v, torch.tensor(a), int(label))
+        by_x, by_y = torch.autograd.grad(loss, (u, v), create_graph=True)
+        across, hvp = torch.autograd.grad(by_y @ torch.tensor(z), (u, v))
+        found = (by_y, hvp, across, by_y, by_x)
+        for term, value in zip(TERMS, (t.detach().numpy() for t in found), strict=True):
+            length, bound = LENGTH[clip.norm](value), clip.bound(FEEDS[term])
+            sums[term] = sums[term] + (value if length <= bound else value * (bound / length))
+    return {term: total / len(labels) for term, total in sums.items()}
+
+
+@pytest.mark.parametrize("clip", CLIPS, ids=lambda c: f"{c.norm}-{c.x}")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_terms_agree_with_a_loop_of_autograd(shape, clip):
+    rng = np.random.default_rng([1, len(shape)])
+    problem = make(shape)
+    at = point(problem, rng)
+    (features, labels), other = raw(shape, rng, 9), raw(shape, rng, 5)
+    labels[0] = 5.0
+    train, validation = problem.prepare(features, labels, clip.norm), problem.prepare(*other, clip.norm)
+    got = problem.terms(*at, train, validation, clip)
+    lower = torch_terms(problem, SHAPES[shape][0], *at, features, labels, clip)
+    upper = torch_terms(problem, SHAPES[shape][0], *at, *other, clip)
+    for term in TERMS:
+        wanted = lower[term] if term.startswith("lower") else upper[term]
+        np.testing.assert_allclose(getattr(got, term), wanted, rtol=0, atol=1e-9)
+        assert np.abs(wanted).max() > 1e-3
+    weights = rng.dirichlet(np.ones(9))
+    for value in problem.losses(at[0][None], at[1][None], train, weights):
+        tensors = (torch.tensor(at[0]), torch.tensor(at[1]))
+        wanted = [
+            float(torch_loss(problem, SHAPES[shape][0], *tensors, torch.tensor(a), int(label)))
+            for a, label in zip(features, labels, strict=True)
+        ]
+        assert value[0] == pytest.approx(weights @ wanted, abs=1e-9)
+
+
+def test_where_pixels_tie_the_first_is_pooled():
+    """Flat pictures are full of ties: where kernels are zero every window is one, and one pixel gets the slope."""
+    rng = np.random.default_rng(12)
+    problem = make("square", tasks=TASKS)
+    x, y, z = point(problem, rng)
+    x = np.where(problem.start["x"] % 1.0 != 0.0, 0.0, np.abs(x))
+    features, labels = raw("square", rng, 3)
+    records = problem.prepare(features, labels % 5, "l2")
+    got = problem.terms(x, y, z, records, records, Clip("l2"))
+    wanted = torch_terms(problem, SHAPES["square"][0], x, y, z, features, labels % 5, Clip("l2"))
+    for term in TERMS:
+        np.testing.assert_allclose(getattr(got, term), wanted[term], rtol=0, atol=1e-9)
+    assert np.abs(wanted["upper_grad_x"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_terms_agree_with_finite_differences(shape):
+    rng = np.random.default_rng([2, len(shape)])
+    problem = make(shape)
+    x, y, z = point(problem, rng)
+    train, validation = (problem.prepare(*raw(shape, rng, n), "l2") for n in (6, 4))
+    terms = problem.terms(x, y, z, train, validation, Clip())
+    h = 1e-6
+
+    def loss(x, y, records):
+        n = len(records.label)
+        return problem.losses(x[None], y[None], records, np.full(n, 1.0 / n))[0][0]
+
+    def slope(x, y):
+        return problem.terms(x, y, z, train, validation, Clip()).lower_grad_y
+
+    for along in rng.normal(size=(3, problem.p)) / np.sqrt(problem.p):
+        by_x = (loss(x + h * along, y, validation) - loss(x - h * along, y, validation)) / (2 * h)
+        assert terms.upper_grad_x @ along == pytest.approx(by_x, abs=1e-7)
+        across = (slope(x + h * along, y) - slope(x - h * along, y)) @ z / (2 * h)
+        assert terms.lower_jvp @ along == pytest.approx(across, abs=1e-6)
+    for along in rng.normal(size=(3, problem.q)):
+        by_y = (loss(x, y + h * along, train) - loss(x, y - h * along, train)) / (2 * h)
+        assert terms.lower_grad_y @ along == pytest.approx(by_y, abs=1e-7)
+    np.testing.assert_allclose((slope(x, y + h * z) - slope(x, y - h * z)) / (2 * h), terms.lower_hvp, atol=1e-6)
+    rows = x[None], y[None], z[None]
+    value = problem.regulariser_value(*rows[:2])[0]
+    assert value == pytest.approx(0.05 * y @ y)
+    np.testing.assert_allclose(problem.regulariser(*rows).grad_y[0], 0.1 * y)
+    np.testing.assert_allclose(problem.regulariser(*rows).hvp[0], 0.1 * z)
+    assert not problem.regulariser(*rows).jvp.any()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_only_what_is_wanted_costs_something(shape):
+    rng = np.random.default_rng([3, len(shape)])
+    problem = make(shape)
+    at, records = point(problem, rng), problem.prepare(*raw(shape, rng, 5), "l2")
+    whole = problem.terms(*at, records, records, CLIPS[1])
+    for term in TERMS:
+        some = problem.terms(*at, records, records, CLIPS[1], (term,))
+        np.testing.assert_allclose(getattr(some, term), getattr(whole, term), rtol=0, atol=1e-15)
+        assert (some.lower_jvp is None) == (term != "lower_jvp")
+        assert (some.upper_grad_x is None) == (term != "upper_grad_x")
+    embedded = problem.embed(at[0], records)
+    below = problem.terms(*at, embedded, embedded, CLIPS[1])
+    for term in ("lower_grad_y", "lower_hvp", "upper_grad_y"):
+        np.testing.assert_allclose(getattr(below, term), getattr(whole, term), rtol=0, atol=1e-15)
+    assert below.lower_jvp is None
+    assert below.upper_grad_x is None
+
+
+@pytest.mark.parametrize("clip", CLIPS, ids=lambda c: f"{c.norm}-{c.x}")
+def test_matrices_are_the_terms_column_by_column(clip):
+    rng = np.random.default_rng(4)
+    problem = make("flat", width=2)
+    x, y, _ = point(problem, rng)
+    features, labels = raw("flat", rng, 4)
+    train, product = problem.prepare(features, labels, clip.norm), rng.normal(size=(problem.q, problem.p))
+    names = ("lower_hessian", "lower_jacobian", "lower_hessian_product")
+    got = problem.matrices(x, y, product, train, clip, names)
+    wanted = dict.fromkeys(names, 0.0)
+    for k in range(4):
+        one = problem.prepare(features[k : k + 1], labels[k : k + 1], clip.norm)
+        columns = [problem.terms(x, y, e, one, one, Clip()) for e in np.eye(problem.q)]
+        hessian = np.stack([t.lower_hvp for t in columns], axis=1)
+        jacobian = np.stack([t.lower_jvp for t in columns], axis=1)
+        for name, matrix in zip(names, (hessian, jacobian, hessian @ product), strict=True):
+            length, bound = LENGTH[clip.norm](matrix), clip.x if name == "lower_jacobian" else clip.z
+            wanted[name] = wanted[name] + (matrix if length <= bound else matrix * (bound / length)) / 4
+    for name in names:
+        np.testing.assert_allclose(got[name], wanted[name], rtol=0, atol=1e-12)
+    assert set(problem.matrices(x, y, None, train, clip, ("lower_jacobian",))) == {"lower_jacobian"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_chunks_do_not_change_the_result(shape, monkeypatch):
+    rng = np.random.default_rng([5, len(shape)])
+    problem = make(shape)
+    at, records = point(problem, rng), problem.prepare(*raw(shape, rng, 11), "l1")
+    weights = rng.dirichlet(np.ones(11))
+
+    def everything():
+        rows = at[0][None], at[1][None]
+        terms = problem.terms(*at, records, records, CLIPS[0])
+        return [*terms, *problem.losses(*rows, records, weights), problem.accuracy(*rows, records)]
+
+    whole = everything()
+    monkeypatch.setattr(loss_problem, "CELLS", 3 * (problem.network.cells + problem.q))
+    for a, b in zip(whole, everything(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("junk", [1e3, 1e200, np.inf, np.nan])
+def test_a_record_changes_no_other_record_s_row(shape, junk):
+    """Bit for bit: nothing is normalised over the batch, and what is not finite stays in its own row."""
+    rng = np.random.default_rng([6, len(shape)])
+    problem = make(shape)
+    x, y, z = point(problem, rng)
+    features, _ = raw(shape, rng, 7)
+    other = features.copy()
+    other[3] = junk
+    others = [0, 1, 2, 4, 5, 6]
+    network, cotangents = problem.network, rng.normal(size=(7, problem.network.embedding))
+    rows = []
+    with np.errstate(all="ignore"):
+        for some in (features, other):
+            phi, tape = network.forward(x, network.arrange(some))
+            rows.append((phi, network.rows(x, tape, cotangents)))
+    for a, b in zip(*rows, strict=True):
+        np.testing.assert_array_equal(a[others], b[others])
+        assert not np.array_equal(a[3], b[3])
+    # And through the clipped means: what is left of the strange record is within its clip.
+    records = problem.prepare(features, np.zeros(7), "l1")
+    strange = records._replace(features=network.arrange(other))
+    few = type(records)(*(a[others] for a in records))
+    for clip in CLIPS[:2]:
+        whole, rest = (problem.terms(x, y, z, r, r, clip) for r in (strange, few))
+        for term in TERMS:
+            own = 7 * getattr(whole, term) - 6 * getattr(rest, term)
+            assert LENGTH[clip.norm](own) <= clip.bound(FEEDS[term]) * (1 + 1e-9)
+            if not np.isfinite(junk):
+                np.testing.assert_allclose(own, 0.0, atol=1e-13)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(sorted(SHAPES)),
+    st.sampled_from(CLIPS[:2]),
+    st.floats(-3, 6),
+    st.floats(-4, 300),
+    st.floats(-4, 300),
+)
+def test_random_neighbours_never_exceed_the_bound(seed, shape, clip, feature_scale, x_scale, message_scale):
+    rng = np.random.default_rng(seed)
+    problem, n = make(shape, width=int(rng.integers(1, 5))), int(rng.integers(1, 6))
+    x, y, z = point(problem, rng)
+    x, y, z = x * 10.0**x_scale, y * 10.0**message_scale, z * 10.0 ** rng.uniform(-4, message_scale)
+    if rng.random() < 0.2:
+        x[rng.integers(problem.p)] = rng.choice([np.inf, -np.inf, np.nan])
+    features, labels = raw(shape, rng, n)
+    features *= 10.0**feature_scale
+    other, other_labels = features.copy(), labels.copy()
+    k = rng.integers(n)
+    other[k], other_labels[k] = rng.normal(size=features.shape[1]) * 10.0 ** rng.uniform(-3, 6), rng.integers(CLASSES)
+    means = [
+        problem.terms(x, y, z, records, records, clip)
+        for records in (problem.prepare(f, b, clip.norm) for f, b in ((features, labels), (other, other_labels)))
+    ]
+    for term in TERMS:
+        difference = getattr(means[0], term) - getattr(means[1], term)
+        assert np.isfinite(difference).all()
+        assert LENGTH[clip.norm](difference) <= (1 + 1e-9) * 2 * clip.bound(FEEDS[term]) / n
+
+
+@pytest.mark.parametrize("n", [1, 7])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("clip", [Clip("l1", 0.01, 0.1, 0.02), Clip("l2", 0.01, 0.1, 0.02)], ids=["l1", "l2"])
+def test_adversarial_neighbours_come_near_the_bound(shape, clip, n):
+    """With two classes a task and y = 0, the other label turns every gradient around."""
+    rng = np.random.default_rng([7, n])
+    problem = make(shape, tasks=((0, 1),))
+    x, _, z = point(problem, rng)
+    head = np.zeros((2, problem.network.embedding + 1))
+    # One row: then y·(probabilities − unit vector) changes sign with the label. Small: then both labels are likely.
+    head[0, :-1] = 1e-3 * rng.normal(size=problem.network.embedding)
+    features, labels = raw(shape, rng, n)
+    labels %= 2
+    other = labels.copy()
+    other[0] = 1 - labels[0]
+    clip = Clip(clip.norm, 1e-6, clip.y, clip.z)
+    one, two = (
+        problem.terms(x, head.ravel(), z, records, records, clip)
+        for records in (problem.prepare(features, b, clip.norm) for b in (labels, other))
+    )
+    for term in ("lower_grad_y", "upper_grad_y", "upper_grad_x", "lower_jvp"):
+        ratio = LENGTH[clip.norm](getattr(one, term) - getattr(two, term)) / (2 * clip.bound(FEEDS[term]) / n)
+        assert ratio <= 1 + 1e-9
+        assert ratio >= 0.95, term
+
+
+def test_adversarial_features_turn_the_curvature_around():
+    problem = make("flat", tasks=((0, 1),), width=1)
+    x, z = np.zeros(problem.p), np.array([1e6, -1.0, 0.0, 0.0])
+    x[0] = 1.0
+    clip, features, other = Clip("l2", 1.0, 1.0, 0.01), np.zeros((3, 6)), np.zeros((3, 6))
+    # φ = 2e-6 and 0, u = 1e6·φ − 1 = 1 and −1, while φ̃ = (φ, 1) hardly moves.
+    features[0, 0] = 2e-6
+    means = [
+        problem.terms(x, np.zeros(problem.q), z, records, records, clip).lower_hvp
+        for records in (problem.prepare(f, np.zeros(3), "l2") for f in (features, other))
+    ]
+    assert 0.95 <= LENGTH["l2"](means[0] - means[1]) / (2 * 0.01 / 3) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e300, -1e160])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_strange_points_give_finite_clipped_terms(shape, value):
+    rng = np.random.default_rng([8, len(shape)])
+    problem = make(shape)
+    at = point(problem, rng)
+    records = problem.prepare(*raw(shape, rng, 4), "l1")
+    for place in range(3):
+        strange = [v.copy() for v in at]
+        strange[place][::3] = value
+        for clip in CLIPS[:2]:
+            for term, mean in zip(TERMS, problem.terms(*strange, records, records, clip), strict=True):
+                assert np.isfinite(mean).all()
+                assert LENGTH[clip.norm](mean) <= clip.bound(FEEDS[term]) * (1 + 1e-12)
+
+
+def test_sizes_adapt_to_the_image():
+    cifar = Convolutional((32, 32, 3), 32)
+    layers = itertools.chain.from_iterable(
+        (torch.nn.Conv2d(c, 32, 3), torch.nn.GroupNorm(8, 32)) for c in (3, 32, 32, 32)
+    )
+    assert cifar.p == sum(w.numel() for layer in layers for w in layer.parameters())
+    assert (cifar.depth, cifar.embedding, cifar.groups) == (4, 2 * 2 * 32, 8)
+    digits = Convolutional((8, 8, 1), 8)
+    assert (digits.depth, digits.embedding, digits.groups) == (3, 8, 2)
+    assert (Convolutional((28, 28, 1), 16).depth, Convolutional((28, 28, 1), 16).embedding) == (4, 16)
+    # Three times halved as far as the shorter side goes: 5 × 40 → 2 × 20 → 1 × 10.
+    assert (Convolutional((5, 40, 1), 3).depth, Convolutional((5, 40, 1), 3).embedding) == (2, 30)
+    assert [Convolutional((8, 8, 1), c).groups for c in (1, 3, 6, 7, 12, 16)] == [1, 1, 1, 1, 3, 4]
+    flat = MetaLearning.from_dataset(6, 3)
+    assert flat.network == Dense(6, 8)
+    assert (flat.p, flat.q) == (8 * 7, 1 * 3 * 9)
+    # A line of pixels cannot be pooled.
+    assert isinstance(MetaLearning.from_dataset(6, 3, (1, 6, 1)).network, Dense)
+    conv = MetaLearning.from_dataset(64, 10, (8, 8, 1))
+    assert (conv.p, conv.q) == (80 + 16 + 2 * (584 + 16), 2 * 5 * 9)
+    assert dict(conv.touches) == dict(TOUCHES)
+    assert set(TOUCHES) == set(TERMS)
+    assert conv.constants({"x": 1.0, "y": 1.0, "z": 1.0}, 1.0) is None
+
+
+def test_channels_first_records_are_read_as_images():
+    """Two channels of 2 × 2: a kernel that reads only the second channel's middle pixel passes that channel through."""
+    network = Convolutional((2, 2, 2), 1)
+    x = np.zeros(network.p)
+    kernel = x[:18].reshape(3, 3, 2)
+    kernel[1, 1, 1] = 1.0
+    x[-2] = 1.0
+    record = np.array([[9.0, 9.0, 9.0, 9.0, 1.0, 2.0, 3.0, 4.0]])
+    phi, _ = network.forward(x, network.arrange(record))
+    assert phi[0, 0] == pytest.approx((4 - 2.5) / np.sqrt(1.25), rel=1e-5)
+
+
+def test_the_start_is_public_and_random():
+    a, b = make("square"), make("square", seed=6)
+    assert set(a.start) == {"x"}
+    np.testing.assert_array_equal(a.start["x"], make("square").start["x"])
+    assert not np.array_equal(a.start["x"], b.start["x"])
+    kernels = MetaLearning.from_dataset(3072, 10, (32, 32, 3), width=32).start["x"][-9280 - 32 : -96]
+    assert kernels.std() == pytest.approx(np.sqrt(2 / 288), rel=0.03)
+    # From a constant start all channels of a layer stay equal, so random weights are needed.
+    rng = np.random.default_rng(9)
+    records = a.prepare(*raw("square", rng, 8), "l2")
+    same = a.terms(np.full(a.p, 0.1), *rng.normal(size=(2, a.q)), records, records, Clip()).lower_jvp
+    kernels = same[:36].reshape(4, 9)
+    assert np.abs(kernels - kernels[0]).max() <= 1e-12
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(2, 12), st.integers(1, 40), st.integers(2, 12), st.integers(0, 99))
+def test_drawn_tasks_are_even(n_classes, count, ways, seed):
+    if ways > n_classes:
+        with pytest.raises(InputError, match=r"problem\.ways"):
+            make_tasks(count, ways, n_classes, seed)
+        return
+    tasks = make_tasks(count, ways, n_classes, seed)
+    assert len(tasks.members) == count
+    assert tasks == make_tasks(count, ways, n_classes, seed)
+    for task in tasks.members:
+        assert list(task) == sorted(set(task))
+        assert len(task) == ways
+        assert 0 <= task[0] <= task[-1] < n_classes
+    often = np.bincount(np.concatenate(tasks.members), minlength=n_classes)
+    assert often.max() - often.min() <= 1
+    member = (tasks.share > 0).sum(axis=1)
+    np.testing.assert_array_equal(member, often)
+    np.testing.assert_allclose(tasks.share.sum(axis=1), often > 0)
+
+
+def test_tasks_by_default_partition_the_classes():
+    ten = make_tasks(None, None, 10, 3)
+    assert len(ten.members) == 2
+    assert sorted(c for task in ten.members for c in task) == list(range(10))
+    assert make_tasks(None, None, 3, 0).members == ((0, 1, 2),)
+    assert len(make_tasks(None, 2, 7, 0).members) == 4
+    assert make_tasks(None, None, 10, 4) != ten
+    assert make_tasks([[3, 1], [0, 2]], None, 4, 0).members == ((1, 3), (0, 2))
+    assert len(set(make_tasks(32, 5, 10, 0).members)) > 10
+
+
+@pytest.mark.parametrize(
+    ("tasks", "ways", "says"),
+    [
+        ([], None, "got no task"),
+        ([[0, 0]], None, "task 1 is \\[0, 0\\]"),
+        ([[0, 1], [2]], None, "task 2 is \\[2\\]"),
+        ([[0, 9]], None, "from 0 to 5"),
+        ([[-1, 0]], None, "from 0 to 5"),
+        ([[0, 1], [1, 2, 3]], None, "task 2 has 3 classes, wanted 2"),
+        ([[0, 1]], 3, "task 1 has 2 classes, wanted 3"),
+        (4, 7, "2 to 6 of the 6 classes"),
+        (4, 1, "2 to 6 of the 6 classes"),
+    ],
+)
+def test_tasks_that_cannot_be_are_refused(tasks, ways, says):
+    with pytest.raises(InputError, match=says):
+        MetaLearning.from_dataset(6, CLASSES, tasks=tasks, ways=ways)
+
+
+@pytest.mark.parametrize(("key", "value"), [("ridge", 0.0), ("ridge", np.nan), ("width", 0)])
+def test_other_impossible_values_are_refused(key, value):
+    with pytest.raises(InputError, match=rf"problem\.{key}: got"):
+        MetaLearning.from_dataset(6, CLASSES, **{key: value})
+
+
+def test_a_record_in_no_task_has_no_loss():
+    rng = np.random.default_rng(10)
+    problem = make("square")
+    at = point(problem, rng)
+    records = problem.prepare(raw("square", rng, 3)[0], np.full(3, 5.0), "l2")
+    assert problem.losses(at[0][None], at[1][None], records, np.full(3, 1 / 3))[0][0] == 0.0
+    for mean in problem.terms(*at, records, records, Clip("l2", 1.0, 1.0, 1.0)):
+        assert not mean.any()
+    assert np.isnan(problem.accuracy(at[0][None], at[1][None], records)).all()
+
+
+def test_accuracy_is_a_mean_over_tasks():
+    """φ = the features, which are the scores of both tasks; heads are unit matrices."""
+    problem = MetaLearning.from_dataset(3, 4, tasks=((0, 1, 2), (0, 1, 3)), width=3)
+    x = np.concatenate([np.eye(3), np.zeros((3, 1))], axis=1).ravel()[None]
+    y = np.tile(np.concatenate([np.eye(3), np.zeros((3, 1))], axis=1), (2, 1)).ravel()[None]
+    features = np.array([[3.0, 1.0, 2.0], [1.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 2.0, 1.0]])
+    records = problem.prepare(features, np.array([0.0, 1.0, 2.0, 3.0]), "l1")
+    # Task one: right, tied between two, right; task two: right, tied between two, wrong.
+    assert problem.accuracy(x, y, records)[0] == pytest.approx((2.5 / 3 + 1.5 / 3) / 2)
+    first_three = problem.prepare(features[2:3], np.array([2.0]), "l1")
+    assert problem.accuracy(x, y, first_three)[0] == 1.0
+    assert problem.accuracy(x, 0 * y, records)[0] == pytest.approx(1 / 3)
+    assert problem.accuracy(x, y * np.nan, records)[0] == 0.0
+    np.testing.assert_allclose(
+        problem.accuracy(np.repeat(x, 2, 0), np.concatenate([y, 0 * y]), records), [2 / 3, 1 / 3]
+    )
+
+
+def test_the_hypergradient_is_the_slope_of_the_upper_loss_at_the_lower_solution():
+    rng = np.random.default_rng(11)
+    problem = make("odd", width=2)
+    x = point(problem, rng)[0]
+    agents = [tuple(problem.prepare(*raw("odd", rng, n), "l2") for n in (12, 8)) for _ in range(2)]
+
+    def upper(x):
+        y = solve_lower(problem, x, agents, 1e-12)
+        return np.mean([problem.losses(x[None], y[None], v, np.full(8, 1 / 8))[1][0] for _, v in agents])
+
+    gradient, h = true_hypergradient(problem, x, agents, 1e-12), 1e-5
+    assert np.isfinite(gradient).all()
+    for along in rng.normal(size=(3, problem.p)) / np.sqrt(problem.p):
+        slope = (upper(x + h * along) - upper(x - h * along)) / (2 * h)
+        assert gradient @ along == pytest.approx(slope, abs=1e-6)
+    y = solve_lower(problem, x, agents)
+    z = solve_inverse_hvp(problem, x, y, agents)
+    means = [problem.terms(x, y, z, *records, Clip()) for records in agents]
+    np.testing.assert_allclose(np.mean([m.lower_grad_y for m in means], axis=0) + 0.1 * y, 0.0, atol=1e-8)
+    curved = np.mean([m.lower_hvp - m.upper_grad_y for m in means], axis=0) + 0.1 * z
+    np.testing.assert_allclose(curved, 0.0, atol=1e-8)
+
+
+def test_agents_learn_an_embedding_together():
+    """From public random weights, without noise: far better than guessing among five within few rounds."""
+    content = {
+        "seed": 3,
+        "problem": {
+            "kind": "meta_learning",
+            "data": "digits",
+            "scale": "public_ranges",
+            "validation": 0.5,
+            "width": 4,
+            "limit": 400,
+        },
+        "topology": {"kind": "ring", "agents": 3},
+        "algorithm": {"kind": "ldp_dsbo", "rounds": 100},
+        "privacy": {"guarantee": "none"},
+        "run": {"evaluate_every": 100},
+    }
+    content["algorithm"] |= {c: {"scale": s} for c, s in (("x", 1.0), ("y", 0.5), ("z", 0.3))}
+    run = decentral_dp.run(content)
+    accuracy = run.metrics.query("agent == 'mean' and name == 'test_accuracy'").set_index("round")["value"]
+    assert accuracy[0] == pytest.approx(0.2)
+    assert accuracy[100] >= 0.5
