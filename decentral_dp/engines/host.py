@@ -44,7 +44,8 @@ class Host:
         self._open: Exchange | None = None
         self._own: Bundle | None = None
         parts = {c: getattr(self._state, c) for c in node.program.channels}
-        if any((s.sensitivity > 0.0).any() for v in parts.values() if isinstance(v, Bounded) for s in v.spread.values()):
+        starts = [v for v in parts.values() if isinstance(v, Bounded)]
+        if any((s.sensitivity > 0.0).any() for v in starts for s in v.spread.values()):
             raise ValueError("a program starts from data, but its start is published as it is")
         # Data-independent, hence public; what is not sent at once is published as it starts.
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
@@ -94,7 +95,10 @@ class Host:
             return self._next_round()
 
     def _mix(self, stacked: Array) -> Array:
-        """Σ_j w_ij · (message of j), or the mean of all where they answer a server. For one agent the same sum in the same order, without scipy's layers around it."""
+        """Σ_j w_ij · (message of j), or the mean of all where they answer a server.
+
+        For one agent the same sum in the same order, without scipy's layers around it.
+        """
         weights = self._node.mixing
         if weights.shape[0] > 1 or weights.nnz > _FEW_NEIGHBOURS:
             return np.asarray(weights @ stacked)

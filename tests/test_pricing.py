@@ -1,0 +1,153 @@
+"""Sensitivities from formulas, against loops and against what the queries themselves state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decentral_dp.algorithms.pricing import (
+    Use,
+    before,
+    fading,
+    free,
+    grid,
+    moves,
+    nothing_proven,
+    reads,
+    released,
+)
+from decentral_dp.algorithms.protocol import Public
+from decentral_dp.privacy.clipping import Clip
+
+ROUNDS = 4
+TRAIN = np.array([[3, 5], [4, 5], [5, 5], [5, 5]], dtype=float)
+VALIDATION = np.array([[1, 2]] * ROUNDS, dtype=float)
+TOUCHES: Any = {
+    "lower_grad_y": "train",
+    "lower_hvp": "train",
+    "lower_jvp": "train",
+    "upper_grad_y": "validation",
+}
+P, Q = 3, 2
+
+
+def public(clip: Clip | None = None, touches: Any = None) -> Public:
+    counts: Any = {"train": TRAIN, "validation": VALIDATION}
+    rates: Any = {"train": np.full((ROUNDS, 2), 0.25), "validation": np.full((ROUNDS, 2), 0.5)}
+    clip = clip or Clip("l1", x=2.0, y=0.5, z=0.25)
+    return Public(ROUNDS, counts, rates, np.array([0.6, 0.4]), touches or TOUCHES, clip, None, P, Q)
+
+
+def slack(n: float, width: int) -> float:
+    return 1.0 + 1.01 * n * (n + width + 8) / 2**53
+
+
+@pytest.mark.parametrize(
+    ("term", "bound", "width"),
+    [
+        ("lower_grad_y", 0.5, Q),
+        ("lower_hvp", 0.25, Q),
+        ("lower_jvp", 2.0, P),
+        ("lower_hessian", 0.25, Q * Q),
+        ("lower_hessian_product", 0.25, Q * P),
+        ("lower_jacobian", 2.0, P * Q),
+    ],
+)
+def test_one_use_moves_by_twice_its_clip_over_the_count(term: str, bound: float, width: int) -> None:
+    factor, t = np.array([1.0, -3.0, 0.0]), np.array([0, 1, 3])
+    change, reach = moves(public(), "train", Use(term, factor, t))
+    for r in range(3):
+        for g in range(2):
+            n = TRAIN[t[r], g]
+            assert change[r, g] == pytest.approx(2 * abs(factor[r]) * bound / n * slack(n, width), rel=1e-15)
+            assert reach[r, g] == abs(factor[r]) * bound
+
+
+def test_factors_may_differ_between_agents() -> None:
+    factor = np.array([[1.0, 2.0], [3.0, 4.0]])
+    change, reach = moves(public(), "train", Use("lower_grad_y", factor, np.array([0, 2])))
+    np.testing.assert_allclose(change, factor * 2 * 0.5 / TRAIN[[0, 2]], rtol=1e-12)
+    np.testing.assert_array_equal(reach, factor * 0.5)
+
+
+def test_uses_add_up_kind_by_kind() -> None:
+    index, t = np.array([1, 2, 3, 4]), np.arange(ROUNDS)
+    ones = np.ones(ROUNDS)
+    uses = [Use("lower_hvp", ones, t), Use("lower_hvp", ones, t), Use("upper_grad_y", 3 * ones, t)]
+    got = released(public(), index, uses)
+    np.testing.assert_allclose(got.sensitivity["train"], 4 * 0.25 / TRAIN, rtol=1e-12)
+    np.testing.assert_allclose(got.sensitivity["validation"], 6 * 0.25 / VALIDATION, rtol=1e-12)
+    np.testing.assert_allclose(got.largest, np.full((ROUNDS, 2), 5 * 0.25))
+    assert (got.rate["train"] == 0.25).all()
+    assert (got.rate["validation"] == 0.5).all()
+    kept = released(public(), index, uses, kept=True)
+    assert all((rate == 1.0).all() for rate in kept.rate.values())
+    assert got.indices is index
+
+
+def test_a_term_without_records_is_free() -> None:
+    index, t = np.array([1, 5]), np.array([0, 1])
+    got = released(public(), index, [Use("upper_grad_x", np.ones(2), t)])
+    assert got.sensitivity == {}
+    assert (got.largest == 0.0).all()
+    assert free(public(), index).sensitivity == {}
+    # A matrix reads what the term that it is the whole of reads.
+    without: Any = {"lower_grad_y": "train"}
+    assert released(public(touches=without), index, [Use("lower_hessian", np.ones(2), t)]).sensitivity == {}
+    assert reads(public(), ("lower_hessian",), "train")
+    assert not reads(public(touches=without), ("lower_hessian", "lower_jacobian"), "train")
+    assert not reads(public(), ("lower_hessian", "upper_grad_x"), "validation")
+
+
+def test_without_a_clip_only_a_factor_of_zero_is_bounded() -> None:
+    change, reach = moves(public(Clip("l1")), "train", Use("lower_hvp", np.array([0.0, 1.0]), np.array([0, 0])))
+    assert (change[0] == 0.0).all()
+    assert (reach[0] == 0.0).all()
+    assert np.isinf(change[1]).all()
+    assert np.isinf(reach[1]).all()
+
+
+def test_nothing_proven_is_infinite_for_every_record() -> None:
+    got = nothing_proven(public(), np.array([2, 4]))
+    for kind in ("train", "validation"):
+        assert got.sensitivity[kind].shape == (2, 2)
+        assert np.isinf(got.sensitivity[kind]).all()
+        assert (got.rate[kind] == 1.0).all()
+    assert np.isinf(got.largest).all()
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 10), st.floats(-3, 3), st.floats(1, 1.5)), min_size=1, max_size=12),
+)
+def test_what_is_remembered_fades_as_in_a_loop(rows: list[tuple[float, float, float]]) -> None:
+    change, keep, growth = (np.array(v) for v in zip(*rows, strict=True))
+    got = fading(np.stack([change, 2 * change], axis=1), keep[:, None], np.stack([growth, growth], axis=1))
+    now = 0.0
+    for t in range(len(rows)):
+        now = abs(keep[t]) * growth[t] * now + change[t]
+        assert got[t, 0] == pytest.approx(now, rel=1e-12, abs=1e-300)
+        assert got[t, 1] == pytest.approx(2 * now, rel=1e-12, abs=1e-300)
+    shifted = before(got)
+    assert (shifted[0] == 0.0).all()
+    np.testing.assert_array_equal(shifted[1:], got[:-1])
+
+
+def test_what_is_forgotten_is_forgotten_even_if_it_was_unbounded() -> None:
+    change = np.array([[np.inf], [1.0], [1.0]])
+    got = fading(change, np.array([[1.0], [0.0], [0.5]]))
+    assert np.isinf(got[0, 0])
+    assert got[1, 0] == 1.0
+    assert got[2, 0] == 1.5
+    np.testing.assert_array_equal(fading(np.ones((3, 1)), 0.5)[:, 0], [1.0, 1.5, 1.75])
+
+
+@given(st.integers(1, 6), st.integers(1, 7), st.data())
+def test_the_grid_lists_the_exchanges_in_order(rounds: int, exchanges: int, data: st.DataObject) -> None:
+    positions = sorted(data.draw(st.sets(st.integers(0, exchanges - 1), min_size=1)))
+    index, t = grid(rounds, exchanges, positions)
+    assert list(zip(t, index, strict=True)) == [(r, r * exchanges + e) for r in range(rounds) for e in positions]
+    assert (np.diff(index) > 0).all()
