@@ -51,7 +51,7 @@ def print_list(which: Sequence[str]) -> None:
 def print_entry(name: str) -> None:
     """The text of a scenario or a study, or the description of a registered name; all where a name is several."""
     lists = registries()
-    described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r not in _TEXTS]
+    described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r not in _TEXTS.values()]
     for registry, line in described:
         print(f"{name} ({registry}): {line}\n\n{_details(registry, name)}")
     written = [what for what, registry in _TEXTS.items() if name in lists[registry]]

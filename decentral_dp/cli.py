@@ -1,4 +1,4 @@
-"""The command line: run, plan, list, show, report, schema. Heavy imports happen inside the commands."""
+"""The command line: run, plan, network, study, list, show, report, schema. Heavy imports happen inside the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Stopped
 
 app = typer.Typer(
     add_completion=False,
@@ -35,6 +35,7 @@ class Listing(StrEnum):
     problems = "problems"
     topologies = "topologies"
     scenarios = "scenarios"
+    studies = "studies"
     data = "data"
     weights = "weights"
 
@@ -73,6 +74,65 @@ def plan(scenario: Name, override: Set = None) -> None:
     from decentral_dp.summary import print_plan
 
     print_plan(build(load(scenario, override or [])))
+
+
+@app.command()
+def network(
+    scenario: Name,
+    out: Annotated[Path | None, typer.Option(help="Folder for network.parquet and the figures.")] = None,
+    coalition: Annotated[
+        list[str] | None, typer.Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GRAPH", help="Another graph to draw beside it, e.g. torus or random_regular,degree=4."),
+    ] = None,
+    override: Set = None,
+) -> None:
+    """Print what a curious agent learns of the others' records from its neighbours' messages alone, exactly."""
+    from decentral_dp import network as inside
+    from decentral_dp.job import build
+    from decentral_dp.scenario import load
+
+    if beside and out is None:
+        raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
+    loaded = load(scenario, override or [])
+    job = build(loaded)
+    view = inside.network_budget(job, inside.coalitions_of(coalition, job) if coalition else None)
+    others = inside.beside(loaded, beside or [], job.n_agents)
+    written = inside.write_view(view, out, others) if out is not None else []
+    inside.print_view(view, loaded.title)
+    for path in written:
+        typer.echo(path)
+
+
+@app.command()
+def study(
+    study: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped study's name, or a study file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/study-NAME by default.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
+    address: Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario."),
+    ] = None,
+) -> None:
+    """Run a grid of scenarios × seeds in parallel: tables, confidence intervals, plots and verdicts on claims.
+
+    Finished cells are kept: started again, a study goes on, and a changed one computes only what is new.
+    "python -m pydoc decentral_dp.study" describes the file.
+    """
+    from decentral_dp.study.conduct import conduct
+    from decentral_dp.study.printing import Progress, print_findings
+    from decentral_dp.study.schema import load_study
+
+    loaded = load_study(study, override or [])
+    folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
+    with Progress() as progress:
+        found = conduct(loaded, folder, jobs, address, progress)
+    print_findings(found)
+    if len(found.failed) == len(found.cells):
+        raise typer.Exit(1)
 
 
 @app.command("list")
@@ -127,6 +187,9 @@ def main() -> None:
     except InputError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2)
+    except Stopped as stopped:
+        typer.echo(str(stopped), err=True)
+        sys.exit(130)
     except KeyboardInterrupt:
         typer.echo(_INTERRUPTED, err=True)
         sys.exit(130)

@@ -13,6 +13,10 @@ class InputError(ValueError):
     """
 
 
+class Stopped(Exception):  # noqa: N818 # an interrupt is no error
+    """A study that was interrupted; the message says what is kept."""
+
+
 def quoted(value: Any) -> str:
     """A value as it would stand in a scenario, cut off where it is long."""
     try:

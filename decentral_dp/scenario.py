@@ -17,79 +17,96 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from decentral_dp import schema
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.schema import Scenario, Table, is_file, is_there
 
+# What is shipped as TOML files → the folder they are in.
+_ROOMS = {"scenario": "scenarios", "study": "studies"}
+
+
+def shipped_folder(what: str) -> Path:
+    """Where the shipped scenarios or studies are: in the installed package, or beside it in a checkout."""
+    inside = Path(__file__).parent / _ROOMS[what]
+    return inside if inside.is_dir() else Path(__file__).parent.parent / _ROOMS[what]
+
+
+def shipped_names(what: str) -> list[str]:
+    return sorted(p.stem for p in shipped_folder(what).glob("*.toml"))
+
 
 def scenario_folder() -> Path:
-    """Where the shipped scenarios are: in the installed package, or beside it in a checkout."""
-    inside = Path(__file__).parent / "scenarios"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "scenarios"
+    return shipped_folder("scenario")
 
 
 def scenario_names() -> list[str]:
-    return sorted(p.stem for p in scenario_folder().glob("*.toml"))
+    return shipped_names("scenario")
 
 
-def find(name_or_file: str) -> Path:
-    """The scenario file of that path or shipped name."""
-    path = Path(name_or_file)
+def find(name_or_file: str, what: str = "scenario") -> Path:
+    """The scenario (or study) file of that path or shipped name."""
+    path, shipped = Path(name_or_file), shipped_names(what)
     if is_file(path):
         return path
-    if name_or_file in scenario_names():
-        return scenario_folder() / f"{name_or_file}.toml"
+    if name_or_file in shipped:
+        return shipped_folder(what) / f"{name_or_file}.toml"
     if path.suffix == ".toml" or is_there(path):
         raise InputError(
-            f"scenario: {quoted(name_or_file)} is no file. Give the path of a .toml file, or one of "
-            f"{_listed(scenario_names())}."
+            f"{what}: {quoted(name_or_file)} is no file. Give the path of a .toml file, or one of {_listed(shipped)}."
         )
-    raise InputError(f"scenario: no scenario {quoted(name_or_file)}{_nearest(name_or_file, scenario_names())}.")
+    raise InputError(f"{what}: no {what} {quoted(name_or_file)}{nearest_of(name_or_file, shipped)}.")
 
 
-def load(scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = ()) -> Scenario:
+def load(
+    scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), folder: Path | None = None
+) -> Scenario:
     """Read and validate a scenario: a path, a shipped name, or a dict of the same shape.
 
-    overrides: "table.key=value" with a TOML value; a bare word counts as a string.
+    overrides: "table.key=value" with a TOML value; a bare word counts as a string. folder: where the relative paths in
+    a dict start, by default here.
     Raises InputError with one sentence for whatever is wrong.
     """
     if isinstance(scenario, Scenario):
         folder, content = scenario.folder, scenario.model_dump(exclude_unset=True)
     elif isinstance(scenario, Mapping):
-        folder, content = Path.cwd(), dict(scenario)
+        folder, content = folder or Path.cwd(), dict(scenario)
     else:
         path = find(str(scenario))
-        folder, content = path.resolve().parent, _read(path)
+        folder, content = path.resolve().parent, read_toml(path)
     for override in overrides:
-        content = _set(content, override)
+        content = assign(content, *parsed(override))
     try:
         loaded = Scenario.model_validate(content)
     except ValidationError as error:
-        raise InputError(_explain(error)) from None
+        raise InputError(explain(error)) from None
     loaded._folder = folder
     return loaded
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"scenario: {path} is not valid TOML ({error}). Mend the file.") from None
+        raise InputError(f"{what}: {path} is not valid TOML ({error}). Mend the file.") from None
     except UnicodeDecodeError:
-        raise InputError(f"scenario: {path} is not text in UTF-8. Give a TOML file.") from None
+        raise InputError(f"{what}: {path} is not text in UTF-8. Give a TOML file.") from None
     except OSError as error:
-        raise InputError(f"scenario: {path} cannot be read ({error.strerror}). Give a TOML file.") from None
+        raise InputError(f"{what}: {path} cannot be read ({error.strerror}). Give a TOML file.") from None
 
 
-def _set(content: dict[str, Any], override: str) -> dict[str, Any]:
+def parsed(override: str) -> tuple[list[str], Any]:
+    """ "a.b=value" as the parts of its key and its value."""
     key, equals, text = override.partition("=")
-    keys = _dotted(key)
+    keys = dotted(key)
     if not equals or not all(keys):
         raise InputError(f"--set: got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return keys, tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
-        value = text.strip()
+        return keys, text.strip()
+
+
+def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """The content with the key (by its parts) set to the value; what it shares with the old one is not changed."""
     out = dict(content)
     table = out
     for name in keys[:-1]:
@@ -104,7 +121,7 @@ def _set(content: dict[str, Any], override: str) -> dict[str, Any]:
     return out
 
 
-def _dotted(key: str) -> list[str]:
+def dotted(key: str) -> list[str]:
     """The parts of a TOML key: a."b.c" has two."""
     try:
         table = tomllib.loads(f"{key} = 0")
@@ -119,18 +136,18 @@ def _dotted(key: str) -> list[str]:
     return parts
 
 
-def _explain(error: ValidationError) -> str:
-    """The most telling of pydantic's complaints, as one sentence."""
+def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
+    """The most telling of pydantic's complaints about a table of type `root`, as one sentence."""
     complaints = error.errors(include_url=False)
     # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
     first = max(complaints, key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"]), e["type"] == "value_error"))
     names = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
-        return f"{path}: unknown key{_nearest(names[-1], _valid_keys(names))}."
+        return f"{path}: unknown key{nearest_of(names[-1], _valid_keys(names, root))}."
     path = _path([n for n in names if _is_key(n)])
     if first["type"] == "missing":
-        return f"{path}: missing. Add it to the scenario."
+        return f"{path}: missing. Add it to the {root.__name__.lower()}."
     if first["type"] == "value_error":
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
@@ -168,31 +185,32 @@ def _path(names: Sequence[str]) -> str:
 
 def _is_key(name: str) -> bool:
     """Whether a part of pydantic's location is a key or an index, not the name of a union's alternative."""
-    return "[" not in name and name not in _ALTERNATIVES and not name.startswith("constrained-")
+    return "[" not in name and name not in _alternatives() and not name.startswith("constrained-")
 
 
-def _valid_keys(names: Sequence[str]) -> list[str]:
+def _valid_keys(names: Sequence[str], root: type[BaseModel]) -> list[str]:
     """The keys of the table that the last name of a location was looked for in."""
-    candidates: list[type[BaseModel]] = [Scenario]
+    candidates: list[type[BaseModel]] = [root]
     for name in names[:-1]:
         chosen = [t for t in candidates if t.__name__ == name]
-        inner = [t for c in candidates if name in c.model_fields for t in _tables(c.model_fields[name].annotation)]
+        inner = [t for c in candidates if name in c.model_fields for t in tables_in(c.model_fields[name].annotation)]
         candidates = chosen or inner or candidates
     return sorted({key for c in candidates for key in c.model_fields})
 
 
-def _tables(annotation: Any) -> list[type[BaseModel]]:
-    if get_origin(annotation) in (Union, types.UnionType, Annotated):
-        return [t for a in get_args(annotation) for t in _tables(a)]
+def tables_in(annotation: Any) -> list[type[BaseModel]]:
+    """The tables that a value of this type may be or hold."""
+    if get_origin(annotation) in (Union, types.UnionType, Annotated, list):
+        return [t for a in get_args(annotation) for t in tables_in(a)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
 
 
-_ALTERNATIVES = {"str", "int", "float", "bool"} | {
-    name for name, value in vars(schema).items() if isinstance(value, type) and issubclass(value, Table)
-}
+def _alternatives() -> set[str]:
+    """What pydantic calls the alternatives of a union."""
+    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in Table.__subclasses__()}
 
 
-def _nearest(name: str, valid: Sequence[str]) -> str:
+def nearest_of(name: str, valid: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
         return f'; did you mean "{close[0]}"'

@@ -41,7 +41,7 @@ ALGORITHMS: dict[str, Any] = {
     "ldp_single_level": LdpSingleLevel(STEP, start=START),
     "dp_dsgd": DpDsgd(STEP, start=START),
 }
-# How far one of two records moves a release: λ·2C/2 of y, 2C/2 of d, and α²·2C/2 of x.
+# How far one of two records moves a release: λ·2C/2 of y, 2C/2 of one d a round, and α²·2C/2 of x.
 MOVES = {"y": 0.5 * BOUND, "d": BOUND, "x": 0.25 * BOUND}
 # So many records of the kind that is not replaced, so that the other kind decides the budget.
 MANY = 20
@@ -201,11 +201,27 @@ class Leaky(MaDsbo):
             return done.value
 
 
-def test_what_is_sent_in_the_clear_shows() -> None:
-    made = Setting("ma_dsbo", copies=600)
+class Unsent(MaDsbo):
+    """Makes z of its own d before noise, and takes that z and the difference it makes for public."""
+
+    def step(self, t: int, shard: Any, s: Any) -> Any:
+        step, reply = super().step(t, shard, s), None
+        try:
+            while True:
+                exchange = step.send(reply)
+                reply = yield exchange
+                if isinstance(exchange.values.get("d"), Bounded):
+                    reply = reply._replace(own=Bundle({**reply.own, "d": exchange.values["d"].value}))
+        except StopIteration as done:
+            return done.value
+
+
+@pytest.mark.parametrize(("bug", "kind"), [(Leaky, "train"), (Unsent, "validation")])
+def test_what_is_sent_in_the_clear_shows(bug: Any, kind: str) -> None:
+    made = Setting("ma_dsbo", kind=kind, copies=600)
     good = made.program
-    leaky = Leaky(good.x, good.y, good.z, good.inner, good.inverse, start=good.start)
-    shown, certified = replace(made, algorithm=leaky).audit()
+    broken = bug(good.x, good.y, good.z, good.inner, good.inverse, start=good.start)
+    shown, certified = replace(made, algorithm=broken).audit()
     assert shown > certified
     assert made.audit()[0] <= certified
 

@@ -22,6 +22,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
+import decentral_dp.study
 from decentral_dp import cli
 from decentral_dp.errors import InputError
 from decentral_dp.job import build
@@ -584,6 +585,17 @@ def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> N
     assert "upper_loss" in set(found.results["name"])
 
 
+def test_the_described_study_is_one() -> None:
+    """What the package's description shows is a study that would be run."""
+    lines = (decentral_dp.study.__doc__ or "").splitlines()
+    text = "\n".join(line.removeprefix("    ") for line in lines if line.startswith("    "))
+    study = load_study(tomllib.loads(text))
+    check_claims(study, axes(study))
+    for plot in study.plots:
+        check_plot(plot, axes(study))
+    assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in cells(study))
+
+
 @pytest.mark.parametrize("name", shipped_names("study"))
 def test_shipped_studies(name: str, tmp_path: Path) -> None:
     study = load_study(name)
@@ -594,7 +606,6 @@ def test_shipped_studies(name: str, tmp_path: Path) -> None:
     tasks = [task_of(cell, study.kind, study.rounds) for cell in found]
     assert all(isinstance(task, Task) for task in tasks)
     assert study.title
-    assert study.plots
     assert study.claims
     assert isinstance(tasks[0], Task)
     record = cell_files.compute(tasks[0])

@@ -72,8 +72,7 @@ class Host:
         if self._round == self._rounds:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
         self._running = self._node.program.step(self._round, self._node.shard, self._state)
-        self._open = next(self._running)
-        return self._open.values
+        return self._opened(next(self._running))
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
         own, running = self._own, self._running
@@ -87,18 +86,30 @@ class Host:
             start += value.shape[1]
         try:
             reply = (Answer if isinstance(self._open, Ask) else Reply)(own, Bundle(near))
-            self._open = running.send(reply)
-            return self._open.values
+            return self._opened(running.send(reply))
         except StopIteration as done:
+            # Prices and noise go by the index.
+            if self._index != (self._round + 1) * self._node.program.exchanges:
+                raise RuntimeError("a step made another number of exchanges than its program states") from None
             self._state = done.value
             self._round += 1
             return self._next_round()
 
+    def _opened(self, exchange: Exchange) -> Mapping[str, Any]:
+        if isinstance(exchange, Ask) != self._node.program.central:
+            raise RuntimeError("a program makes Gossip or Ask, all of one kind, as its `central` states")
+        self._open = exchange
+        return exchange.values
+
     def _mix(self, stacked: Array) -> Array:
-        """Σ_j w_ij · (message of j), or the mean of all where they answer a server.
+        """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server.
 
         For one agent the same sum in the same order, without scipy's layers around it.
         """
+        mixed = self._weighted(stacked)
+        return np.broadcast_to(mixed, (self._node.agents.size, mixed.shape[1])) if len(mixed) == 1 else mixed
+
+    def _weighted(self, stacked: Array) -> Array:
         weights = self._node.mixing
         if weights.shape[0] > 1 or weights.nnz > _FEW_NEIGHBOURS:
             return np.asarray(weights @ stacked)

@@ -29,7 +29,7 @@ class Node(NamedTuple):
     agents: (b,) numbers, ascending. shard: their data. make_releaser: builds the mechanism where the block will live.
     near: numbers of the blocks whose messages it reads, ascending. mixing: (b, Σ sizes of those blocks), w_ij for j≠i.
     average: how many of the last released values to average for evaluation (1: only the last).
-    Where the program answers a server, near are all blocks and mixing is 1/m everywhere, the own answer included.
+    Where the program answers a server, near are all blocks and mixing is one row of 1/m, the own answer included.
     """
 
     agents: NDArray[np.int64]
@@ -84,8 +84,8 @@ def server_blocks(sizes: Sequence[int]) -> list[Block]:
     m, starts = sum(sizes), np.concatenate([[0], np.cumsum(sizes)])
     everyone = tuple(range(len(sizes)))
     return [
-        (np.arange(starts[k], starts[k + 1]), everyone, sp.csr_array(np.full((size, m), 1.0 / m)))
-        for k, size in enumerate(sizes)
+        (np.arange(starts[k], starts[k + 1]), everyone, sp.csr_array(np.full((1, m), 1.0 / m)))
+        for k in range(len(sizes))
     ]
 
 

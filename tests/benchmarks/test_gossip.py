@@ -33,6 +33,7 @@ class PureGossip:
 
     channels = CHANNELS
     exchanges = 1
+    central = False
 
     def __init__(self, agents: int) -> None:
         ones = np.ones(agents)

@@ -9,21 +9,32 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
     x_{t+1} = P x_t − η_t (∇_x f_i(x_t, y^K) − (Z^N)ᵀ ∇_y f_i(x_t, y^K))
 
 η → x, β → y, γ → z, K → inner, N → inverse. D tracks the mean of the residuals S_i, so that every Z approaches
-(Σ_i H_i)⁻¹ Σ_i J_iᵀ, and each agent multiplies it by its own ∇_y f_i. With a minibatch stream all means of a round are
-over fresh samples.
+(Σ_i H_i)⁻¹ Σ_i J_iᵀ, and each agent multiplies it by its own ∇_y f_i.
 
 A message has at most 2pq + q numbers; one of more than 64 MiB is refused before anything is allocated.
 
 `released` (certified)
     every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then Z is a
-    function of released D and needs no noise. Zᵀ ∇_y f_i would multiply what records move by a matrix: so ∇_y f_i is
-    released with D^0, on a channel h of its own, and the released one is used. One replaced train record moves
-        y^k by β_t·2C_y/N,     D^0 by 2C_x/N,     D^1 by (2C_z + 4C_x)/N,     later D^k by (4C_z + 4C_x)/N,
-    and a validation record h by 2C_z/N and x by η_t·2C_x/N. H_i Z and J_i are clipped as wholes, at C_z and C_x, in the
-    entrywise ℓ1 norm or the Frobenius norm. (Without sampling the J_i of an increment cancel; the bounds do not use
-    it.) D and h follow the noise of z. A sample lives on in the next increment: no amplification is claimed.
+    function of released D: it needs no noise, and Z^{k+1} − Z^k is public. Over one and the same batch J_i cancels, and
+    the increment asks the records for a single clipped mean, along that public direction:
+
+        D^0 = −J_iᵀ,     D^{k+1} = P D^k + H_i (Z^{k+1} − Z^k)
+
+    Zᵀ ∇_y f_i would multiply what records move by a matrix: so ∇_y f_i is released with D^0, on a channel h of its own,
+    and the released one is used. One replaced train record moves
+
+        y^k by β_t·2C_y/N,     D^0 by 2C_x/N,     D^1, D^2, … by 2C_z/N each,
+
+    and a validation record h by 2C_z/N and x by η_t·2C_x/N. (As differences of clipped means the increments would be
+    charged (2C_z + 4C_x)/N, then (4C_z + 4C_x)/N.) H_i (Z^{k+1} − Z^k) and J_i are clipped as wholes, at C_z and C_x,
+    in the entrywise ℓ1 norm or the Frobenius norm. Where no clip binds this is the recursion of the paper, over one
+    batch per inverse loop. What a clip takes from an increment stays missing until the round ends. D and h follow the
+    noise of z.
 `printed`
     own values un-noised, noise on every received vector and matrix; h is not sent. Nothing is proven.
+
+With a minibatch stream every mean of a round is over a fresh sample, as in the paper, but for the inverse loop of
+`released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.
 
 Without noise, and with N large, it approaches the optimum for decaying η and β; a constant β leaves y an error that
 grows with how much the g_i differ, since y is not tracked. One agent: double-loop bilevel descent, for γ_t H < 2;
@@ -128,17 +139,21 @@ class DsboJhip:
             z_own, d_own = (z, d) if printed else (own.Z, own.D)
             z = a * z_own + near.Z - self.z(t) * d_own
             if k < self.inverse - 1:
-                at = shard.batch(t, self.inner + k + 1, kept=True)
-                last = residual
-                residual = at.lower_hessian_product(x, y, z) - transposed(at.lower_jacobian(x, y), p, q)
-                d = a * d_own + near.D + (residual - last)
+                if printed:
+                    at = shard.batch(t, self.inner + k + 1, kept=True)
+                    last = residual
+                    residual = at.lower_hessian_product(x, y, z) - transposed(at.lower_jacobian(x, y), p, q)
+                    increment = residual - last
+                else:
+                    increment = at.lower_hessian_product(x, y, z - z_own)
+                d = a * d_own + near.D + increment
 
         at = shard.batch(t, self.inner + self.inverse, kept=True)
         direction = at.upper_grad_x(x, y) - unproven(_transposed_times, z, upper)
         return State(x=a * x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        # S^1 is the first with a Hessian in it, and with N = 1 it is not computed.
+        # D^1 is the first with a Hessian in it, and with N = 1 it is not computed.
         tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
         out = {
             "x": Channel("x", p, ("upper_grad_x",)),
@@ -158,15 +173,14 @@ class DsboJhip:
         x_t = np.arange(rounds)
         y_index, y_t = grid(rounds, e, range(1, 1 + inner))
         h_index, h_t = grid(rounds, e, [1 + inner])
-        # D^0 is public where no record is in a Jacobian.
-        first = 0 if any(reads(public, ("lower_jacobian",), kind) for kind in KINDS) else 1
-        d_index, d_t = grid(rounds, e, range(1 + inner + first, e))
         if self.protocol == "printed":
             return self._planned_printed(public, y_index, y_t)
-        k = np.tile(np.arange(first, self.inverse), rounds)
-        products = np.select([k == 0, k == 1], [0.0, 1.0], 2.0)
-        jacobians = np.where(k == 0, 1.0, 2.0)
-        tracked = [Use("lower_jacobian", jacobians, d_t), Use("lower_hessian_product", products, d_t)]
+        # D^0 is public where no record is in a Jacobian, and what it is moved by later where none is in a Hessian.
+        d_terms = ("lower_jacobian", "lower_hessian_product")
+        j, h = (any(reads(public, (term,), kind) for kind in KINDS) for term in d_terms)
+        d_index, d_t = grid(rounds, e, range(1 + inner if j else 2 + inner, e if h else 2 + inner))
+        begins = d_index % e == 1 + inner
+        tracked = [Use("lower_jacobian", 1.0 * begins, d_t), Use("lower_hessian_product", 1.0 - begins, d_t)]
         return {
             "x": released(public, (x_t + 1) * e, [Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
             "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),

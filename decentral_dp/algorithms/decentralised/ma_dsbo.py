@@ -9,17 +9,25 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
     u_t = ∇_x f_i(x_t, y^K) − ∇²_xy g_i(x_t, y^K) z^N
     x_{t+1} = P x_t − α_t r_t,   r_{t+1} = (1 − α_t) r_t + α_t u_t
 
-α → x, β → y, γ → z, K → inner, N → inverse. d tracks the mean of the residuals H_i z − b_i. With a minibatch stream all
-means of a round are over fresh samples.
+α → x, β → y, γ → z, K → inner, N → inverse. d tracks the mean of the residuals H_i z − b_i.
 
 `released` (certified)
     every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then y moves by
-    β_t·2C_y/N, and d by what the increment s^{k+1} − s^k carries: the difference of two clipped means, each of which
-    one record moves by 2C_z/N (4C_z/N in all, for either kind of record). z is a function of released d and needs no
-    noise. r is never sent and remembers u: one record moves it by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x
-    by α_t D_t.
+    β_t·2C_y/N. z is a function of released d: it needs no noise, and z^{k+1} − z^k is public. Over one and the same
+    batch b cancels, and the increment asks the records for a single clipped mean, along that public direction:
+
+        d^0 = −b,     d^{k+1} = P d^k + H (z^{k+1} − z^k)
+
+    A train record moves d^1, d^2, … by 2C_z/N each, and a validation record d^0 alone, by 2C_z/N_v. (As differences of
+    clipped means the increments would be charged 4C_z/N of a train record, but for 2C_z/N of the first, and 4C_z/N_v
+    of a validation record.) Where no clip binds this is the recursion of the paper, over one batch per inverse loop.
+    What a clip takes from an increment stays missing until the round ends. r is never sent and remembers u: one record
+    moves it by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x by α_t D_t.
 `printed` (Algorithm 3 of Chen & Wang)
     noise on every received vector only; own values un-noised. Nothing is proven.
+
+With a minibatch stream every mean of a round is over a fresh sample, as in the paper, but for the inverse loop of
+`released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.
 
 Without noise both converge to the optimum for decaying α and β; a constant step leaves y an error that grows with how
 much the g_i differ, since only d is tracked. One agent: double-loop bilevel descent.
@@ -109,9 +117,13 @@ class MaDsbo:
             z_own, d_own = (z, d) if printed else (own.z, own.d)
             z = a * z_own + near.z - self.z(t) * d_own
             if k < self.inverse - 1:
-                at = shard.batch(t, self.inner + k + 1, kept=True)
-                last, residual = residual, at.lower_hvp(x, y, z) - at.upper_grad_y(x, y)
-                d = a * d_own + near.d + (residual - last)
+                if printed:
+                    at = shard.batch(t, self.inner + k + 1, kept=True)
+                    last, residual = residual, at.lower_hvp(x, y, z) - at.upper_grad_y(x, y)
+                    increment = residual - last
+                else:
+                    increment = at.lower_hvp(x, y, z - z_own)
+                d = a * d_own + near.d + increment
 
         at = shard.batch(t, self.inner + self.inverse, kept=True)
         u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, z)
@@ -125,7 +137,9 @@ class MaDsbo:
         )
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        terms: dict[str, tuple[str, ...]] = {"x": U_TERMS, "y": ("lower_grad_y",), "d": D_TERMS, "z": ()}
+        # d^1 is the first with a Hessian in it, and with N = 1 it is not computed.
+        tracked = D_TERMS[: self.inverse]
+        terms: dict[str, tuple[str, ...]] = {"x": U_TERMS, "y": ("lower_grad_y",), "d": tracked, "z": ()}
         if self.protocol == "printed":
             terms = dict.fromkeys(terms, (*U_TERMS, "lower_grad_y", *D_TERMS))
         families = {"x": "x", "y": "y", "d": "z", "z": "z"}
@@ -136,17 +150,19 @@ class MaDsbo:
         rounds, e, inner = public.rounds, self.exchanges, self.inner
         x_index = np.arange(1, rounds + 1) * e
         y_index, y_t = grid(rounds, e, range(1, 1 + inner))
-        d_index, d_t = grid(rounds, e, range(1 + inner, e))
+        z_index, _ = grid(rounds, e, range(1 + inner, e))
         if self.protocol == "printed":
-            return self._planned_printed(public, x_index, y_index, d_index)
-        k = np.tile(np.arange(self.inverse), rounds)
-        hvps = np.select([k == 0, k == 1], [0.0, 1.0], 2.0)
-        grads = np.where(k == 0, 1.0, 2.0)
+            return self._planned_printed(public, x_index, y_index, z_index)
+        # d^0 is public where no record is in b, and what it is moved by later where none is in H.
+        b, h = (any(reads(public, (term,), kind) for kind in KINDS) for term in D_TERMS)
+        d_index, d_t = grid(rounds, e, range(1 + inner if b else 2 + inner, e if h else 2 + inner))
+        begins = d_index % e == 1 + inner
+        tracked = [Use("upper_grad_y", 1.0 * begins, d_t), Use("lower_hvp", 1.0 - begins, d_t)]
         return {
             "x": self._planned_x(public, x_index),
             "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
-            "z": free(public, d_index),
-            "d": released(public, d_index, [Use("upper_grad_y", grads, d_t), Use("lower_hvp", hvps, d_t)], kept=True),
+            "z": free(public, z_index),
+            "d": released(public, d_index, tracked, kept=True) if d_index.size else free(public, z_index),
         }
 
     def _planned_x(self, public: Public, index: NDArray[np.int64]) -> Planned:

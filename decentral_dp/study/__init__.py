@@ -1,0 +1,72 @@
+"""Studies: a grid over any scenario keys × seeds, with means, confidence intervals, plots and claims.
+
+A study is a TOML file. Cells are independent runs (or plans); each is kept as soon as it is done, so that a study that
+was interrupted goes on where it stopped, and a study that was changed computes only what is new.
+
+    title = "Accuracy on a ring and a star"
+    scenario = "ring_breast_cancer"     # a shipped name, or a file beside the study
+    kind = "run"                        # or "plan": priced only, nothing is run
+    seeds = 5                           # 1 … 5, or a list such as [3, 8]; a seed also deals records and draws graphs
+    confidence = 0.95                   # of the intervals, by Student's t over the seeds
+    rounds = "last"                     # or "all", or a list: at which rounds curves are kept
+    measure = ["test_accuracy"]         # names to keep; left out: all
+    unset = ["run.average"]             # keys to take out of the scenario before others are set
+
+    [set]                               # for every cell; tables are merged, dotted keys need no quotes
+    algorithm.rounds = 500
+
+    [grid]                              # key = list of values, which may be tables; all combinations
+    topology = [{ kind = "ring", agents = 10 }, { kind = "star", agents = 10 }, { file = "abilene" }]
+    "topology.weights" = ["metropolis", "lazy_metropolis"]   # in quotes, for topology is there already
+
+    [[variants]]                        # one more axis, "variant": named bundles of changes
+    name = "certified"
+
+    [[variants]]
+    name = "without privacy"
+    unset = ["privacy"]
+    set = { privacy = { guarantee = "none" } }
+    # scenario = "quadratic"            # another base for this variant
+
+    [[plots]]                           # plots/NAME.png
+    name = "accuracy"
+    title = "What the picture shows"
+    x = "topology"                      # an axis, "round", or a measured name such as "spectral_gap"
+    y = "test_accuracy"                 # or several names
+    lines = "variant"                   # an axis: one colour per value
+    panels = "topology.weights"         # an axis: one panel per value
+    where = { topology = ["ring", "star"] }   # only these values of an axis, one or a list
+    log = ""                            # "x", "y" or "xy"
+
+    [[plots]]
+    name = "gap"
+    x = "spectral_gap"
+    y = ["consensus_y", "consensus_z"]
+    points = "topology"                 # an axis whose values are written above the points, where x is measured
+    where = { variant = "certified", "topology.weights" = "metropolis" }
+
+    [[claims]]                          # for all combinations of the axes that neither side fixes
+    statement = "A ring loses less than a tenth"
+    left = { measure = "test_accuracy", where = { variant = "certified", topology = "ring" } }
+    is = "greater"                      # left > factor · right; "less": left < factor · right;
+    factor = 0.9                        # "within": right / factor ≤ left ≤ factor · right
+    right = { measure = "test_accuracy", where = { variant = "without privacy", topology = "ring" } }   # or a number
+    # round = 100                       # in left or right: at that round instead of at the end
+
+A value of the grid replaces what the scenario has under its key, whole tables included: a seed for "topology" belongs
+into each of its tables. In set, tables are merged, but a topology, partition, stream or weights with a kind or file of
+its own takes nothing over. A key that no scenario has, and one that the grid would replace again, are refused.
+
+The values of an axis are named as they stand in the file; tables by their kind or file and by what tells them apart:
+"ring", "random_regular degree 3", "dirichlet alpha 0.1".
+
+Measured at the end of a run: its final metrics (upper_loss, test_accuracy, consensus_y, …; none if it diverged),
+epsilon_max, epsilon_pure_max, claimed, rounds, spectral_gap, self_weight (the smallest), agents, seconds, and diverged
+(0 or 1). Over rounds: all metrics. Of a plan, over rounds and at the end: epsilon_max, epsilon_pure_max and claimed; at
+the end also finite_data (ε for T → ∞ on these data), endless_stream (if the stream of records never ended),
+claimed_endless, rounds, spectral_gap, self_weight and agents. Of every cell, failed ones too: ok (0 or 1).
+
+Written to the folder: results.parquet (cell, seed, one column per axis, round, last, name, value), summary.parquet (one
+row per combination: n, mean, low, high), cells.parquet (status and reason of every cell), claims.json, study.toml,
+plots/*.png, and cells/, from which a study goes on.
+"""

@@ -1,0 +1,210 @@
+"""Performing a study: what is done already is read, the rest is computed, and tables, pictures and verdicts written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import tomli_w
+
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.runner import plain, versions
+from decentral_dp.study.cells import Record, Task, read, task_of
+from decentral_dp.study.grid import Axis, Cell, axes, cells
+from decentral_dp.study.pool import cores, perform
+from decentral_dp.study.schema import Plot, Study
+from decentral_dp.study.table import cell_table, results, summary
+from decentral_dp.study.verdicts import Verdict, check_claims, check_where, verdict
+
+Watcher = Callable[[int, int, int], None]
+"""Told of progress: cells done, cells in all, cells that failed."""
+
+# What a cell that has its numbers says of itself.
+GOOD = ("ok", "budget_reached")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A finished study.
+
+    results: cell, seed, one column per axis, round, last, name, value. summary: n, mean, low, high per combination.
+    cells: status and reason of each. computed: how many of them were not there before.
+    """
+
+    study: Study
+    axes: Sequence[Axis]
+    results: pd.DataFrame
+    summary: pd.DataFrame
+    cells: pd.DataFrame
+    verdicts: Sequence[Verdict]
+    computed: int
+    folder: Path
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The cells that were refused, that diverged, or that broke down, each with its sentence."""
+        return self.cells[~self.cells["status"].isin(GOOD)]
+
+
+def conduct(
+    study: Study, out: Path, jobs: int | None = None, address: str | None = None, progress: Watcher | None = None
+) -> Findings:
+    """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
+
+    jobs: processes on this machine, by default one per core. address: of a Ray cluster ("auto", "host:port") to use
+    instead. Raises InputError for a study that cannot be meant, Stopped where an interrupt came; a cell that fails is
+    recorded, and the others go on.
+    """
+    try:
+        return _conduct(study, out, jobs, address, progress)
+    except KeyboardInterrupt:
+        kept = sum(1 for _ in (out / "cells").glob("*.json"))
+        raise Stopped(
+            f"Interrupted; {kept} finished cells are kept in {out}, and the same command goes on from there."
+        ) from None
+
+
+def _conduct(study: Study, out: Path, jobs: int | None, address: str | None, progress: Watcher | None) -> Findings:
+    varied, listed = axes(study), cells(study)
+    check_claims(study, varied)
+    for plot in study.plots:
+        check_plot(plot, varied)
+    kept = _folder(out)
+    planned = [task_of(cell, study.kind, study.rounds) for cell in listed]
+    keys = [p.key if isinstance(p, Task) else "" for p in planned]
+    known: dict[str, Record] = {}
+    for key in dict.fromkeys(k for k in keys if k):
+        record = read(kept, key)
+        if record is not None:
+            known[key] = record
+    # Cells that come to the same scenario are computed once.
+    missing = {p.key: p for p in planned if isinstance(p, Task) and p.key not in known}
+    _compute(list(missing.values()), kept, known, jobs or cores(), address, progress, len(set(filter(None, keys))))
+    records = [known[p.key] if isinstance(p, Task) else p for p in planned]
+    return _write(study, varied, listed, keys, records, len(missing), out)
+
+
+def _compute(
+    tasks: Sequence[Task],
+    kept: Path,
+    known: dict[str, Record],
+    jobs: int,
+    address: str | None,
+    progress: Watcher | None,
+    total: int,
+) -> None:
+    """Fill `known`."""
+    failed = sum(r["status"] not in GOOD for r in known.values())
+    if progress is not None:
+        progress(len(known), total, failed)
+    done = perform(tasks, kept, min(jobs, max(1, len(tasks))), address)
+    try:
+        for task, reported in done:
+            record = reported if reported is not None else read(kept, task.key)
+            if record is None:
+                raise OSError(f"{kept / task.key}.json was written and cannot be read. Mend the disk, and start again.")
+            known[task.key] = record
+            failed += record["status"] not in GOOD
+            if progress is not None:
+                progress(len(known), total, failed)
+    finally:
+        done.close()
+
+
+def _folder(out: Path) -> Path:
+    """out/cells, made if need be. Refuses a folder that holds anything but a study."""
+    kept = out / "cells"
+    try:
+        if out.exists() and not out.is_dir():
+            raise InputError(f"--out: {out} is a file. Give a folder.")
+        if out.is_dir() and any(out.iterdir()) and not kept.is_dir():
+            raise InputError(f"--out: {out} holds something else than a study. Give a new folder, or that of a study.")
+        kept.mkdir(parents=True, exist_ok=True)
+        for partial in kept.glob("*.partial"):
+            partial.unlink()
+    except OSError as error:
+        raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another folder.") from None
+    return kept
+
+
+def check_plot(plot: Plot, varied: Sequence[Axis]) -> None:
+    """Refuse a picture of axes that are not there, or that would draw different cells as one."""
+    place = f"plots ({plot.name})"
+    check_where(plot.where, varied, place)
+    names = [axis.name for axis in varied]
+    for role in ("lines", "panels", "points"):
+        name = getattr(plot, role)
+        if name is not None and name not in names:
+            raise InputError(f"{place}.{role}: {name!r} does not vary here; name one of {', '.join(names) or 'none'}.")
+    if plot.points is not None and (plot.panels is not None or plot.x == "round" or plot.x in names):
+        raise InputError(
+            f"{place}.points: names are written where x is measured, and there are no panels. Leave it out."
+        )
+    settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
+    used = {plot.x, plot.lines, plot.panels, plot.points} | settled
+    left = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
+    if left and (plot.x == "round" or plot.x in names):
+        raise InputError(
+            f"{place}: {left[0]} varies too, and cells that differ in it would be drawn as one. Make it x, lines or "
+            "panels, or fix it in where."
+        )
+
+
+def _write(
+    study: Study,
+    varied: Sequence[Axis],
+    listed: Sequence[Cell],
+    keys: Sequence[str],
+    records: Sequence[Record],
+    computed: int,
+    out: Path,
+) -> Findings:
+    # matplotlib is slow to import.
+    from decentral_dp.plots.study import write_study_plots
+
+    names = [axis.name for axis in varied]
+    measured = results(listed, keys, records, study.rounds)
+    means = summary(measured, names, study.confidence)
+    verdicts = [verdict(claim, means, varied) for claim in study.claims]
+    found = Findings(
+        study,
+        varied,
+        _chosen(measured, study.measure),
+        _chosen(means, study.measure),
+        cell_table(listed, keys, records),
+        verdicts,
+        computed,
+        out,
+    )
+    for name in ("results", "summary", "cells"):
+        _replace(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
+    claims = json.dumps([plain(v._asdict()) for v in verdicts], indent=2, ensure_ascii=False, allow_nan=False)
+    _replace(out / "claims.json", f"{claims}\n".encode())
+    _replace(out / "study.toml", resolved(study).encode())
+    write_study_plots(out / "plots", study, varied, means)
+    return found
+
+
+def _chosen(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    return frame[frame["name"].isin(names)] if names else frame
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside the place first, so that an interrupt leaves the old file or the new one."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+def resolved(study: Study) -> str:
+    """The study with every default filled in and the versions; scenario files by their full path."""
+    content = study.model_dump(exclude_none=True, by_alias=True)
+    content["versions"] = versions()
+    for table in (content, *content["variants"]):
+        beside = study.folder / table.get("scenario", "")
+        if beside.is_file():
+            table["scenario"] = str(beside.resolve())
+    return tomli_w.dumps(content)
