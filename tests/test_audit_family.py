@@ -161,8 +161,7 @@ class Setting:
     ("name", "kind", "share"),
     [
         ("ma_dsbo", "train", 0.25),
-        # Of a validation record more is charged than it can show: what it adds to s and takes away again.
-        ("ma_dsbo", "validation", 0.08),
+        ("ma_dsbo", "validation", 0.4),
         ("ldp_single_level", "train", 0.25),
         ("dp_dsgd", "train", 0.25),
     ],
@@ -180,7 +179,7 @@ def test_no_transcript_tells_more_than_the_pure_budget(name: str, kind: str) -> 
     said, ledger = made.transcripts(0, seed=5)
     certified = float(price(ledger, 0.0).epsilon_pure[0])
     largest = float(np.abs(made.scores(said)).max())
-    assert (0.85 if kind == "train" else 0.3) * certified <= largest <= certified
+    assert 0.99 * certified <= largest <= certified
 
 
 # Planted bugs -------------------------------------------------------------------------------------------------------
