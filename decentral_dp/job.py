@@ -11,19 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from decentral_dp import topology as topologies
-from decentral_dp.algorithms import ALGORITHMS, NUMBERS, OPTIONS, Options
 from decentral_dp.algorithms.messages import Checked
-from decentral_dp.algorithms.protocol import Algorithm, Counts, StepSize
-from decentral_dp.data import COLLECTIONS, Shards, Stream, make_shards, nearest
-from decentral_dp.data import load as load_data
+from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.data import COLLECTIONS, Shards, Stream
 from decentral_dp.engines.protocol import Node, blocks, server_blocks
 from decentral_dp.errors import InputError
+from decentral_dp.named import algorithm_of, problem_of, shards_of, stream_of, topology_of
 from decentral_dp.noise import calibrated_schedules, capped, charged_channels, clips, schedules
 from decentral_dp.planning import plan
 from decentral_dp.privacy.accountants import Budget, price
@@ -32,10 +29,9 @@ from decentral_dp.privacy.keys import Streams, secret_root, seeded_root
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
 from decentral_dp.privacy.sensitivity import Array, Constants, Kind
-from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.protocol import Placed, Problem, take
 from decentral_dp.problems.shard import Shard
-from decentral_dp.schema import Column, Partition, ProblemTable, Scenario, Step, by_channel
+from decentral_dp.schema import Scenario, by_channel
 from decentral_dp.topology import Topology
 
 
@@ -109,17 +105,17 @@ class Job:
 def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit."""
     _check_guarantee(scenario)
-    topology = _topology(scenario)
-    shards = _shards(scenario, topology.n_agents)
-    problem = problem or _problem(scenario, shards)
+    topology = topology_of(scenario)
+    shards = shards_of(scenario, topology.n_agents)
+    problem = problem or problem_of(scenario, shards)
     privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
-    algorithm = _algorithm(scenario)
+    algorithm = algorithm_of(scenario)
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     channels = algorithm.releases(problem.p, problem.q)
     clip = clips(scenario, channels, problem)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
-    stream = Stream.from_spec(_stream_spec(scenario))
+    stream = stream_of(scenario)
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = "none" if guarantee == "none" else privacy.mechanism
 
@@ -169,125 +165,6 @@ def _check_guarantee(s: Scenario) -> None:
         raise InputError(
             'privacy.box: boxes belong to guarantee = "as_printed"; the certified protocols clip per record.'
         )
-
-
-def _topology(s: Scenario) -> Topology:
-    table = s.topology
-    seed = table.seed if table.seed is not None else _public_seed(s)
-    if table.file is not None:
-        if table.model_extra:
-            raise InputError(f"topology.{next(iter(table.model_extra))}: a topology from a file takes no such key.")
-        path = s.files().get(("topology", "file"), Path(table.file))
-        return topologies.from_file(path, table.weights, table.agents)
-    if table.kind is None or table.agents is None:
-        raise InputError("topology: give kind and agents, or file.")
-    return topologies.build(table.kind, table.agents, table.model_extra or {}, table.weights or "metropolis", seed)
-
-
-def _public_seed(s: Scenario) -> int:
-    """Partition, split and random graphs are public; without a seed they must not hang on a secret one."""
-    return s.seed if s.seed is not None else 0
-
-
-def _shards(s: Scenario, n_agents: int) -> Shards:
-    table, certified = s.problem, s.privacy.guarantee == "certified"
-    seed = table.seed if table.seed is not None else _public_seed(s)
-    validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
-    partition = (
-        table.partition.model_dump(exclude_none=True) if isinstance(table.partition, Partition) else table.partition
-    )
-    synthetic = table.synthetic.model_dump(exclude_none=True)
-    files = s.files()
-    scale = files.get(("problem", "scale"))
-    dataset = load_data(
-        str(files.get(("problem", "data"), table.data)),
-        n_agents=n_agents,
-        seed=seed,
-        label=table.label,
-        classes=table.classes,
-        agent=partition["name"] if isinstance(partition, dict) and partition["kind"] == "column" else None,
-        split=validation["column"] if isinstance(validation, dict) else None,
-        root=s.folder,
-        certified=certified,
-        files=s.image_files(),
-        limit=table.limit,
-        d=synthetic.pop("dimension", None),
-        **synthetic,
-    )
-    return make_shards(
-        dataset,
-        n_agents,
-        seed=seed,
-        partition_spec=partition,
-        validation=validation,
-        test=table.test,
-        scale_spec=table.scale if scale is None else str(scale),
-        normalisation=table.normalise,
-        certified=certified,
-        root=s.folder,
-    )
-
-
-def _problem(s: Scenario, shards: Shards) -> Problem:
-    table = s.problem
-    if table.kind not in PROBLEMS:
-        raise InputError(f"problem.kind: no problem {table.kind!r}; {nearest(table.kind, PROBLEMS)}.")
-    _check_options(table)
-    facts = Facts(
-        shards.features.shape[1],
-        len(shards.classes),
-        table.intercept,
-        table.ridge,
-        s.resolve(table.losses) if table.losses is not None else None,
-        image=shards.image,
-        agents=shards.n_agents,
-        groups=table.groups,
-        corrupt=table.corrupt,
-        tasks=table.tasks,
-        ways=table.ways,
-        width=table.width,
-        seed=table.seed if table.seed is not None else _public_seed(s),
-    )
-    return PROBLEMS[table.kind].build(facts)
-
-
-def _check_options(table: ProblemTable) -> None:
-    """Refuse what the problem would silently leave unread."""
-    taken = PROBLEMS[table.kind].options
-    options = {k: getattr(table, k) for k in ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses")}
-    given = {"intercept": table.intercept or None, **options}
-    for key in (k for k, value in given.items() if value is not None and k not in taken):
-        takers = ", ".join(name for name, entry in PROBLEMS.items() if key in entry.options)
-        raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
-
-
-def _algorithm(s: Scenario) -> Algorithm:
-    table = s.algorithm
-    if table.kind not in ALGORITHMS:
-        raise InputError(f"algorithm.kind: no algorithm {table.kind!r}; {nearest(table.kind, ALGORITHMS)}.")
-    entry = ALGORITHMS[table.kind]
-    if table.protocol == "private" and not entry.private:
-        raise InputError(f'algorithm.protocol: {table.kind} knows no "private" protocol. Leave it out.')
-    given = {key: value for key in OPTIONS if (value := getattr(table, key)) is not None}
-    for key in given:
-        if key not in entry.options:
-            takers = [name for name, e in ALGORITHMS.items() if key in e.options]
-            raise InputError(f"algorithm.{key}: {table.kind} takes none, only {', '.join(takers)}. Leave it out.")
-    for key in entry.options:
-        if key not in given:
-            example = f"{key} = 5" if key in NUMBERS else f"{key} = {{ scale = 0.1, decay = 0.5 }}"
-            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {example}.")
-    steps = {k: StepSize(v.scale, v.decay) for k, v in given.items() if isinstance(v, Step)}
-    numbers = {k: v for k, v in given.items() if not isinstance(v, Step)}
-    options = Options(steps, numbers, by_channel(table.init), table.protocol)
-    return entry.build(options, s.privacy.guarantee)
-
-
-def _stream_spec(s: Scenario) -> str | dict[str, Any]:
-    stream = s.problem.stream
-    if isinstance(stream, str):
-        return stream
-    return stream.model_dump(exclude_none=True)
 
 
 def _records(problem: Problem, shards: Shards, clip: Clip) -> dict[Kind, tuple[Any, ...]]:

@@ -101,7 +101,8 @@ def test_every_algorithm_on_every_problem(scenario: Make, algorithm: str, proble
         run = finish(content)
     except InputError as refusal:
         # Full matrices of a large problem: refused with their size, before they are allocated.
-        assert "bytes" in str(refusal)
+        if "bytes" not in str(refusal):
+            raise
         return
     if problem not in UNCLASSIFIED:
         assert "test_accuracy" in set(run.metrics["name"])

@@ -1,0 +1,138 @@
+"""What a scenario names, built: topology, records, problem, algorithm, stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from decentral_dp import topology as topologies
+from decentral_dp.algorithms import ALGORITHMS, NUMBERS, OPTIONS, Options
+from decentral_dp.algorithms.protocol import Algorithm, StepSize
+from decentral_dp.data import Shards, Stream, make_shards, nearest
+from decentral_dp.data import load as load_data
+from decentral_dp.errors import InputError
+from decentral_dp.problems import PROBLEMS, Facts
+from decentral_dp.problems.protocol import Problem
+from decentral_dp.schema import Column, Partition, ProblemTable, Scenario, Step, by_channel
+from decentral_dp.topology import Topology
+
+
+def topology_of(s: Scenario) -> Topology:
+    """The graph and its weights."""
+    table = s.topology
+    seed = table.seed if table.seed is not None else _public_seed(s)
+    if table.file is not None:
+        if table.model_extra:
+            raise InputError(f"topology.{next(iter(table.model_extra))}: a topology from a file takes no such key.")
+        path = s.files().get(("topology", "file"), Path(table.file))
+        return topologies.from_file(path, table.weights, table.agents)
+    if table.kind is None or table.agents is None:
+        raise InputError("topology: give kind and agents, or file.")
+    return topologies.build(table.kind, table.agents, table.model_extra or {}, table.weights or "metropolis", seed)
+
+
+def _public_seed(s: Scenario) -> int:
+    """Partition, split and random graphs are public; without a seed they must not hang on a secret one."""
+    return s.seed if s.seed is not None else 0
+
+
+def shards_of(s: Scenario, n_agents: int) -> Shards:
+    """The records, dealt to agents and split."""
+    table, certified = s.problem, s.privacy.guarantee == "certified"
+    seed = table.seed if table.seed is not None else _public_seed(s)
+    validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
+    partition = (
+        table.partition.model_dump(exclude_none=True) if isinstance(table.partition, Partition) else table.partition
+    )
+    synthetic = table.synthetic.model_dump(exclude_none=True)
+    files = s.files()
+    scale = files.get(("problem", "scale"))
+    dataset = load_data(
+        str(files.get(("problem", "data"), table.data)),
+        n_agents=n_agents,
+        seed=seed,
+        label=table.label,
+        classes=table.classes,
+        agent=partition["name"] if isinstance(partition, dict) and partition["kind"] == "column" else None,
+        split=validation["column"] if isinstance(validation, dict) else None,
+        root=s.folder,
+        certified=certified,
+        files=s.image_files(),
+        limit=table.limit,
+        d=synthetic.pop("dimension", None),
+        **synthetic,
+    )
+    return make_shards(
+        dataset,
+        n_agents,
+        seed=seed,
+        partition_spec=partition,
+        validation=validation,
+        test=table.test,
+        scale_spec=table.scale if scale is None else str(scale),
+        normalisation=table.normalise,
+        certified=certified,
+        root=s.folder,
+    )
+
+
+def problem_of(s: Scenario, shards: Shards) -> Problem:
+    """The problem, from public facts of the data."""
+    table = s.problem
+    if table.kind not in PROBLEMS:
+        raise InputError(f"problem.kind: no problem {table.kind!r}; {nearest(table.kind, PROBLEMS)}.")
+    _check_options(table)
+    facts = Facts(
+        shards.features.shape[1],
+        len(shards.classes),
+        table.intercept,
+        table.ridge,
+        s.resolve(table.losses) if table.losses is not None else None,
+        image=shards.image,
+        agents=shards.n_agents,
+        groups=table.groups,
+        corrupt=table.corrupt,
+        tasks=table.tasks,
+        ways=table.ways,
+        width=table.width,
+        seed=table.seed if table.seed is not None else _public_seed(s),
+    )
+    return PROBLEMS[table.kind].build(facts)
+
+
+def _check_options(table: ProblemTable) -> None:
+    """Refuse what the problem would silently leave unread."""
+    taken = PROBLEMS[table.kind].options
+    options = {k: getattr(table, k) for k in ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses")}
+    given = {"intercept": table.intercept or None, **options}
+    for key in (k for k, value in given.items() if value is not None and k not in taken):
+        takers = ", ".join(name for name, entry in PROBLEMS.items() if key in entry.options)
+        raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
+
+
+def algorithm_of(s: Scenario) -> Algorithm:
+    """The algorithm, with every key that it needs and none that it would leave unread."""
+    table = s.algorithm
+    if table.kind not in ALGORITHMS:
+        raise InputError(f"algorithm.kind: no algorithm {table.kind!r}; {nearest(table.kind, ALGORITHMS)}.")
+    entry = ALGORITHMS[table.kind]
+    if table.protocol == "private" and not entry.private:
+        raise InputError(f'algorithm.protocol: {table.kind} knows no "private" protocol. Leave it out.')
+    given = {key: value for key in OPTIONS if (value := getattr(table, key)) is not None}
+    for key in given:
+        if key not in entry.options:
+            takers = [name for name, e in ALGORITHMS.items() if key in e.options]
+            raise InputError(f"algorithm.{key}: {table.kind} takes none, only {', '.join(takers)}. Leave it out.")
+    for key in entry.options:
+        if key not in given:
+            example = f"{key} = 5" if key in NUMBERS else f"{key} = {{ scale = 0.1, decay = 0.5 }}"
+            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {example}.")
+    steps = {k: StepSize(v.scale, v.decay) for k, v in given.items() if isinstance(v, Step)}
+    numbers = {k: v for k, v in given.items() if not isinstance(v, Step)}
+    options = Options(steps, numbers, by_channel(table.init), table.protocol)
+    return entry.build(options, s.privacy.guarantee)
+
+
+def stream_of(s: Scenario) -> Stream:
+    """Which records a round reads."""
+    spec = s.problem.stream
+    return Stream.from_spec(spec if isinstance(spec, str) else spec.model_dump(exclude_none=True))
