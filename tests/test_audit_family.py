@@ -17,8 +17,10 @@ import scipy.sparse as sp
 from replay import Crossed, Script
 from test_audit import log_law, lower_bound
 
+from decentral_dp.algorithms.central.bsa import Bsa
 from decentral_dp.algorithms.decentralised.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.decentralised.spdb import Spdb
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
@@ -40,9 +42,12 @@ ALGORITHMS: dict[str, Any] = {
     "ma_dsbo": MaDsbo(STEP, STEP, StepSize(0.2), inner=1, inverse=2, start=START),
     "ldp_single_level": LdpSingleLevel(STEP, start=START),
     "dp_dsgd": DpDsgd(STEP, start=START),
+    "spdb": Spdb(STEP, STEP, 0.5, STEP, smoothness=1.0, inverse=2, start=START),
+    "bsa": Bsa(STEP, STEP, inner=1, inverse=2, smoothness=1.0, start=START),
 }
-# How far one of two records moves a release: λ·2C/2 of y, 2C/2 of one d a round, and α²·2C/2 of x.
-MOVES = {"y": 0.5 * BOUND, "d": BOUND, "x": 0.25 * BOUND}
+# How far one of two records moves a release: λ·2C/2 of y, 2C/2 of one d a round, α²·2C/2 of x (of SPDB's twice that),
+# 2C/2 of one term of a series with L = 1, and of an answer to a server.
+MOVES = {"y": 0.5 * BOUND, "d": BOUND, "x": 0.25 * BOUND, "v": BOUND, "gy": BOUND, "gx": BOUND}
 # So many records of the kind that is not replaced, so that the other kind decides the budget.
 MANY = 20
 
@@ -74,7 +79,7 @@ class Quieter(Mechanism):
 class Setting:
     """One agent, many times: its algorithm and problem, and the kind of record that turns around.
 
-    size: ε of one release of y, of d, of x.
+    size: ε of one release that moves as far as `MOVES` says.
     """
 
     name: str
@@ -172,7 +177,18 @@ def test_a_transcript_shows_no_more_than_is_certified(name: str, kind: str, shar
     assert share * certified <= shown <= certified
 
 
-@pytest.mark.parametrize(("name", "kind"), [("ma_dsbo", "train"), ("ma_dsbo", "validation"), ("dp_dsgd", "train")])
+@pytest.mark.parametrize(("name", "kind", "share"), [("spdb", "train", 0.25), ("bsa", "validation", 0.2)])
+def test_a_series_and_answers_to_a_server_show_no_more(name: str, kind: str, share: float) -> None:
+    shown, certified = Setting(name, "gaussian", kind, 0.6, copies=600).audit(delta=1e-2)
+    assert share * certified <= shown <= certified
+
+
+PURE = [(name, kind) for name in ("ma_dsbo", "spdb", "bsa") for kind in ("train", "validation")] + [
+    ("dp_dsgd", "train")
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), PURE)
 def test_no_transcript_tells_more_than_the_pure_budget(name: str, kind: str) -> None:
     """The largest likelihood ratio met, not a statistic: any single excess would be a counterexample."""
     made = Setting(name, kind=kind, size=0.8, copies=600)
@@ -213,6 +229,34 @@ class Unsent(MaDsbo):
                     reply = reply._replace(own=Bundle({**reply.own, "d": exchange.values["d"].value}))
         except StopIteration as done:
             return done.value
+
+
+class Peeking(Spdb):
+    """Continues its series from what it had before noise."""
+
+    def step(self, t: int, shard: Any, s: Any) -> Any:
+        step, reply = super().step(t, shard, s), None
+        try:
+            while True:
+                exchange = step.send(reply)
+                reply = yield exchange
+                if isinstance(exchange.values.get("v"), Bounded):
+                    reply = reply._replace(own=Bundle({"v": exchange.values["v"].value}))
+        except StopIteration as done:
+            return done.value
+
+
+def test_a_series_that_skips_the_noise_shows() -> None:
+    """A single transcript is a counterexample; the ledger and the budget are those of the sound program."""
+    good, bad = (c(STEP, STEP, 0.5, STEP, smoothness=2.0, inverse=2, start=START) for c in (Spdb, Peeking))
+    largest, budgets = [], []
+    for program in (good, bad):
+        made = Setting("spdb", kind="validation", copies=600, algorithm=program)
+        said, ledger = made.transcripts(0, seed=5)
+        largest.append(float(np.abs(made.scores(said)).max()))
+        budgets.append(float(price(ledger, 0.0).epsilon_pure[0]))
+    assert budgets[0] == budgets[1]
+    assert largest[0] <= budgets[0] < 0.95 * largest[1]
 
 
 @pytest.mark.parametrize(("bug", "kind"), [(Leaky, "train"), (Unsent, "validation")])

@@ -478,6 +478,18 @@ def test_a_remembered_batch_and_an_amplified_one_do_not_mix() -> None:
         recorder.charge(1, "y", "laplace", np.ones(1), fresh[1])
 
 
+def test_numpy_spreads_no_bounded_value_over_columns() -> None:
+    """Each would move further than the sensitivity that it carries; two agents with two columns are alike to numpy."""
+    spread = {"train": Spread(np.ones(2), np.ones(2), None)}
+    wide, narrow = (Bounded(np.zeros((2, d)), np.ones((2, d)), spread, "l1") for d in (2, 1))
+    for factor in (np.array([0.0, 1.0]), np.ones((1, 2)), np.ones((2, 2)), np.ones((1, 1))):
+        with pytest.raises(ValueError, match="cannot be scaled"):
+            factor * wide
+    with pytest.raises(ValueError, match="cannot be added"):
+        narrow + wide
+    assert (np.array([[0.0], [-2.0]]) * wide).spread["train"].sensitivity.tolist() == [0.0, 2.0]
+
+
 def test_a_plan_that_forgets_a_channel_stops_the_run(scenario: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget that is printed is the plan's: a run that released anything else is not reported."""
     planned = LdpDsbo.planned

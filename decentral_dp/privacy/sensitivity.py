@@ -66,6 +66,9 @@ class Bounded:
         if isinstance(other, Bounded):
             if other.norm != self.norm:
                 raise ValueError(f"a value bounded in {self.norm} cannot be added to one bounded in {other.norm}")
+            if other.private.shape != self.private.shape:
+                # What numpy spreads over more columns moves further than its sensitivity says.
+                raise ValueError(f"values of shapes {self.private.shape} and {other.private.shape} cannot be added")
             spread = _merge(self.spread, other.spread)
             return Bounded(self.public + other.public, self.private + other.private, spread, self.norm)
         return Bounded(self.public + other, self.private, self.spread, self.norm)
@@ -74,6 +77,9 @@ class Bounded:
 
     def __mul__(self, factor: float | Array) -> Bounded:
         """Scale by a public number, or by one public number per agent, shape (b, 1)."""
+        shape = np.shape(factor)
+        if shape not in ((), (len(self.private), 1)):
+            raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
         size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
         with np.errstate(invalid="ignore"):
             # Nothing moves what is multiplied by zero, however far it might have moved.
