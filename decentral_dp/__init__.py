@@ -17,18 +17,21 @@ if TYPE_CHECKING:
     from decentral_dp.runner import Run, run
     from decentral_dp.scenario import load
     from decentral_dp.schema import Scenario
+    from decentral_dp.tuning.tuner import Tuned, tune
 
-__all__ = ["InputError", "Job", "Run", "Scenario", "build", "from_losses", "load", "run"]
+__all__ = ["InputError", "Job", "Run", "Scenario", "Tuned", "build", "from_losses", "load", "run", "tune"]
 
 _HOMES = {
     "InputError": "errors",
     "Job": "job",
     "Run": "runner",
     "Scenario": "schema",
+    "Tuned": "tuning.tuner",
     "build": "job",
     "from_losses": "problems.losses",
     "load": "scenario",
     "run": "runner",
+    "tune": "tuning.tuner",
 }
 
 

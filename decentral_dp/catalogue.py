@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
+import textwrap
+import tomllib
 from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms import ALGORITHMS, STEPS, Options
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data import COLLECTIONS, DATASETS, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
+from decentral_dp.named import example
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.scenario import find, load, scenario_names, shipped_names
+from decentral_dp.problems.protocol import FEEDS
+from decentral_dp.scenario import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.study.schema import load_study
 from decentral_dp.summary import console
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
@@ -49,16 +55,23 @@ def print_list(which: Sequence[str]) -> None:
 
 
 def print_entry(name: str) -> None:
-    """The text of a scenario or a study, or the description of a registered name; all where a name is several."""
+    """The text of a scenario or a study, or the description of a registered name; all where a name is several.
+
+    Where there is a scenario, all that stands before it is in comments: the whole can be kept as a scenario file.
+    """
     lists = registries()
     described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r not in _TEXTS.values()]
-    for registry, line in described:
-        print(f"{name} ({registry}): {line}\n\n{_details(registry, name)}")
-    written = [what for what, registry in _TEXTS.items() if name in lists[registry]]
-    for what in written or ([] if described else ["scenario"]):
-        if described or len(written) > 1:
-            print(f"\n{name} ({what}):\n")
-        print(_text(name, what), end="")
+    parts = [f"{name} ({registry}): {line}\n\n{_details(registry, name)}\n" for registry, line in described]
+    written = [what for what, registry in _TEXTS.items() if name in lists[registry]] or (
+        [] if described else ["scenario"]
+    )
+    parts += [_text(name, what) for what in reversed(written)]
+    if len(parts) == 1 or not written:
+        print("\n".join(parts), end="")
+        return
+    for part in parts[:-1]:
+        print(textwrap.indent(part, "# ", lambda line: True).replace("# \n", "#\n"))
+    print(f"# {name} ({written[0]}):\n{parts[-1]}", end="")
 
 
 def _text(name: str, what: str) -> str:
@@ -70,23 +83,49 @@ def _text(name: str, what: str) -> str:
             f'show: nothing is called {name!r}; {nearest(name, known)}, and "decentral-dp list" lists all.'
         ) from None
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"show: {path} cannot be read as text ({error}). Give a scenario file.") from None
+    return _placed(text, name) if what == "scenario" and path.parent == scenario_folder() else text
+
+
+def _placed(text: str, name: str) -> str:
+    """A shipped scenario that also runs from elsewhere: the files beside it are named by their whole paths."""
+    scenario = load(name)
+    content = scenario.model_dump(exclude_unset=True)
+    for (table, key), path in scenario.files().items():
+        before = f"{key} = {json.dumps(content[table][key])}"
+        note = "# The file that comes with the package: its whole path, so that a copy of this scenario runs anywhere."
+        text = text.replace(f"\n{before}\n", f"\n{note}\n{key} = {json.dumps(str(path), ensure_ascii=False)}\n")
+    return text
 
 
 def _details(registry: str, name: str) -> str:
     if registry == "algorithms":
-        keys = "".join(f", {key} = …" for key in ("rounds", *ALGORITHMS[name].options))
-        return f'{_docstring(ALGORITHMS[name].home)}\n\nIn a scenario: [algorithm] kind = "{name}"{keys}'
+        return f"{_docstring(ALGORITHMS[name].home)}\n\nIn a scenario:\n\n{algorithm_tables(name)}"
     if registry == "problems":
         options = "".join(f", {key} = …" for key in PROBLEMS[name].options)
         return f'{_docstring(PROBLEMS[name].home)}\n\nIn a scenario: [problem] kind = "{name}"{options}'
     if registry == "topologies":
         return _topology(name)
     if registry == "weights":
-        return _parameters(WEIGHTS[name].parameters) + f'\nIn a scenario: [topology] weights = "{name}"'
+        return f"{_parameters(WEIGHTS[name].parameters)}\nIn a scenario: [topology] {WEIGHTS[name].written}"
     return f'{_data(name)}\n\nIn a scenario: [problem] data = "{name}"'
+
+
+def algorithm_tables(name: str) -> str:
+    """The tables [algorithm] and [privacy] of a certified run, with every key that the algorithm needs."""
+    entry = ALGORITHMS[name]
+    lines = ["[algorithm]", f'kind = "{name}"', "rounds = 100", *(example(key) for key in entry.options)]
+    numbers = {key: tomllib.loads(example(key))[key] for key in entry.options if key not in STEPS}
+    steps = {key: StepSize(1.0) for key in entry.options if key in STEPS}
+    channels = entry.build(Options(steps, numbers, {}, "released"), "certified").releases(1, 1)
+    read = {FEEDS[term] for channel in channels.values() for term in channel.terms}
+    # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
+    notes = {"x": "  # read only by problems whose losses have records and x in one term"}
+    clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
+    privacy = ["[privacy]", 'mechanism = "gaussian"', "epsilon = 4.0", "delta = 1e-5", *clips]
+    return "\n".join([*lines, "", *privacy])
 
 
 def _docstring(home: str) -> str:
@@ -108,9 +147,10 @@ def _topology(name: str) -> str:
             f'In a scenario: [topology] kind = "{name}", agents = {agents}{chosen}'
         )
     network = from_file(name)
-    degrees = network.degrees
+    few, many = int(network.degrees.min()), int(network.degrees.max())
+    neighbours = _count(many, "neighbour") if few == many else f"{few} to {many} neighbours"
     return (
-        f"{_count(network.n_agents, 'agent')} with {degrees.min()} to {degrees.max()} neighbours each, "
+        f"{_count(network.n_agents, 'agent')} with {neighbours} each, "
         f"{len(network.edges)} links; with {network.weights} weights ρ = {network.rho:.4f}.\n\n"
         f'In a scenario: [topology] file = "{name}"'
     )
@@ -141,12 +181,18 @@ def _data(name: str) -> str:
 
 def _images(name: str) -> str:
     height, width, channels = COLLECTIONS[name].image
-    one = "archive" if name == "cifar10" else "images, labels, test_images, test_labels"
+    if name == "cifar10":
+        one, file = "archive", "cifar-10-binary.tar.gz"
+        binary = f"The binary version ({file}) is needed, not the one for Python, which nothing here unpickles.\n"
+    else:
+        one, file, binary = "images, labels, test_images, test_labels", "train-images-idx3-ubyte.gz", ""
     return (
         f"{height * width * channels} features ({channels} × {height} × {width} pixels times 1/255), classes 0 to 9; "
         "the test files are held out.\n"
-        f"Files: [problem.files] folder, or by path or URL {one}; sha256 = {{ … }} by key or file name, required for "
-        f"URLs.\nWithout [problem.files], the folder {name} of the environment's DECENTRAL_DP_DATA; without that, "
+        f"{binary}Files: [problem.files] folder = …, or by path or URL {one}.\n"
+        f"Checksums: sha256 = {{ {one.partition(',')[0]} = … }} by these keys, required for URLs; with folder,\n"
+        f'by file name, as in sha256 = {{ "{file}" = … }}.\n'
+        f"Without [problem.files], the folder {name} of the environment's DECENTRAL_DP_DATA; without that,\n"
         "scikit-learn's digits stand in, and say so.\n"
         "[problem] limit = 6000 takes the first 6000 records, and as many for testing."
     )

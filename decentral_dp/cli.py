@@ -85,21 +85,31 @@ def network(
     ] = None,
     beside: Annotated[
         list[str] | None,
-        typer.Option(metavar="GRAPH", help="Another graph to draw beside it, e.g. torus or random_regular,degree=4."),
+        typer.Option(
+            metavar="GRAPH",
+            help="Another graph to draw beside it: torus, random_regular,degree=4, karate_club, or a file; repeatable.",
+        ),
     ] = None,
     override: Set = None,
 ) -> None:
-    """Print what a curious agent learns of the others' records from its neighbours' messages alone, exactly."""
-    from decentral_dp import network as inside
+    """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
+    from decentral_dp import network_command as inside
     from decentral_dp.job import build
+    from decentral_dp.network import prepare
     from decentral_dp.scenario import load
 
-    if beside and out is None:
-        raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
     loaded = load(scenario, override or [])
     job = build(loaded)
-    view = inside.network_budget(job, inside.coalitions_of(coalition, job) if coalition else None)
-    others = inside.beside(loaded, beside or [], job.n_agents)
+    # Whatever can be refused is refused before the first pair is priced.
+    asked = prepare(job, inside.coalitions_of(coalition, job) if coalition else None)
+    graphs = inside.beside(loaded, beside or [], job.n_agents)
+    if beside and out is None:
+        raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
+    if out is not None:
+        inside.require_new(out)
+    with inside.Progress() as progress:
+        view = asked.view(progress)
+        others = {name: graph.view(progress) for name, graph in graphs.items()}
     written = inside.write_view(view, out, others) if out is not None else []
     inside.print_view(view, loaded.title)
     for path in written:
@@ -119,7 +129,8 @@ def study(
 ) -> None:
     """Run a grid of scenarios × seeds in parallel: tables, confidence intervals, plots and verdicts on claims.
 
-    Finished cells are kept: started again, a study goes on, and a changed one computes only what is new.
+    Finished cells are kept: started again, a study goes on, and a changed one computes only what is new. Where
+    decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew.
     "python -m pydoc decentral_dp.study" describes the file.
     """
     from decentral_dp.study.conduct import conduct
@@ -157,8 +168,10 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
     from decentral_dp.plots import write_plots
     from decentral_dp.report import write_report
 
-    if not (folder / "result.json").is_file():
-        raise InputError(f"report: {folder} is no run folder: it has no result.json. Give the folder that a run wrote.")
+    # Without one of these a page would say that nothing was measured, or released.
+    for name in ("result.json", "metrics.parquet", "ledger.parquet"):
+        if not (folder / name).is_file():
+            raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
     write_plots(folder)
     typer.echo(write_report(folder))
 

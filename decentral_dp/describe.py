@@ -9,17 +9,23 @@ from typing import Any, Literal
 import numpy as np
 
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.job import Job
+from decentral_dp.noise import clipped_families
+from decentral_dp.numbers import delta_text
 from decentral_dp.privacy import tails
 from decentral_dp.privacy.claims import theorem_4_1, theorem_4_5
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.recursion import endless_remainder, private_state
 from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind
-from decentral_dp.problems.protocol import FEEDS
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
+
+# Algorithms whose every release carries one clipped step of the round, by the formulas of `privacy.tails`.
+_ONE_STEP = (LdpDsbo, LdpSingleLevel, DpDsgd)
+OneStep = LdpDsbo | LdpSingleLevel | DpDsgd
 
 # Agents that differ in what their limits depend on; beyond so many only the worst agent's limit is given.
 _MOST_LIMITS = 16
@@ -28,6 +34,11 @@ PROTOCOLS = {
     "released": "released state (gradients and consensus at the agent's own released point)",
     "private": "private state, gradients at the agent's own released point",
     "printed": "private state and private gradient point (as published)",
+}
+# Where a server asks, its points are public under every protocol.
+CENTRAL_PROTOCOLS = {
+    "released": "public points, every agent's clipped answer noised by the agent",
+    "printed": "public points, answers noised but not clipped",
 }
 
 
@@ -53,7 +64,9 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     return {
         "guarantee": table.guarantee,
         "mechanism": job.mechanism,
-        "protocol": PROTOCOLS[job.algorithm.protocol],
+        "protocol": (CENTRAL_PROTOCOLS if job.algorithm.central else PROTOCOLS)[job.algorithm.protocol],
+        "exchanges": job.algorithm.exchanges,
+        "clip": _clip(job),
         "delta": table.delta,
         "epsilon_max": budget.epsilon.max(),
         "epsilon_pure_max": budget.epsilon_pure.max(),
@@ -69,6 +82,14 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     }
 
 
+def _clip(job: Job) -> dict[str, Any] | None:
+    """The norm, and the bounds that bound anything: those of families that read records."""
+    if job.scenario.privacy.guarantee != "certified":
+        return None
+    families = clipped_families(job.algorithm.releases(job.problem.p, job.problem.q), job.problem)
+    return {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
+
+
 def _slack(job: Job) -> dict[str, float] | None:
     """What float64 sampling may add, included in every ε; None where no ε is finite, or ε is for exact arithmetic."""
     if job.scenario.privacy.guarantee != "certified" or not np.isfinite(job.budget.epsilon).any():
@@ -80,18 +101,21 @@ def at_infinity(job: Job, agents: IntArray | None = None, channel: str | None = 
     """T → ∞, in exact arithmetic: what these finite data would cost, and what an endless stream of such records would.
 
     For the worst of the given agents (default: all), over all channels or over one. finite_data: ε at privacy.delta;
-    None where nothing is known. endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None
-    without a stream or a known bound.
+    +inf where it is proven to diverge, or already the planned rounds have no finite ε; None where nothing is known.
+    endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
     who = np.arange(job.n_agents) if agents is None else agents
-    finite: float | None = math.inf
-    endless = None
-    if (job.budget.epsilon[who] == 0.0).all():
+    spent = (job.budget if channel is None else job.budget.channels[channel]).epsilon[who]
+    finite, endless = None, None
+    if (spent == 0.0).all():
         finite = 0.0
-    elif isinstance(job.algorithm, LdpDsbo) and job.mechanism != "none":
+    elif job.mechanism == "none" or np.isinf(spent).any():
+        finite = math.inf
+    elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
-        if job.stream.kind == "accumulate":
-            endless = _endless_budget(job, job.algorithm, who, channel)
+    charged = job.mechanism != "none" and finite != 0.0
+    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
+        endless = _endless_budget(job, job.algorithm, who, channel)
     return {"finite_data": finite, "endless_stream": endless}
 
 
@@ -106,15 +130,12 @@ def _each_at_infinity(job: Job) -> list[dict[str, Any] | None]:
     return [limits[g] for g in group.reshape(-1)]
 
 
-def _finite_budget(job: Job, algorithm: LdpDsbo, who: IntArray, channel: str | None) -> float | None:
-    """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards; None if unknown.
+def _finite_budget(job: Job, algorithm: OneStep, who: IntArray, channel: str | None) -> float:
+    """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards.
 
     Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
     A minibatch is bounded by its whole batch, without amplification.
     """
-    if algorithm.protocol != "released":
-        # Known only where already the planned rounds cost infinitely much.
-        return math.inf if np.isinf(job.budget.epsilon[who]).any() else None
     stream, worst = job.stream, 0.0
     for kind in KINDS:
         fewest = int(job.counts[kind][who].min())
@@ -150,10 +171,11 @@ def _noise(job: Job, who: IntArray) -> dict[str, StepSize]:
     return {c: StepSize(float(s.scale[who].min()), float(s.decay[who].max())) for c, s in job.noise.items()}
 
 
-def _queries(job: Job, algorithm: LdpDsbo, kind: Kind, who: IntArray, channel: str | None) -> list[tails.Query]:
+def _queries(job: Job, algorithm: OneStep, kind: Kind, who: IntArray, channel: str | None) -> list[tails.Query]:
     """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
     noise = _noise(job, who)
-    fed = [FEEDS[t] for t, reads in job.problem.touches.items() if reads == kind and channel in (None, FEEDS[t])]
+    sent = algorithm.releases(job.problem.p, job.problem.q)
+    fed = [c for c in sent for t in sent[c].terms if job.problem.touches.get(t) == kind and channel in (None, c)]
     return [tails.Query(getattr(algorithm, c), noise[c], job.clip.bound(c) * fed.count(c)) for c in dict.fromkeys(fed)]
 
 
@@ -191,37 +213,56 @@ def claimed(job: Job) -> dict[str, Any] | None:
 
 def notes(job: Job) -> list[str]:
     """Sentences that belong beside the numbers."""
-    out = [*job.shards.notes, *job.budget.notes]
+    out = [*job.shards.notes, *job.budget.notes, *delta_notes(job)]
     if job.scenario.privacy.guarantee == "as_printed":
-        if np.isinf(job.budget.epsilon).any():
-            out.append(
-                "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms "
-                "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
-            )
-        else:
-            out.append(
-                "The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."
-            )
-        if isinstance(job.algorithm, LdpDsbo):
-            out.append(
-                "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, "
-                "and there are losses whose exact ε exceeds it."
-            )
+        out += _printed_notes(job)
     if job.mechanism != "none":
         out.append(_limit(job, at_infinity(job)["finite_data"]))
     return out
 
 
+def delta_notes(job: Job) -> list[str]:
+    """What a δ allows that is not far below one over the records of an agent."""
+    most, delta = int(np.sum([job.counts[k] for k in KINDS], axis=0).max()), job.scenario.privacy.delta
+    if job.mechanism == "none" or delta * most < 1.0:
+        return []
+    return [
+        f"δ = {delta_text(delta)} is not small beside 1/{most}, one over the records of an agent: a mechanism that "
+        "publishes one of them at random would satisfy it. Take a δ far below that."
+    ]
+
+
+def _printed_notes(job: Job) -> list[str]:
+    if not isinstance(job.algorithm, LdpDsbo):
+        return ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
+    out = ["The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."]
+    if np.isinf(job.budget.epsilon).any():
+        out = [
+            "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms "
+            "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
+        ]
+    return [
+        *out,
+        "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, and "
+        "there are losses whose exact ε exceeds it.",
+    ]
+
+
 def _limit(job: Job, finite: float | None) -> str:
     """What becomes of the budget for T → ∞ on finite shards."""
-    if finite is not None and math.isfinite(finite):
-        return (
-            f"For T → ∞ the ε of these finite shards at δ = {job.scenario.privacy.delta:g} stays bounded in exact "
-            "arithmetic, since the steps decay fast enough beside the noise. What float64 adds grows with T."
-        )
-    if isinstance(job.algorithm, LdpDsbo) and job.algorithm.protocol == "released":
+    if finite is None:
+        return "What becomes of ε for T → ∞ on finite shards is unknown: for this protocol no bound is derived."
+    if np.isinf(job.budget.epsilon).any():
+        return "No finite ε is known for T → ∞ on finite shards: the planned rounds have none."
+    if math.isinf(finite):
         return "A finite shard is used up: with these steps and this noise its ε grows without bound as T → ∞."
-    return "No finite ε is known for T → ∞ on finite shards under this protocol."
+    if finite == 0.0:
+        return "Nothing that is released reads a record: ε = 0 for T → ∞, too."
+    delta = delta_text(job.scenario.privacy.delta)
+    return (
+        f"For T → ∞ the ε of these finite shards at δ = {delta} stays bounded in exact arithmetic, since the "
+        "steps decay fast enough beside the noise. What float64 adds grows with T."
+    )
 
 
 def theorem(job: Job) -> dict[str, Any] | None:
@@ -246,6 +287,8 @@ def topology_summary(job: Job) -> dict[str, Any]:
         "weights": t.weights,
         "labels": list(t.labels),
         "notes": list(t.notes),
+        # Where a server asks, nobody talks to a neighbour.
+        "central": job.algorithm.central,
     }
 
 

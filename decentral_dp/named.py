@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from decentral_dp import topology as topologies
-from decentral_dp.algorithms import ALGORITHMS, NUMBERS, OPTIONS, Options
+from decentral_dp.algorithms import ALGORITHMS, OPTIONS, Options
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
@@ -15,6 +16,9 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.schema import Column, Partition, ProblemTable, Scenario, Step, by_channel
 from decentral_dp.topology import Topology
 
+# Numbers of the [algorithm] table as an example gives them; its other keys are step sizes.
+_NUMBERS: Mapping[str, int | float] = {"inner": 5, "inverse": 5, "smoothness": 2.0, "momentum": 0.5, "penalty": 1.0}
+
 
 def topology_of(s: Scenario) -> Topology:
     """The graph and its weights."""
@@ -22,7 +26,9 @@ def topology_of(s: Scenario) -> Topology:
     seed = table.seed if table.seed is not None else _public_seed(s)
     if table.file is not None:
         if table.model_extra:
-            raise InputError(f"topology.{next(iter(table.model_extra))}: a topology from a file takes no such key.")
+            key = next(iter(table.model_extra))
+            mend = topologies.of_a_rule(key) or "leave it out"
+            raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
         path = s.files().get(("topology", "file"), Path(table.file))
         return topologies.from_file(path, table.weights, table.agents)
     if table.kind is None or table.agents is None:
@@ -109,6 +115,11 @@ def _check_options(table: ProblemTable) -> None:
         raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
 
 
+def example(key: str) -> str:
+    """A key of the [algorithm] table as a scenario could give it: a number, or a step size."""
+    return f"{key} = {_NUMBERS[key]}" if key in _NUMBERS else f"{key} = {{ scale = 0.1, decay = 0.5 }}"
+
+
 def algorithm_of(s: Scenario) -> Algorithm:
     """The algorithm, with every key that it needs and none that it would leave unread."""
     table = s.algorithm
@@ -124,8 +135,7 @@ def algorithm_of(s: Scenario) -> Algorithm:
             raise InputError(f"algorithm.{key}: {table.kind} takes none, only {', '.join(takers)}. Leave it out.")
     for key in entry.options:
         if key not in given:
-            example = f"{key} = 5" if key in NUMBERS else f"{key} = {{ scale = 0.1, decay = 0.5 }}"
-            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {example}.")
+            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {example(key)}.")
     steps = {k: StepSize(v.scale, v.decay) for k, v in given.items() if isinstance(v, Step)}
     numbers = {k: v for k, v in given.items() if not isinstance(v, Step)}
     options = Options(steps, numbers, by_channel(table.init), table.protocol)

@@ -8,30 +8,22 @@ the formulas, `privacy.network_rounding` the bound for float64, `ASSUMPTIONS` wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
-from rich.text import Text
 from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
-from decentral_dp.errors import InputError, quoted
-from decentral_dp.job import Job, build
-from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.errors import InputError
+from decentral_dp.job import Job
 from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.network import NetworkBudget, pairwise
+from decentral_dp.privacy.network import NetworkBudget, everything, observer_sets, pairwise, require_time
 from decentral_dp.privacy.network_rounding import Sent, certified_epsilon, rounding
 from decentral_dp.privacy.sensitivity import Array, summation_slack
 from decentral_dp.problems.mean_estimation import MeanEstimation
-from decentral_dp.scenario import load
-from decentral_dp.schema import Scenario
-from decentral_dp.summary import console
-from decentral_dp.topology.graph import few
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,18 +35,25 @@ ASSUMPTIONS = (
     "It sees nothing else: links between other agents are private, their noise is secret and independent, and nobody "
     "publishes the values that agents hold in the end.",
     "One train record of the victim is replaced. Against a coalition that includes its holder it has no protection.",
-    "ε is exact for real numbers and ideal noise. Certified is a bound that also holds for the float64 numbers and "
-    "noise of these messages: it adds what rounding can tell, and is never above the certified ε for every message.",
+    "Certified ε holds for the float64 numbers and noise of these messages: it adds what rounding can tell, and is "
+    "never above the certified ε for every message. Exact ε is for real numbers and ideal noise.",
 )
+UNPRICED = (
+    "The exact ε was not computed: over so many rounds float64 rounding alone could tell an observer inside as much as "
+    "every message does, so that no pair is certified for less. Take fewer rounds for more."
+)
+# Observers of more agents are called by their number.
+_LISTED = 4
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkView:
     """What each observer learns of each victim in one job; NaN where the victim is an observer.
 
-    distance: (o, m) links between the victim and the nearest member of the observer. epsilon: (o, m) at delta, exact in
-    real arithmetic. certified: (o, m) bound for float64. epsilon_total, certified_total: (m,) the same against somebody
-    who sees every message. name: of the graph. labels: of the agents.
+    distance: (o, m) links between the victim and the nearest member of the observer. certified: (o, m) ε at delta that
+    holds for float64. epsilon: (o, m) the same, exact in real arithmetic; NaN everywhere where it would not matter
+    (UNPRICED). certified_total, epsilon_total: (m,) against somebody who sees every message. name: of the graph.
+    labels: of the agents.
     """
 
     pairs: NetworkBudget
@@ -67,11 +66,28 @@ class NetworkView:
     name: str
     labels: tuple[str, ...]
 
+    @property
+    def alone(self) -> bool:
+        """Whether the observers are all agents, each on its own."""
+        return self.pairs.observers == tuple((i,) for i in range(len(self.labels)))
+
+    @property
+    def priced(self) -> bool:
+        """Whether the exact ε is known."""
+        return not np.isnan(self.epsilon).all()
+
+    def observer(self, row: int) -> str:
+        """ "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
+        named = [self.labels[i] for i in self.pairs.observers[row]]
+        if len(named) > _LISTED:
+            return f"{len(named)} agents ({named[0]}, …, {named[-1]})"
+        return ("agents " if len(named) > 1 else "agent ") + ", ".join(named)
+
     def to_frame(self) -> pd.DataFrame:
         """One row for each observer and each victim outside it: the columns of `network.parquet`."""
         import pandas as pd
 
-        row, victim = np.nonzero(~np.isnan(self.pairs.mu))
+        row, victim = np.nonzero(~np.isnan(self.certified))
         names = np.array(["+".join(map(str, members)) for members in self.pairs.observers])
         return pd.DataFrame(
             {
@@ -88,12 +104,67 @@ class NetworkView:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Unpriced:
+    """A job of which all is known but the exact price of its pairs, which takes long.
+
+    system: the arguments of `pairwise`. observers: sets of agents. nu, draws: see `certified_epsilon`. floor: (o, m)
+    what is certified at best, NaN where the victim is an observer.
+    """
+
+    job: Job
+    observers: tuple[tuple[int, ...], ...]
+    system: Mapping[str, Any]
+    nu: Array
+    draws: NDArray[np.int64]
+    floor: Array
+
+    @property
+    def settled(self) -> bool:
+        """Whether every pair is certified for no less than somebody who sees every message."""
+        every = np.broadcast_to(self.job.budget.epsilon, self.floor.shape)
+        return bool((self.floor >= every)[~np.isnan(self.floor)].all())
+
+    def view(self, progress: Callable[[int, int], None] | None = None) -> NetworkView:
+        """The price of every pair. progress: told how many observers are done, and of how many."""
+        job, system = self.job, self.system
+        delta, inside = job.scenario.privacy.delta, np.isnan(self.floor)
+        if self.settled:
+            total = everything(system["injected"], system["noise"], system["arrivals"])
+            nothing = np.full(self.floor.shape, np.nan)
+            pairs = NetworkBudget(self.observers, nothing, np.full(self.floor.shape, -1), total)
+            certified, epsilon = self.floor, nothing
+        else:
+            pairs = pairwise(**system, observers=self.observers, progress=progress)
+            certified = certified_epsilon(pairs.mu, self.nu, self.draws, delta, job.budget.epsilon)
+            exact = gaussian_epsilon(np.where(inside, 0.0, pairs.mu), delta)
+            epsilon = np.where(inside, np.nan, exact)
+        hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
+        return NetworkView(
+            pairs,
+            np.array([hops[list(members)].min(axis=0) for members in self.observers]).astype(np.int64),
+            delta,
+            epsilon,
+            certified,
+            gaussian_epsilon(pairs.total, delta),
+            job.budget.epsilon,
+            job.topology.name,
+            job.topology.labels,
+        )
+
+
 def network_budget(job: Job, coalitions: Sequence[Sequence[int]] | None = None) -> NetworkView:
-    """The exact budget of every pair (observer, victim); observers are the coalitions, by default every agent alone.
+    """The budget of every pair (observer, victim); observers are the coalitions, by default every agent alone.
 
     Raises InputError, with the reason, for a job that cannot be priced exactly.
     """
+    return prepare(job, coalitions).view()
+
+
+def prepare(job: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpriced:
+    """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
     algorithm, problem = _priceable(job)
+    observers = observer_sets(coalitions, job.n_agents)
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.y.series(job.rounds)
     averaged = job.stream.averaged(rounds[:, None], counts)
@@ -101,32 +172,31 @@ def network_budget(job: Job, coalitions: Sequence[Sequence[int]] | None = None) 
     pull, local = step * (1.0 + problem.ridge), np.zeros(job.rounds)
     # ∇_y R = (1 + ridge) y − ridge x is taken at the agent's own message, or at the mixture of messages.
     contraction, share = (pull, local + 1.0) if isinstance(algorithm, LdpSingleLevel) else (local, 1.0 - pull)
-    arrivals = np.diff(averaged, axis=0, prepend=0) > 0
     injected = step[:, None] * 2.0 * job.clip.y / averaged
     mixing = job.topology.mixing.toarray()
-    pairs = pairwise(mixing, contraction, injected, noise, coalitions, arrivals, share)
-    hops = np.asarray(shortest_path(mixing != 0.0, directed=False, unweighted=True))
     summed = injected * (summation_slack(averaged, problem.q) - 1.0)
     start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")
     added = step * (job.clip.y + problem.ridge * x)
-    nu = rounding(Sent(mixing, share, contraction, noise, problem.q, summed, start, added), pairs.observers)
-    draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in pairs.observers]))
-    distance = np.array([hops[list(members)].min(axis=0) for members in pairs.observers])
-    delta = job.scenario.privacy.delta
-    inside = np.isnan(pairs.mu)
-    if inside.all():
+    nu = rounding(Sent(mixing, share, contraction, noise, problem.q, summed, start, added), observers)
+    draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
+    known = np.zeros((len(observers), job.n_agents))
+    for row, members in enumerate(observers):
+        known[row, list(members)] = np.nan
+    if np.isnan(known).all():
         raise InputError("network: every agent is an observer, so no pair is left to price; leave some agents outside.")
-    return NetworkView(
-        pairs,
-        distance.astype(np.int64),
-        delta,
-        np.where(inside, np.nan, gaussian_epsilon(np.where(inside, 0.0, pairs.mu), delta)),
-        certified_epsilon(pairs, nu, draws, delta, job.budget.epsilon),
-        gaussian_epsilon(pairs.total, delta),
-        job.budget.epsilon,
-        job.topology.name,
-        job.topology.labels,
-    )
+    system = {
+        "mixing": mixing,
+        "contraction": contraction,
+        "injected": injected,
+        "noise": noise,
+        "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
+        "share": share,
+    }
+    floor = certified_epsilon(known, nu, draws, job.scenario.privacy.delta, job.budget.epsilon)
+    unpriced = Unpriced(job, observers, system, nu, draws, floor)
+    if not unpriced.settled:
+        require_time(len(observers), job.n_agents, job.rounds)
+    return unpriced
 
 
 def _priceable(job: Job) -> tuple[LdpSingleLevel | DpDsgd, MeanEstimation]:
@@ -160,77 +230,3 @@ def _priceable(job: Job) -> tuple[LdpSingleLevel | DpDsgd, MeanEstimation]:
             'exactly; use "all", or records that accumulate.'
         )
     return job.algorithm, job.problem
-
-
-def coalitions_of(texts: Sequence[str], job: Job) -> list[list[int]]:
-    """Sets of agents from texts such as "0,3" or "Medici, Pazzi": agents as the graph calls them."""
-    named = {label: agent for agent, label in enumerate(job.topology.labels)}
-    out = []
-    for text in texts:
-        parts = [part.strip() for part in text.split(",")]
-        for part in parts:
-            if part not in named:
-                raise InputError(
-                    f"--coalition: no agent {quoted(part)}; this graph has {few(list(named), 'agent')}; "
-                    "name some of them with commas between."
-                )
-        out.append([named[part] for part in parts])
-    return out
-
-
-def beside(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[str, NetworkView]:
-    """The same scenario on other graphs, every agent observing alone. graphs: "torus" or "random_regular,degree=4"."""
-    views = {}
-    for graph in graphs:
-        kind, *options = [part.strip() for part in graph.split(",")]
-        table = ", ".join([f'kind = "{kind}"', f"agents = {agents}", *options])
-        views[", ".join([kind.replace("_", " "), *options])] = network_budget(
-            build(load(scenario, [f"topology={{{table}}}"]))
-        )
-    return views
-
-
-def print_view(view: NetworkView, title: str) -> None:
-    """ε by distance, and the largest certified one, beside those for every message; and what they rest on."""
-    out, delta = console(), delta_text(view.delta)
-    alone = all(len(members) == 1 for members in view.pairs.observers)
-    out.print(Text(title or "Network", style="bold"))
-    out.print(f"ε of one record at δ = {delta}, exact in real arithmetic for every pair, and certified for float64:")
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("observer")
-    for head in ("links away", "pairs", "least ε", "mean ε", "largest ε", "certified"):
-        table.add_column(head, justify="right")
-    groups = [("one agent", slice(None))] if alone and len(view.pairs.observers) == len(view.labels) else [
-        (_spoken(members, view.labels), slice(row, row + 1)) for row, members in enumerate(view.pairs.observers)
-    ]  # fmt: skip
-    for name, rows in groups:
-        epsilon, certified, distance = view.epsilon[rows], view.certified[rows], view.distance[rows]
-        for links in np.unique(distance[~np.isnan(epsilon)]):
-            there = (distance == links) & ~np.isnan(epsilon)
-            values = epsilon[there]
-            shown = (values.min(), values.mean(), values.max(), certified[there].max())
-            numbers = [epsilon_text(float(v)) for v in shown]
-            table.add_row(Text(name), str(links), str(values.size), *numbers)
-            name = ""
-    whole = view.epsilon_total
-    total = [epsilon_text(float(v)) for v in (whole.min(), whole.mean(), whole.max(), view.certified_total.max())]
-    table.add_row("every message", "–", str(len(view.labels)), *total)
-    out.print(table)
-    out.print()
-    for sentence in ASSUMPTIONS:
-        out.print(Text(f"– {sentence}"))
-
-
-def _spoken(members: Sequence[int], labels: Sequence[str]) -> str:
-    return ("agents " if len(members) > 1 else "agent ") + ", ".join(labels[i] for i in members)
-
-
-def write_view(view: NetworkView, folder: Path, others: Mapping[str, NetworkView]) -> list[Path]:
-    """network.parquet and the figures; `others`: the same scenario on other graphs, for one more figure."""
-    from decentral_dp.plots.pairs import write_pairs
-
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    view.to_frame().to_parquet(folder / "network.parquet", index=False)
-    return [folder / "network.parquet", *write_pairs(view, folder, others)]

@@ -27,11 +27,16 @@ def _queries(channel: Channel, problem: Problem) -> list[str]:
     return [t for t in channel.terms if MATRICES.get(t, t) in problem.touches]
 
 
+def clipped_families(channels: Mapping[str, Channel], problem: Problem) -> list[str]:
+    """The families whose clip bounds what a record of this problem contributes."""
+    return list(dict.fromkeys(FEEDS[t] for c in channels.values() for t in _queries(c, problem)))
+
+
 def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem) -> Clip:
     norm: Norm = "l1" if s.privacy.mechanism == "laplace" else "l2"
     if s.privacy.guarantee != "certified":
         return Clip(norm)
-    for family in dict.fromkeys(FEEDS[t] for c in channels.values() for t in _queries(c, problem)):
+    for family in clipped_families(channels, problem):
         if family not in s.privacy.clip:
             raise InputError(
                 f"privacy.clip.{family}: missing. A certified run bounds every record's contribution to {family}; "

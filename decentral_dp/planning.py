@@ -11,7 +11,7 @@ from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.mechanisms import NoiseSchedule
+from decentral_dp.privacy.mechanisms import FREE, NoiseSchedule
 from decentral_dp.privacy.prices import grid
 from decentral_dp.privacy.sensitivity import KINDS, Array, Constants
 from decentral_dp.problems.protocol import Problem
@@ -88,9 +88,7 @@ def _channel(
     index = planned.indices
     if not planned.sensitivity:
         none = np.zeros((index.size, 1))
-        return ChannelLedger(
-            channel, "free", dimension, np.zeros_like(group), index, none, {}, {}, reason="touches no data"
-        )
+        return ChannelLedger(channel, "free", dimension, np.zeros_like(group), index, none, {}, {}, reason=FREE)
     if mechanism == "none":
         scale = np.zeros((index.size, representative.size))
     else:

@@ -22,6 +22,8 @@ from decentral_dp.schema import Scenario, Table, is_file, is_there
 
 # What is shipped as TOML files → the folder they are in.
 _ROOMS = {"scenario": "scenarios", "study": "studies"}
+# What each of them is for.
+_COMMANDS = {"scenario": "run", "study": "study"}
 
 
 def shipped_folder(what: str) -> Path:
@@ -49,11 +51,15 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
         return path
     if name_or_file in shipped:
         return shipped_folder(what) / f"{name_or_file}.toml"
-    if path.suffix == ".toml" or is_there(path):
-        raise InputError(
-            f"{what}: {quoted(name_or_file)} is no file. Give the path of a .toml file, or one of {_listed(shipped)}."
-        )
-    raise InputError(f"{what}: no {what} {quoted(name_or_file)}{nearest_of(name_or_file, shipped)}.")
+    other = _other(what)
+    if name_or_file in shipped_names(other):
+        raise InputError(_mistaken(name_or_file, what, other))
+    near = difflib.get_close_matches(path.stem, shipped, n=3, cutoff=0.5)
+    meant = f"; did you mean {' or '.join(quoted(n) for n in near)}?" if near else "."
+    mend = f'Give the path of a .toml file, or a name from "decentral-dp list {_ROOMS[what]}".'
+    name = quoted(name_or_file)
+    wrong = f"{name} is no file" if path.suffix == ".toml" or is_there(path) else f"no {what} {name}"
+    raise InputError(f"{what}: {wrong}{meant} {mend}")
 
 
 def load(
@@ -83,6 +89,23 @@ def load(
 
 
 def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
+    content = _toml(path, what)
+    study = "scenario" in content
+    scenario = not study and not {"problem", "topology", "algorithm"}.isdisjoint(content)
+    if study if what == "scenario" else scenario:
+        raise InputError(_mistaken(str(path), what, _other(what)))
+    return content
+
+
+def _other(what: str) -> str:
+    return "study" if what == "scenario" else "scenario"
+
+
+def _mistaken(name: str, what: str, other: str) -> str:
+    return f'{what}: {quoted(name)} is a {other}; give a {what}, or use "decentral-dp {_COMMANDS[other]} {name}".'
+
+
+def _toml(path: Path, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:

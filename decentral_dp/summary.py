@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -14,11 +15,18 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.describe import privacy_summary, theorem
+from decentral_dp.describe import delta_notes, privacy_summary, theorem
 from decentral_dp.job import Job
 from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.runner import Run
 
+# Scores that the end of a run prints, in this order; then those that the problem adds.
+_SCORES = ("test_accuracy", "test_loss", "upper_loss", "lower_loss")
+# What every run measures besides, for the report.
+_UNPRINTED = ("consensus_", "hypergradient_norm", "epsilon_spent")
+_ENDINGS = ("_min", "_max", "_last", "_unreleased")
+# Blanks between the columns of a table.
+_GAP = 2
 # Above so many different lines a table lists only the dearest agents.
 _MOST_ROWS = 12
 
@@ -71,23 +79,37 @@ def print_run(run: Run) -> None:
     out.print(head, f"({result['rounds']} rounds, {result['engine']} engine, {result['seconds']:.1f} s)")
     if result["status"] != "ok":
         out.print(Text(result["status"].replace("_", " "), style="bold red"), _sentence(result["reason"]), sep=": ")
-    _items(out, [("Data", note) for note in result["problem"]["notes"]] + _guarantee(privacy))
-    shown = [n for n in ("test_accuracy", "test_loss", "upper_loss", "lower_loss") if n in metrics]
-    if shown:
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        table.add_column(f"{result['evaluated_on']}")
-        for column in ("mean", "worst and best agent"):
-            table.add_column(column, justify="right")
-        for name in shown:
-            low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
-            worst, best = (low, high) if name == "test_accuracy" else (high, low)
-            table.add_row(name, _value(metrics[name]), f"{_value(worst)}  {_value(best)}")
+    warned = [("Note", note) for note in delta_notes(run.job)]
+    _items(out, [("Data", note) for note in result["problem"]["notes"]] + _guarantee(privacy) + warned)
+    known = [n for n in _SCORES if n in metrics]
+    if known:
         out.print()
-        out.print(table)
+        out.print(_scores(f"{result['evaluated_on']}", "worst and best agent", known, metrics))
+    if added := _added(metrics):
+        out.print()
+        out.print(_scores("scores of this problem", "lowest and highest agent", added, metrics))
     if run.folder is not None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.
         out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
+
+
+def _added(metrics: Mapping[str, float]) -> list[str]:
+    """The problem's own scores."""
+    return sorted(n for n in metrics if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_UNPRINTED))
+
+
+def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, float]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(what)
+    for column in ("mean", ends):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name in names:
+        low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
+        # Of these, only accuracy is better where it is higher; of a problem's own scores nothing is known.
+        first, last = (high, low) if name in _SCORES and name != "test_accuracy" else (low, high)
+        table.add_row(name, _value(metrics[name]), f"{_value(first)}  {_value(last)}")
+    return table
 
 
 def _value(value: float) -> str:
@@ -130,7 +152,8 @@ def print_plan(job: Job) -> None:
     if privacy["guarantee"] != "none":
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy['delta'])} after the last round:")
-        out.print(_budgets(privacy))
+        for table in _budgets(privacy, out.width):
+            out.print(table, soft_wrap=True)
         out.print()
         _items(out, _facts(privacy))
     _print_theorem(out, theorem(job))
@@ -140,29 +163,62 @@ def _agents(count: int) -> str:
     return "one agent" if count == 1 else f"{count} agents"
 
 
-def _budgets(privacy: dict[str, Any]) -> Table:
-    """One line per different budget; agents that pay the same share a line."""
+def _budgets(privacy: dict[str, Any], width: int) -> list[Table]:
+    """One line per different budget; agents that pay the same share a line. As many tables as fit the width."""
     agents, claimed = privacy["agents"], privacy["claimed"]
     channels = list(agents[0]["channels"])
     heads = ["all", "pure ε", *(f"{c} alone" for c in channels), "train", "validation", "T → ∞"]
     heads += ["claimed"] if claimed is not None else []
     lines: dict[tuple[str, ...], list[int]] = {}
     for row in agents:
+        limit = (row["at_infinity"] or privacy["at_infinity"])["finite_data"]
         values = [row["epsilon"], row["epsilon_pure"], *(row["channels"][c]["epsilon"] for c in channels)]
         values += [row["records"].get(k) for k in ("train", "validation")]
-        values += [(row["at_infinity"] or privacy["at_infinity"])["finite_data"]]
-        values += [claimed["agents"][row["agent"]]] if claimed is not None else []
-        lines.setdefault(tuple(epsilon_text(v) for v in values), []).append(int(row["agent"]))
+        shown = [*map(epsilon_text, values), _limit_text(limit)]
+        shown += [epsilon_text(claimed["agents"][row["agent"]])] if claimed is not None else []
+        lines.setdefault(tuple(shown), []).append(int(row["agent"]))
     by_cost = sorted(lines.items(), key=lambda line: -float(agents[line[1][0]]["epsilon"]))
     chosen = sorted(by_cost[:_MOST_ROWS], key=lambda line: line[1][0])
-    caption = f"The dearest {_MOST_ROWS} of {len(lines)} different budgets." if len(lines) > _MOST_ROWS else None
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, caption=caption, caption_justify="left")
-    table.add_column("agents")
-    for head in heads:
-        table.add_column(head, justify="right")
-    for cells, members in chosen:
-        table.add_row(spans(members), *cells)
+    first = ("agents", *(spans(members) for _, members in chosen))
+    columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
+    tables = [_table(first, part) for part in _fitting(first, columns, width)]
+    if len(lines) > _MOST_ROWS:
+        tables[-1].caption = f"The dearest {_MOST_ROWS} of {len(lines)} different budgets."
+        tables[-1].caption_justify = "left"
+    return tables
+
+
+def _fitting(first: Sequence[str], columns: Sequence[Sequence[str]], width: int) -> list[list[Sequence[str]]]:
+    """The columns in as few parts as fit the width beside the first column, in their order."""
+    parts: list[list[Sequence[str]]] = [[]]
+    left = start = width - _widest(first)
+    for column in columns:
+        left -= _widest(column)
+        if left < 0 and parts[-1]:
+            parts.append([])
+            left = start - _widest(column)
+        parts[-1].append(column)
+    return parts
+
+
+def _widest(column: Sequence[str]) -> int:
+    return max(cell_len(text) for text in column) + _GAP
+
+
+def _table(first: Sequence[str], columns: Sequence[Sequence[str]]) -> Table:
+    """A table of columns, each with its head first; a cell is never wrapped, and so never cut."""
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
+    table.add_column(first[0], no_wrap=True)
+    for head, *_ in columns:
+        table.add_column(head, justify="right", no_wrap=True)
+    for cells in list(zip(first, *columns, strict=True))[1:]:
+        table.add_row(*cells)
     return table
+
+
+def _limit_text(limit: float | None) -> str:
+    """ε for T → ∞: infinite is not the same as unknown."""
+    return "unknown" if limit is None else epsilon_text(limit)
 
 
 def spans(numbers: Sequence[int]) -> str:
@@ -178,10 +234,13 @@ def spans(numbers: Sequence[int]) -> str:
 
 
 def _facts(privacy: dict[str, Any]) -> list[tuple[str, str]]:
-    facts = [("Free", f"{channel}, which {reason}.") for channel, reason in privacy["free_channels"].items()]
+    free: dict[str, list[str]] = {}
+    for channel, reason in privacy["free_channels"].items():
+        free.setdefault(reason, []).append(channel)
+    facts = [("Free", f"{', '.join(channels)}: {reason}.") for reason, channels in free.items()]
     limit = privacy["at_infinity"]
-    finite = f"ε = {epsilon_text(limit['finite_data'])} on these data{_by_channel(limit, 'finite_data')}."
-    facts.append(("T → ∞", finite if limit["finite_data"] is not None else "not known on these data."))
+    finite = f"ε = {_limit_text(limit['finite_data'])} on these data{_by_channel(limit, 'finite_data')}."
+    facts.append(("T → ∞", finite if limit["finite_data"] is not None else "unknown on these data."))
     if limit["endless_stream"] is not None:
         kind = "pure ε" if privacy["mechanism"] == "laplace" else "ε"
         endless = f"{kind} = {epsilon_text(limit['endless_stream'])} if the stream of records never ended"
@@ -200,7 +259,7 @@ def _items(out: Console, items: Iterable[tuple[str, str]]) -> None:
     """Labelled sentences, one below the other, with a hanging indent."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
-    grid.add_column()
+    grid.add_column(overflow="fold")
     for label, text in items:
         grid.add_row(Text(label), Text(text))
     out.print(grid)
@@ -226,7 +285,7 @@ def _print_theorem(out: Console, found: dict[str, Any] | None) -> None:
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("fails")
-    table.add_column("short by", justify="right")
+    table.add_column("short by", justify="right", no_wrap=True)
     for case in found["cases"]:
         table.add_column(case["case"].partition(" ")[0], justify="center")
     for condition, gap in failing.items():

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import FREE
 from decentral_dp.report import write_report
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
@@ -115,7 +116,7 @@ def write_run(
             "agents": per_agent,
             "at_infinity": {"finite_data": math.inf, "endless_stream": 2.1399 if proven else None},
             "claimed": claimed if guarantee == "as_printed" else None,
-            "free_channels": {"x": "touches no data"} if proven else {},
+            "free_channels": {"x": FREE} if proven else {},
             "noise": "reproducible from the recorded seed, therefore a simulation",
             "numerical_slack": {"epsilon": 1e-12, "delta": 1e-15},
             "notes": ["The first release of every channel is data-independent and free."],
@@ -203,7 +204,7 @@ def _ledger(agents: int, rounds: int, guarantee: str) -> Ledger:
         for c, kinds in bound.items()
     ]
     zero = np.zeros((rounds, 1))
-    free = ChannelLedger("x", "free", 30, np.zeros(agents, dtype=np.int64), t, zero, {}, {}, "touches no data")
+    free = ChannelLedger("x", "free", 30, np.zeros(agents, dtype=np.int64), t, zero, {}, {}, FREE)
     return Ledger(agents, (*channels, free))
 
 

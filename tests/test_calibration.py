@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -100,6 +101,26 @@ def test_a_rounding_grid_that_does_not_shrink_with_more_noise() -> None:
     check(base, 1.0, DELTA)
     with pytest.raises(InputError, match="fewer rounds"):
         calibrate(base, 1e-3, 1e-12)
+
+
+@pytest.mark.parametrize("rounds", [1, 20])
+def test_a_target_that_rounding_forbids_is_refused_with_what_can_be_reached(rounds: int) -> None:
+    base = ledger(line("y", {"train": np.full(rounds, 0.004)}, np.ones(rounds), "gaussian", dimension=10_000))
+    with pytest.raises(InputError, match="rounding to the noise's grid") as refused:
+        calibrate(base, 1e-5, DELTA)
+    said = str(refused.value)
+    assert ("fewer rounds" in said) == (rounds > 1)
+    least = float(re.search(r"is about (\d\.\d+):", said).group(1))  # type: ignore[union-attr]  # It would fail here.
+    # The number is true: noise without end costs about that, and a target above it is met.
+    endless = [price(base.rescaled(factor), DELTA).epsilon.max() for factor in np.linspace(2.0**40, 2.0**41, 40)]
+    assert 0.95 * least < min(endless) < 1.05 * least
+    check(base, 1.5 * least, DELTA)
+
+
+def test_a_delta_that_sampling_uses_up_is_named() -> None:
+    base = ledger(line("y", {"train": np.full(1, 0.004)}, np.ones(1), "gaussian", dimension=30))
+    with pytest.raises(InputError, match=r"privacy\.delta: got 1e-20, but sampling"):
+        calibrate(base, 1.0, 1e-20)
 
 
 def test_many_different_agents() -> None:

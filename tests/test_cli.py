@@ -19,6 +19,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp import cli
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.catalogue import registries
 from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.scenario import load
 
@@ -93,8 +95,6 @@ def test_help_answers_at_once() -> None:
 
 @pytest.mark.parametrize("what", ["algorithms", "problems", "topologies", "scenarios", "studies", "data", "weights"])
 def test_list_and_show_agree(command: Command, what: str) -> None:
-    from decentral_dp.catalogue import registries
-
     listed = command("list", what)
     assert listed.code == 0
     assert all(len(line) <= 80 for line in listed.out.splitlines())
@@ -119,6 +119,60 @@ def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
     assert tomllib.loads(command("show", MAIN).out)["topology"]["agents"] == 10
     assert_one_sentence(command("show", "rign"))
     assert "the nearest is 'ring'" in command("show", "rign").err
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path, name: str) -> None:
+    """As copied: with the tables of a problem and a graph they are a scenario that can be planned."""
+    shown = command("show", name).out
+    tables = shown[shown.index("[algorithm]") :].replace("rounds = 100", "rounds = 3")
+    problem = 'kind = "logistic_hyperparameter"\ndata = "breast_cancer"\nscale = "public_ranges"\nnormalise = "l2"'
+    if "clip.x" in tables:
+        problem = 'kind = "hyper_cleaning"\ndata = "wine"\nscale = "public_ranges"\nnormalise = "l2"'
+    text = f'[problem]\n{problem}\n\n[topology]\nkind = "ring"\nagents = 4\n\n{tables}'
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    said = command("plan", "mine.toml")
+    assert said.code == 0, said.err
+    assert "certified: ε = 4" in said.out or "certified: ε = 3.99" in said.out
+    clips = set(tomllib.loads(tables)["privacy"]["clip"])
+    assert clips == ({"y"} if name in ("dp_dsgd", "ldp_single_level") else {"x", "y", "z"})
+
+
+def test_what_show_prints_of_a_scenario_is_one(command: Command, tmp_path: Path) -> None:
+    """Kept in a file elsewhere it runs: shipped files by their whole paths, other things of that name as comments."""
+    for name in ("own_csv", "own_losses", "quadratic", "hyper_cleaning", "biased_regularisation"):
+        shown = command("show", name).out
+        (tmp_path / "mine.toml").write_text(shown, encoding="utf-8")
+        assert tomllib.loads(shown)["title"]
+        assert command("plan", "mine.toml").code == 0, name
+    assert f"# quadratic (problems): {registries()['problems']['quadratic']}\n" in command("show", "quadratic").out
+    assert "own_records.csv" in tomllib.loads(command("show", "own_csv").out)["problem"]["data"]
+    assert command("show", "own_csv").out.count("# The file that comes with the package") == 1
+
+
+def test_show_says_how_a_weight_rule_and_image_files_are_written(command: Command) -> None:
+    table = 'weights = { kind = "constant", value = 0.3 }'
+    assert f"In a scenario: [topology] {table}\n" in command("show", "constant").out
+    assert 'In a scenario: [topology] weights = "metropolis"\n' in command("show", "metropolis").out
+    for setting in ("topology.value=0.3", "topology.weights=constant"):
+        said = command("plan", MAIN, "--set", setting)
+        assert_one_sentence(said)
+        assert table in said.err
+    abilene = "topology={ file = 'abilene', value = 0.3 }"
+    assert table in command("plan", MAIN, "--set", abilene).err
+    assert 'sha256 = { "train-images-idx3-ubyte.gz" = … }' in command("show", "mnist").out
+    assert "The binary version (cifar-10-binary.tar.gz) is needed" in command("show", "cifar10").out
+
+
+def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> None:
+    for arguments in (("run", "figure_1_certifid"), ("plan", "figure_1_certifid.toml")):
+        said = command(*arguments)
+        assert_one_sentence(said)
+        assert 'did you mean "figure_1_certified" or "' in said.err
+        assert 'a name from "decentral-dp list scenarios".' in said.err
+        assert "digits_softmax" not in said.err
+    assert 'a name from "decentral-dp list studies".' in command("study", "xyz").err
+    assert "did you mean" not in command("study", "xyz").err
 
 
 def test_show_prints_a_file(command: Command, tmp_path: Path) -> None:
@@ -175,6 +229,28 @@ def _has(span: str, agent: int) -> bool:
     return int(low) <= agent <= int(high or low)
 
 
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_no_number_of_a_plan_is_cut(command: Command, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    averaging = "averaging={scale=0.5,decay=0.3}"
+    kind = f'algorithm={{kind="gbdsbo",rounds=3,inverse=3,smoothness=4.0,x={{scale=0.2}},y={{scale=0.2}},{averaging}}}'
+    job = decentral_dp.build(load(MAIN, [kind]))
+    said = command("plan", MAIN, "--set", kind)
+    assert said.code == 0
+    table = said.out.partition("after the")[2].partition("Free")[0]
+    assert "…" not in table
+    assert "unknown" in table
+    assert all(len(line) <= columns for line in table.splitlines())
+    words = set(table.split())
+    for channel, cost in job.budget.channels.items():
+        assert f"{channel} alone" in table
+        assert {epsilon_text(float(e)) for e in cost.epsilon} <= words
+    told = " ".join(said.out.split())
+    assert "unknown on these" in told
+    assert "ε = ∞ on these" not in told
+    assert "…" not in told
+
+
 def test_epsilons_are_rounded_up() -> None:
     assert [epsilon_text(v) for v in (3.99001, 4.0, 0.8, 1234.51, 0.0123, 1e-9, math.inf, 0.0, None)] == [
         "4.00", "4.00", "0.800", "1234.6", "0.0123", "1.00·10⁻⁹", "∞", "0", "–",
@@ -199,6 +275,16 @@ def test_run_writes_a_numbered_folder_and_says_where(command: Command, tmp_path:
         assert "test_accuracy" in said.out
         assert "average of the last 2 released values" in said.out
         assert (tmp_path / "runs" / name / "report.html").is_file()
+
+
+def test_the_scores_of_a_problem_are_printed(command: Command) -> None:
+    said = command("run", "hyper_cleaning", "--set", "algorithm.rounds=2", "--set", "privacy.delta=0.5")
+    assert said.code == 0
+    printed = {line.split()[0] for line in said.out.splitlines() if line.strip()}
+    assert {"weight_clean", "weight_corrupted", "test_accuracy"} <= printed
+    assert not [word for word in printed if word.startswith(("consensus", "hypergradient", "epsilon", "weight_clean_"))]
+    assert "δ = 0.5 is not small beside 1/" in said.out
+    assert "not small" not in command("run", MAIN, *SMALL).out
 
 
 def test_quiet_is_quiet(command: Command) -> None:
@@ -291,6 +377,29 @@ def test_report_draws_again(command: Command, finished: Path, tmp_path: Path) ->
     assert list((copy / "plots").glob("*.png"))
     for wrong in ("nowhere", tmp_path, copy / "report.html"):
         assert_one_sentence(command("report", wrong))
+
+
+@pytest.mark.parametrize("name", ["ledger.parquet", "metrics.parquet", "result.json"])
+@pytest.mark.parametrize("left", [None, 0.0, 0.5])
+def test_report_refuses_a_folder_that_lost_a_part(
+    command: Command, finished: Path, tmp_path: Path, name: str, left: float | None
+) -> None:
+    """A page that says "nothing was released" where the ledger is gone would be wrong."""
+    import shutil
+
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    (copy / "report.html").unlink()
+    shutil.rmtree(copy / "plots")
+    whole = (copy / name).read_bytes()
+    if left is None:
+        (copy / name).unlink()
+    else:
+        (copy / name).write_bytes(whole[: int(left * len(whole))])
+    before = {p.name for p in copy.iterdir()}
+    said = command("report", copy)
+    assert_one_sentence(said)
+    assert name in said.err
+    assert {p.name for p in copy.iterdir()} == before
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------

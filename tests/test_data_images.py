@@ -183,7 +183,11 @@ def change(folder: Path, key: str, edit: Callable[[bytes], bytes]) -> None:
         ),
         ("images", lambda b: idx(labels(30)) + bytes(9), r"starts with the number 2049, which is that of labels, but"),
         ("labels", lambda b: idx(pixels(2), 28, 28), r"starts with the number 2051, which is that of images, but"),
-        ("images", lambda b: idx(pixels(30), 56, 14), r"has images of 56×14 pixels, but 28×28 are wanted"),
+        (
+            "images",
+            lambda b: idx(pixels(30), 56, 14),
+            r"has images of 56×14 pixels, but 28×28 are wanted; resize them, or give .* data = .FILE.npz",
+        ),
         ("images", lambda b: idx(pixels(0), 28, 28), r"says it has 0 images"),
         ("images", lambda b: b[:4] + b"\xff" * 4 + b[8:], r"says it has 4294967295 images, which take 3367254359296 b"),
         ("images", lambda b: gzip.compress(b)[:-1], r"truncated or damaged gzip file"),
@@ -247,6 +251,32 @@ def test_damaged_cifar_is_one_sentence(tmp_path: Path, edit: Callable[[bytes], b
         with pytest.raises(InputError, match=rf"^problem\.files\..*{message}") as caught:
             read("cifar10", files)
         assert "\n" not in str(caught.value)
+
+
+def test_the_python_version_of_cifar_is_told_from_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its names alone: its files are pickles, and these would not unpickle."""
+    message = r"data.*' is CIFAR-10's python version, and the binary version is needed; get cifar-10-binary\.tar\.gz"
+    pickles = {f"data_batch_{k}": b"no pickle" for k in range(1, 6)} | {"test_batch": b"", "batches.meta": b""}
+    archive = tmp_path / "data.tar.gz"
+    archive.write_bytes(tarred(pickles, "cifar-10-batches-py/"))
+    with pytest.raises(InputError, match=message):
+        read("cifar10", {"archive": str(archive)})
+    for place, name in (
+        ("a", "data_batch_1"),
+        ("b", "cifar-10-batches-py/data_batch_1"),
+        ("c", "cifar-10-python.tar.gz"),
+    ):
+        file = tmp_path / place / "cifar10" / name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"")
+        with pytest.raises(InputError, match=r"is CIFAR-10's python version"):
+            read("cifar10", {"folder": str(tmp_path / place / "cifar10")})
+        # Digits must not stand in where the wrong files are there.
+        monkeypatch.setenv("DECENTRAL_DP_DATA", str(tmp_path / place))
+        with pytest.raises(InputError, match=r"^DECENTRAL_DP_DATA/cifar10: .*python version"):
+            read("cifar10", None)
 
 
 def test_an_archive_that_leads_outside_is_refused_and_writes_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.scenario import load, scenario_names
+from decentral_dp.scenario import load, scenario_names, shipped_names
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -47,8 +47,8 @@ def test_readme_commands_are_one_line_each_and_name_what_exists() -> None:
     assert len(commands) == 2
     assert commands[0].endswith("decentral-dp run ring_breast_cancer")
     assert "-m pytest -n 2" in commands[1]
-    named = re.findall(r"decentral-dp (?:run|plan|show) (\w+)", README)
-    assert set(named) <= set(scenario_names())
+    named = re.findall(r"decentral-dp (?:run|plan|network|show) (\w+)", README)
+    assert set(named) <= {*scenario_names(), *shipped_names("study")}
 
 
 def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,9 @@ from decentral_dp import cli
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.job import Job, build
-from decentral_dp.network import ASSUMPTIONS, NetworkView, beside, coalitions_of, network_budget
+from decentral_dp.network import ASSUMPTIONS, NetworkView, network_budget, prepare
+from decentral_dp.network_command import beside, coalitions_of
+from decentral_dp.numbers import epsilon_text
 from decentral_dp.plots.pairs import by_distance, by_topology, heat_map, write_pairs
 
 LAMBDA, RIDGE, CLIP = 0.25, 0.4, 0.7
@@ -213,24 +215,84 @@ def figure_of(draw: Callable[[Any], None]) -> Any:
 
 
 def test_the_map_and_the_curve_are_the_numbers(view: NetworkView) -> None:
-    drawn = figure_of(lambda f: heat_map(f, view)).axes[0]
-    np.testing.assert_array_equal(np.ma.filled(drawn.images[0].get_array(), np.nan), view.epsilon)
+    figure = figure_of(lambda f: heat_map(f, view))
+    drawn, bar = figure.axes
+    np.testing.assert_array_equal(np.ma.filled(drawn.images[0].get_array(), np.nan), view.certified)
     assert drawn.get_xlabel() == "agent whose record it is (small-world graph of 9 agents)"
-    ax = figure_of(lambda f: by_distance(f, view)).axes[0]
-    means = view.to_frame().groupby("distance")["epsilon"].mean()
-    np.testing.assert_array_equal(ax.lines[0].get_xdata(), means.index)
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), means.to_numpy(), rtol=1e-12)
-    assert len(ax.collections[0].get_offsets()) == len(view.to_frame())
-    assert ax.get_title(loc="left").startswith("ε falls from ")
+    assert bar.get_ylabel() == "certified ε, δ = 1e-5"
+    largest = view.to_frame().groupby("distance")[["certified", "epsilon"]].max()
+    near, far = (epsilon_text(largest["certified"].iloc[k]) for k in (0, -1))
+    told = f"What one agent learns: certified ε at most {near} at 1 link, {far} at {largest.index[-1]} links"
+    figure = figure_of(lambda f: by_distance(f, view))
+    ax = figure.axes[0]
+    for line, column in zip(ax.lines, ("certified", "epsilon"), strict=False):
+        known = largest[largest[column] > 0][column]
+        np.testing.assert_array_equal(line.get_xdata(), known.index)
+        np.testing.assert_allclose(line.get_ydata(), known.to_numpy(), rtol=1e-12)
+    np.testing.assert_array_equal(ax.collections[0].get_offsets()[:, 1], view.certified[~np.isnan(view.certified)])
+    assert figure.get_suptitle().replace("\n", " ") == told
 
 
 def test_curves_of_several_graphs(job: Job, view: NetworkView) -> None:
-    others = beside(job.scenario, ["ring", "random_regular, degree = 4"], job.n_agents)
-    assert list(others) == ["ring", "random regular, degree = 4"]
-    assert others["ring"].name == "ring"
+    graphs = ["ring", "random_regular, degree = 4", "florentine_families, weights=max_degree"]
+    others = {name: graph.view() for name, graph in beside(job.scenario, graphs, job.n_agents).items()}
+    families = "florentine families, 15 agents, weights=max_degree"
+    assert list(others) == ["ring", "random regular, degree = 4", families]
+    assert [v.name for v in others.values()] == ["ring", "random_regular", "florentine_families"]
     ax = figure_of(lambda f: by_topology(f, {"this": view, **others})).axes[0]
-    ring = others["ring"].to_frame().groupby("distance")["epsilon"].max()
-    np.testing.assert_allclose(ax.lines[1].get_ydata(), ring.to_numpy(), rtol=1e-12)
+    ring = others["ring"].to_frame().groupby("distance")[["certified", "epsilon"]].max()
+    np.testing.assert_allclose(ax.lines[2].get_ydata(), ring["certified"].to_numpy(), rtol=1e-12)
+    exact = ring["epsilon"][ring["epsilon"] > 0]
+    np.testing.assert_allclose(ax.lines[3].get_ydata(), exact.to_numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("graph", "sentence"),
+    [
+        ("toruss", '--beside: "toruss": topology.kind: got "toruss", which is not known; did you mean "torus"'),
+        ("torus,rows", '--beside: "torus,rows" has "rows", wanted KEY=VALUE'),
+        ("random_regular,degree=99", '--beside: "random_regular,degree=99": topology'),
+        ("absent.graphml", '--beside: "absent.graphml": topology.file: absent.graphml does not exist'),
+    ],
+)
+def test_a_wrong_graph_is_quoted_as_it_was_typed(job: Job, graph: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        beside(job.scenario, [graph], job.n_agents)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_nothing_is_priced_where_rounding_alone_could_tell_everything() -> None:
+    """Messages that grow for long leave their grid: ν = ∞ is known without the exact prices."""
+    short, long = (prepare(job_of("problem.stream=all", f"algorithm.rounds={n}")) for n in (7, 1200))
+    assert not short.settled
+    assert not long.settled
+    hopeless = replace(long, nu=np.full(9, np.inf), floor=long.job.budget.epsilon + 0.0 * long.floor)
+    assert hopeless.settled
+    view = hopeless.view(lambda *_: pytest.fail("nothing was to be priced"))
+    assert not view.priced
+    known = ~np.eye(9, dtype=bool)
+    np.testing.assert_array_equal(view.certified[known], np.broadcast_to(view.certified_total, (9, 9))[known])
+    assert np.isnan(view.epsilon).all()
+    assert view.to_frame()["epsilon"].isna().all()
+    exact = short.view()
+    early = replace(short, floor=short.job.budget.epsilon + 0.0 * short.floor).view()
+    np.testing.assert_allclose(early.epsilon_total, exact.epsilon_total, rtol=1e-12)
+    np.testing.assert_array_equal(early.distance, exact.distance)
+
+
+def test_the_floor_is_never_above_what_is_certified(job: Job, view: NetworkView) -> None:
+    found = prepare(job)
+    known = ~np.isnan(view.certified)
+    np.testing.assert_array_equal(np.isnan(found.floor), ~known)
+    assert (found.floor[known] <= view.certified[known]).all()
+    seen: list[tuple[int, int]] = []
+    found.view(lambda *at: seen.append(at))
+    assert seen == [(k, 9) for k in range(1, 10)]
+
+
+def test_what_would_take_minutes_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match=r"200 observers among 200 agents over 60 rounds would take about \d+ minutes"):
+        prepare(job_of("topology={ kind = 'ring', agents = 200 }", "problem.data=digits", "algorithm.rounds=60"))
 
 
 @pytest.mark.parametrize(
@@ -241,6 +303,7 @@ def test_curves_of_several_graphs(job: Job, view: NetworkView) -> None:
         (["topology={ kind = 'ring', agents = 12 }", "algorithm.rounds=1"], None),
         (["topology={ kind = 'ring', agents = 45 }", "algorithm.rounds=2"], [[0], [3]]),
         (["topology={ kind = 'ring', agents = 4 }"], [[0, 1, 2]]),
+        (["topology={ kind = 'ring', agents = 20 }", "algorithm.rounds=2"], [list(range(19)), list(range(15)), [7]]),
         (["topology={ file = 'florentine_families' }"], [[0], [1], [2], [3, 4], [5], [6], [7]]),
     ],
 )
@@ -274,6 +337,29 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 SMALL = ("--set", "topology.agents=6", "--set", "algorithm.rounds=5")
 
 
+def test_large_coalitions_are_called_by_their_number(job: Job) -> None:
+    view = network_budget(job, [range(8), [0, 4], [5]])
+    assert [view.observer(k) for k in range(3)] == ["8 agents (0, …, 7)", "agents 0, 4", "agent 5"]
+    figure = figure_of(lambda f: heat_map(f, view))
+    assert "8 agents" in figure.axes[0].get_yticklabels()[0].get_text()
+    assert figure.get_suptitle().startswith("What the best of 3 observers learns: certified ε at most")
+    only = figure_of(lambda f: heat_map(f, network_budget(job, [range(8)])))
+    assert only.get_suptitle().startswith("What 8 agents (0, …, 7) learn: certified ε at most")
+    assert [label.get_text() for label in only.axes[0].get_xticklabels()] == ["8"]
+
+
+def test_names_of_any_length_and_script_are_drawn_without_a_warning(view: NetworkView, tmp_path: Path) -> None:
+    named = replace(view, labels=tuple(f"漢字 {'a very long name ' * 9}{k}" for k in range(9)))
+    assert len(write_pairs(named, tmp_path, {"long" * 40: named})) == 3
+
+
+def test_a_terminal_sees_how_far_it_is(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _, _, err = command("network", "network_view", *SMALL)
+    assert "observers" in err
+    assert "6/6" in err
+
+
 def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     code, out, err = command("network", "network_view", "--out", tmp_path / "o", "--beside", "star", *SMALL)
     assert (code, err) == (0, "")
@@ -291,16 +377,14 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
         "certified_total",
         "delta",
     ]
-    from decentral_dp.numbers import epsilon_text
-
     rows = {}
     for k, part in frame.groupby("distance"):
         e = part["epsilon"]
-        rows[k] = [str(k), str(len(e)), *map(epsilon_text, (e.min(), e.mean(), e.max(), part["certified"].max()))]
+        rows[k] = [str(k), str(len(e)), *map(epsilon_text, (part["certified"].max(), e.min(), e.mean(), e.max()))]
     assert [line[-6:] for line in lines if line[:2] == ["one", "agent"]] == [rows[1]]
     assert all(row in lines for k, row in rows.items() if k > 1)
     total = float(frame["certified_total"].max())
-    assert next(line for line in lines if line[:2] == ["every", "message"])[-1] == epsilon_text(total)
+    assert next(line for line in lines if line[:2] == ["every", "message"])[-4] == epsilon_text(total)
     assert " ".join(ASSUMPTIONS[0].split()) in " ".join(out.split())
     assert {p.name for p in (tmp_path / "o").iterdir()} == {
         "network.parquet", "pairs.png", "distance.png", "topologies.png"
@@ -318,6 +402,8 @@ def test_the_command_takes_coalitions_and_refuses_in_one_sentence(command: Any) 
     for arguments, sentence in (
         (("--coalition", "0,7"), 'no agent "7"'),
         (("--beside", "star"), "give --out DIR as well"),
+        (("--beside", "stra"), '--beside: "stra": topology.kind: got "stra", which is not known; did you mean "star"'),
+        (("--set", "algorithm.rounds=100000", "--beside", "stra"), '--beside: "stra"'),
         (("--set", "privacy.mechanism=laplace"), "sums of laplace noise have no closed form"),
     ):
         code, out, err = command("network", "network_view", *SMALL, *arguments)

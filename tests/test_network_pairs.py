@@ -335,6 +335,6 @@ def test_refusals(change: dict[str, Any], sentence: str) -> None:
 
 def test_too_many_observers_are_refused_and_one_is_priced() -> None:
     built, ones = topology.build("ring", 400), np.ones((200, 400))
-    with pytest.raises(InputError, match=r"400 observers among 400 agents over 200 rounds .* name some observers"):
+    with pytest.raises(InputError, match=r"400 observers among 400 agents over 200 rounds .* name fewer observers"):
         pairwise(built.mixing, np.zeros(200), ones, ones)
     assert pairwise(built.mixing, np.zeros(3), ones[:3], ones[:3], [[0]]).mu.shape == (1, 400)

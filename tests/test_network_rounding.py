@@ -131,7 +131,7 @@ def test_messages_that_outgrow_their_grid_are_not_certified() -> None:
 def test_the_certified_number_by_hand() -> None:
     pairs = NetworkBudget(((0,),), np.array([[np.nan, 0.4, 0.001, 3.0]]), np.zeros((1, 4), np.int64), np.ones(4))
     every, n, delta = np.array([9.0, 9.0, 9.0, 2.5]), 1000, 1e-6
-    got = certified_epsilon(pairs, np.array([0.01]), np.array([n]), delta, every)[0]
+    got = certified_epsilon(pairs.mu, np.array([0.01]), np.array([n]), delta, every)[0]
     assert np.isnan(got[0])
     assert got[3] == 2.5
     sigma, lost = n * 20 * 2.0**-35, n * 2e-14
@@ -140,10 +140,10 @@ def test_the_certified_number_by_hand() -> None:
         assert got[k] == pytest.approx(float(gaussian_epsilon(pairs.mu[0, k] + 0.02, left)) + sigma, rel=1e-9)
     # Where the samplers alone may cost δ, only the price of every message is left; and so it is without a bound.
     np.testing.assert_array_equal(
-        certified_epsilon(pairs, np.array([0.01]), np.array([10**9]), delta, every)[0, 1:], every[1:]
+        certified_epsilon(pairs.mu, np.array([0.01]), np.array([10**9]), delta, every)[0, 1:], every[1:]
     )
     np.testing.assert_array_equal(
-        certified_epsilon(pairs, np.array([np.inf]), np.array([n]), delta, every)[0, 1:], every[1:]
+        certified_epsilon(pairs.mu, np.array([np.inf]), np.array([n]), delta, every)[0, 1:], every[1:]
     )
 
 
@@ -158,7 +158,7 @@ def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() ->
     draws = np.array([8, 7]) * job.rounds * job.problem.q
     pairs = pairwise(job.topology.mixing, told.contraction, moved, told.noise, [[3], [0, 1]],
                      np.diff(seen, axis=0, prepend=0) > 0)  # fmt: skip
-    wanted = certified_epsilon(pairs, rounding(told, pairs.observers), draws, 1e-5, job.budget.epsilon)
+    wanted = certified_epsilon(pairs.mu, rounding(told, pairs.observers), draws, 1e-5, job.budget.epsilon)
     np.testing.assert_allclose(view.certified, wanted, rtol=1e-9)
 
 

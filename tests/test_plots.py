@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from run_folders import ALL_FIGURES, DOT, privacy_of, read_page, write_run
 
+from decentral_dp.errors import InputError
 from decentral_dp.plots import FIGURES, write_plots
 from decentral_dp.plots.axes import change
 from decentral_dp.plots.drawing import Curve, curve, read_drawing
@@ -140,10 +141,50 @@ def test_the_noise_figure_shows_the_ledger(certified: Path) -> None:
 
 def test_an_unbounded_sensitivity_is_said_and_not_drawn(as_printed: Path) -> None:
     left, right = axes_of("noise", as_printed)
-    assert [line.is_dashed() for line in left.lines] == [False, True]  # The same scale twice: both can be seen.
+    assert [line.get_label() for line in left.lines] == ["y, z"]  # The same scale twice: one line with both names.
     assert not right.lines
     assert "∞" in [t.get_text() for t in right.texts]
     assert "Nothing bounds what one record can do to y, z" in left.figure.get_suptitle().replace("\n", " ")
+
+
+def test_every_line_of_the_noise_figure_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, agents=2)
+    frame = pd.read_parquet(folder / "ledger.parquet")
+    y = frame[(frame["channel"] == "y") & (frame["records"] == "train")]
+    apart = {"y": 1.0, "h": 2.0, "D": 3.0, "zf": 4.0, "v1": 5.0, "v2": 5.0, "v3": 5.0, "x": 6.0, "gy": 7.0}
+    more = [y.assign(channel=c, scale=k * y["scale"], sensitivity=k * y["sensitivity"]) for c, k in apart.items()]
+    # A channel that is heard later, or of the other kind of record, at the same numbers.
+    more += [more[1].assign(channel="late").query("round > 3"), more[2].assign(records="validation")]
+    pd.concat(more).to_parquet(folder / "ledger.parquet")
+    left, right = axes_of("noise", folder)
+
+    def named(ax: Any) -> set[str]:
+        return {t.get_text().replace("\n", " ") for t in ax.get_legend().get_texts()}
+
+    assert named(left) == {
+        "y", "h, late", "D", "zf", "v1–v3", "x", "gy",
+    }  # fmt: skip
+    assert named(right) == {
+        "y, train", "h, late, train", "D, train and validation", "zf, train", "v1–v3, train", "x, train", "gy, train",
+    }  # fmt: skip
+    for ax in (left, right):
+        assert len({line.get_color() for line in ax.lines}) == len(ax.lines)
+    assert {line.get_color() for line in left.lines} == {line.get_color() for line in right.lines}
+    frame.assign(sensitivity=0.05, scale=0.4).query("records == 'train'").to_parquet(folder / "ledger.parquet")
+    left, _ = axes_of("noise", folder)
+    assert left.figure.get_suptitle() == "Noise is 8 times what one replaced record can move"
+
+
+@pytest.mark.parametrize("name", ["ledger.parquet", "metrics.parquet", "state.npz"])
+def test_a_broken_file_is_said_to_be_broken(tmp_path: Path, name: str) -> None:
+    folder = write_run(tmp_path)
+    np.savez(folder / "state.npz", published_x=np.zeros((10, 3)))
+    whole = (folder / name).read_bytes()
+    for broken in (whole[: len(whole) // 2], b"", b"PAR1"):
+        (folder / name).write_bytes(broken)
+        with pytest.raises(InputError, match=f"{name}: cannot be read"):
+            write_plots(folder)
+        assert not (folder / "plots").exists()
 
 
 def test_equal_budgets_are_named_in_the_title_of_the_drawing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
 
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.errors import InputError
 from decentral_dp.numbers import epsilon_text
 from decentral_dp.plots import write_plots
@@ -122,7 +123,7 @@ def test_the_page_says_what_was_run_and_what_is_guaranteed(certified: Path) -> N
         "differ in one record of one agent",
         "metrics, curves and plots, this very page",
         "This is a simulation",
-        "Channel x is free: touches no data.",
+        "Channel x is free: it reads no record, being a function of public and released values.",
         "ε → ∞. Once all records are in use",
         "ε → 2.14, if new records kept arriving for ever: an ε at δ = 1e-5, in exact arithmetic. Not a budget of this",
         "Each ε includes what float64 costs",
@@ -166,6 +167,110 @@ def test_a_claim_is_never_shown_without_its_label(as_printed: Path) -> None:
     assert set(page.row("9")[3:]) == {"∞"}
     for before in (page.text[: m.start()] for m in re.finditer("320.61", page.text)):
         assert "laimed" in before[-40:] or before.endswith("∞")  # The last is the labelled column of the table.
+
+
+def of_algorithm(folder: Path, kind: str, table: str = "", **options: Any) -> Page:
+    """The page of a run of another algorithm, whose [algorithm] table is given beside its kind."""
+    page_of(folder, **options)
+    path = folder / "scenario.toml"
+    text = path.read_text(encoding="utf-8")
+    head, rest = text.split("[algorithm]")
+    path.write_text(
+        f'{head}[algorithm]\nkind = "{kind}"\n{table}\n[privacy]{rest.split("[privacy]")[1]}', encoding="utf-8"
+    )
+    return read_page(write_report(folder))
+
+
+AUTHORS = {
+    "ldp_dsbo": "Z. Chen and Y. Wang",
+    "ma_dsbo": "K. Balasubramanian",
+    "dsbo_jhip": "arXiv:2206.05670",
+    "gbdsbo": "S. Yang, X. Zhang",
+    "ldp_single_level": "Appendix G.3",
+    "dp_dsgd": "X. Lian",
+    "vrdsbo": "H. Gao, B. Gu",
+    "spdb": "S. Lu",
+    "bsa": "S. Ghadimi",
+}
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_every_algorithm_is_credited_to_its_own_authors(tmp_path: Path, kind: str) -> None:
+    text = of_algorithm(tmp_path, kind).text
+    cited = text[text.index("How to cite") :]
+    assert AUTHORS[kind] in cited
+    assert cited.count("@") == len(ALGORITHMS[kind].citations)
+    others = [a for k, a in AUTHORS.items() if k not in (kind, "ldp_dsbo")]
+    assert not [a for a in others if a in cited]
+    assert ("Theorem" in cited) == (kind == "ldp_dsbo")
+    assert "decentral_dp's own analysis" in cited
+    # The sentence on steps and messages is of those that send nothing but a step.
+    assert ("carries the step of round t − 1" in text) == (kind in ("ldp_dsbo", "ldp_single_level", "dp_dsgd"))
+
+
+def test_an_algorithm_from_elsewhere_is_credited_to_nobody(tmp_path: Path) -> None:
+    cited = of_algorithm(tmp_path, "mine").text.partition("How to cite")[2]
+    assert "No algorithm 'mine' is registered here" in cited
+    assert "Chen" not in cited
+    assert "decentral_dp's own analysis" not in of_algorithm(tmp_path / "off", "bsa", guarantee="none").text
+
+
+def test_all_keys_of_an_algorithm_are_listed(tmp_path: Path) -> None:
+    table = """rounds = 20
+    x = { scale = 0.2, decay = 0.0 }
+    averaging = { scale = 0.5, decay = 0.3 }
+    dual = { scale = 0.7 }
+    penalty = 0.25
+    smoothness = 4.0
+    momentum = 2.5
+    inner = 3
+    inverse = 9"""
+    privacy = privacy_of(tmp_path / "known", exchanges=13, clip={"norm": "l1", "y": 0.5})
+    text = of_algorithm(tmp_path / "run", "spdb", table, changes={"privacy": privacy}).text
+    assert "λx = 0.2, λaveraging = 0.5/(t+1)0.3, λdual = 0.7" in text
+    assert "penalty 0.25, smoothness 4, momentum 2.5, inner 3, inverse 9" in text
+    assert "every variable 0" in text
+    assert "13 exchanges a round: round t sends releases 13t to 13t + 12 with the noise of index t" in text
+    # A clip of what reads no record is not listed, and neither is noise that is never added.
+    assert "norm l1, y 0.5" in text
+    privacy["exchanges"] = 1
+    text = of_algorithm(tmp_path / "one", "gbdsbo", table, changes={"privacy": privacy}).text
+    assert "One exchange a round: release t leaves in round t with the noise of index t" in text
+
+
+def test_scales_of_noise_that_nothing_takes_are_not_listed(tmp_path: Path) -> None:
+    privacy = privacy_of(tmp_path / "known", clip={"norm": "l2", "y": 1.0})
+    page_of(tmp_path / "run", changes={"privacy": privacy})
+    scenario = tmp_path / "run" / "scenario.toml"
+    text = scenario.read_text(encoding="utf-8")
+    scenario.write_text(f"{text}x = {{ scale = 0.5 }}\ny = {{ scale = 0.25 }}\n", encoding="utf-8")
+    shown = read_page(write_report(tmp_path / "run")).text.partition("The guarantee")[0]
+    assert "σy = 0.25" in shown
+    assert "σx" not in shown
+
+
+def test_without_a_printed_budget_there_is_no_paper_to_refer_to(tmp_path: Path) -> None:
+    privacy = privacy_of(tmp_path / "known", guarantee="as_printed", epsilon_max="inf", claimed=None)
+    text = of_algorithm(tmp_path / "run", "gbdsbo", guarantee="as_printed", changes={"privacy": privacy}).text
+    assert "Noise on every message, and nothing is clipped. Nothing can be proven for this protocol" in text
+    assert "The paper's protocol" not in text
+
+
+def test_an_unknown_limit_is_no_infinite_one(tmp_path: Path) -> None:
+    privacy = privacy_of(tmp_path / "known", at_infinity={"finite_data": None, "endless_stream": None})
+    text = page_of(tmp_path / "run", changes={"privacy": privacy}).text
+    assert "Unknown: for this protocol no bound is derived, and none is refuted." in text
+    assert "ε → ∞" not in text
+
+
+def test_where_a_server_asks_nobody_gossips(tmp_path: Path) -> None:
+    graph = json.loads((write_run(tmp_path / "known") / "result.json").read_text(encoding="utf-8"))["topology"]
+    text = of_algorithm(tmp_path / "run", "bsa", changes={"topology": {**graph, "central": True}}).text
+    assert "Ten agents and a server tuned" in text
+    assert "a server, which asks 10 agents; the scenario's graph plays no part" in text
+    assert "every answer to the server, at every round" in text
+    assert "gossip shrinks" not in text
+    assert "message to a neighbour" not in text
 
 
 def test_no_noise_means_no_budget(tmp_path: Path) -> None:

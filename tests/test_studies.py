@@ -12,7 +12,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -26,17 +26,20 @@ import decentral_dp.study
 from decentral_dp import cli
 from decentral_dp.errors import InputError
 from decentral_dp.job import build
+from decentral_dp.plots.study import _label
 from decentral_dp.privacy.accountants import price
 from decentral_dp.runner import run
 from decentral_dp.scenario import load, shipped_names
 from decentral_dp.study import cells as cell_files
 from decentral_dp.study.cells import Task, task_of
 from decentral_dp.study.conduct import Findings, check_plot, conduct
+from decentral_dp.study.epsilons import described
 from decentral_dp.study.grid import axes, cells, label_all
+from decentral_dp.study.measures import check_names, names_of
 from decentral_dp.study.pool import in_processes
 from decentral_dp.study.schema import Study, load_study
 from decentral_dp.study.table import interval
-from decentral_dp.study.verdicts import check_claims, verdict
+from decentral_dp.study.verdicts import Verdict, check_claims, verdict
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -153,6 +156,24 @@ BAD = {
     "topology varies too": {"grid": {"topology": RINGS}, "plots": [{"name": "p", "y": "upper_loss"}]},
     "plots.0.name": {"plots": [{"name": "../p", "y": "m"}]},
     'two are called "a"': {"variants": [{"name": "a"}, {"name": "a"}]},
+    'measure: "test_acuracy" is not measured; did you mean "test_accuracy".': {"measure": ["ok", "test_acuracy"]},
+    'measure: "upper_loss" is measured in a run, not in a plan': {"measure": ["upper_loss"], "kind": "plan"},
+    'measure: "endless_stream" is known of a plan, not of a run': {"measure": ["endless_stream"]},
+    'plots (p).x: "topologie" is no axis, and is not measured; did you mean "topology".': {
+        "grid": {"topology": RINGS},
+        "plots": [{"name": "p", "x": "topologie", "y": "ok"}],
+    },
+    'plots (p).y: "test_acc" is not measured; did you mean "test_': {
+        "grid": {"topology": RINGS},
+        "plots": [{"name": "p", "x": "topology", "y": ["ok", "test_acc"]}],
+    },
+    'plots (p).y: "spectral_gap" is measured at the end only': {"plots": [{"name": "p", "y": "spectral_gap"}]},
+    'claims (s).measure: "test_los" is not measured; did you mean "test_loss".': {
+        "claims": [{"statement": "s", "left": {"measure": "ok"}, "is": "less", "right": {"measure": "test_los"}}]
+    },
+    'claims (s).measure: "seconds" is measured at the end only': {
+        "claims": [{"statement": "s", "left": {"measure": "seconds", "round": 2}, "is": "less", "right": 1.0}]
+    },
 }
 
 
@@ -208,7 +229,7 @@ def mixed_content() -> dict[str, Any]:
             {"name": "over_rounds", "y": "upper_loss", "lines": "topology", "panels": "topology.weights", "log": "y"},
             {"name": "by_weights", "x": "topology.weights", "y": ["test_accuracy", "ok"], "lines": "topology"},
             {"name": "by_gap", "x": "spectral_gap", "y": "consensus_y", "points": "topology", "log": "xy"},
-            {"name": "of_nothing", "x": "topology", "y": "no_such_measure", "lines": "topology.weights"},
+            {"name": "of_nothing", "x": "topology", "y": "weight_clean", "lines": "topology.weights"},
         ],
         "claims": [
             {
@@ -271,6 +292,100 @@ def test_pictures_are_drawn_where_there_are_numbers(mixed: Findings) -> None:
     ]
     assert all(p.stat().st_size > 5000 for p in (mixed.folder / "plots").iterdir())
     assert not list(mixed.folder.rglob("*.partial"))
+    assert mixed.warnings == ['plots (of_nothing): not drawn, for none of its cells has measured "weight_clean".']
+
+
+def test_what_came_to_nothing_is_said_and_its_picture_is_removed(make: Make, tmp_path: Path) -> None:
+    out, curves = tmp_path / "out", {"name": "curves", "y": "upper_loss"}
+    by_graph = {"name": "by_graph", "x": "topology", "y": ["ok", "test_accuracy"]}
+    small: dict[str, Any] = {"grid": {"topology": RINGS}, "set": {"run": {"evaluate_every": 2}}}
+    first = conduct(make(**small, rounds="all", plots=[curves | {"lines": "topology"}, by_graph]), out, jobs=1)
+    assert first.warnings == []
+    mine = out / "plots" / "mine.png"
+    mine.write_bytes(b"")
+    again = conduct(
+        make(
+            **small,
+            measure=["test_accuracy", "weight_clean"],
+            plots=[
+                curves | {"lines": "topology"},
+                {"name": "other", "x": "topology", "y": ["ok", "weight_clean"]},
+                {"name": "over_nothing", "x": "weight_clean", "y": "ok"},
+            ],
+        ),
+        out,
+        jobs=1,
+    )
+    assert again.computed == 0
+    assert sorted(p.name for p in (out / "plots").iterdir()) == ["mine.png", "other.png"]
+    assert again.warnings == [
+        'measure: no cell has measured "weight_clean".',
+        'plots (curves): not drawn, for no curves are kept; set rounds = "all".',
+        'plots (other): no cell has measured "weight_clean".',
+        'plots (over_nothing): not drawn, for none of its cells has measured "weight_clean".',
+    ]
+
+
+@pytest.mark.parametrize("name", ["hyper_cleaning", "network_view", "figure_6_as_printed"])
+def test_what_is_measured_has_a_name_that_is_known(name: str) -> None:
+    done = run(load(name, ["algorithm.rounds=1", "run.average=2"]))
+    measured = {str(n) for n in done.metrics["name"]}
+    assert measured <= set(names_of("run", over_rounds=True))
+    assert ("weight_clean_min" in measured) == (name == "hyper_cleaning")
+
+
+@pytest.mark.parametrize("kind", ["run", "plan"])
+def test_a_cell_measures_what_is_known_of_its_kind(kind: Literal["run", "plan"], make: Make) -> None:
+    task = task_of(cells(make(kind=kind))[0], kind, "all")
+    assert isinstance(task, Task)
+    record = cell_files.compute(task)
+    assert set(record["finals"]) <= set(names_of(kind, over_rounds=False))
+    assert set(record["curves"]) <= set(names_of(kind, over_rounds=True))
+    assert set(names_of(kind, over_rounds=True)) <= set(names_of(kind, over_rounds=False))
+
+
+# --- what an ε is -----------------------------------------------------------------------------------------------------
+
+
+def account(*rows: tuple[str, str, float]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["guarantee", "mechanism", "delta"])
+
+
+CERTIFIED, NOISELESS = ("certified", "gaussian", 1e-5), ("none", "laplace", 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "words"),
+    [
+        ("epsilon_max", [CERTIFIED, CERTIFIED], "certified, δ = 1e-5"),
+        ("epsilon_max", [("as_printed", "laplace", 1e-6)], "provable as printed, δ = 1e-6"),
+        ("epsilon_max", [NOISELESS], "no guarantee"),
+        # Without noise there is no δ.
+        ("epsilon_max", [CERTIFIED, NOISELESS], "δ = 1e-5"),
+        ("epsilon_max", [CERTIFIED, ("certified", "gaussian", 1e-6)], "certified"),
+        ("epsilon_pure_max", [CERTIFIED], "certified"),
+        ("endless_stream", [CERTIFIED], "certified, δ = 1e-5"),
+        ("endless_stream", [("certified", "laplace", 1e-5)], "certified"),
+        ("privacy.epsilon", [CERTIFIED], "target, δ = 1e-5"),
+        ("claimed", [CERTIFIED], "claimed, not proved"),
+        ("test_accuracy", [CERTIFIED], ""),
+    ],
+)
+def test_an_epsilon_says_what_it_is(name: str, rows: list[tuple[str, str, float]], words: str) -> None:
+    assert described(name, account(*rows)) == words
+
+
+def test_axes_of_pictures_say_what_an_epsilon_is() -> None:
+    assert _label("epsilon_max", account(CERTIFIED)) == "ε of the worst agent, δ = 1e-5 (certified)"
+    several = account(CERTIFIED, ("as_printed", "laplace", 1e-3), NOISELESS)
+    assert _label("epsilon_max", several) == (
+        "ε of the worst agent, δ = 1e-5 … 0.001 (certified or provable as printed or no guarantee)"
+    )
+    # A legend has less room.
+    assert _label("epsilon_max", several, most=1) == "ε of the worst agent, δ = 1e-5 … 0.001"
+    assert _label("epsilon_pure_max", account(CERTIFIED)) == "pure ε of the worst agent (certified)"
+    assert _label("privacy.epsilon", account(CERTIFIED)) == "target ε, δ = 1e-5"
+    assert _label("spectral_gap", account(CERTIFIED)) == "spectral gap 1 − ρ"
 
 
 def test_a_plan_prices_at_each_round(make: Make, tmp_path: Path) -> None:
@@ -311,14 +426,14 @@ PRINTED = {"guarantee": "as_printed", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **{
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def judged(make: Make, **claim: Any) -> tuple[bool, int, int, int]:
-    """A claim over two topologies × two ε with known means of m: ring 1 and 2, complete 10 and nothing."""
+def judged(make: Make, means: tuple[float, float, float] = (1.0, 2.0, 10.0), **claim: Any) -> Verdict:
+    """A claim over two topologies × two ε with known means of a loss: ring 1 and 2, complete 10 and nothing."""
     study = make(
         grid={"topology": RINGS, "privacy.epsilon": [1.0, 2.0]},
         claims=[{"statement": "s", "left": {"measure": "m"}, "right": {"measure": "m"}, **claim}],
     )
     check_claims(study, axes(study))
-    rows = [("ring", 1.0, 1.0), ("ring", 2.0, 2.0), ("complete", 1.0, 10.0)]
+    rows = [(*where, m) for where, m in zip([("ring", 1.0), ("ring", 2.0), ("complete", 1.0)], means, strict=True)]
     frame = pd.DataFrame(
         [
             {"topology": t, "privacy.epsilon": e, "round": 4, "last": True, "name": "m", "n": 3}
@@ -326,8 +441,7 @@ def judged(make: Make, **claim: Any) -> tuple[bool, int, int, int]:
             for t, e, m in rows
         ]
     )
-    found = verdict(study.claims[0], frame, axes(study))
-    return found.reproduced, found.pairs, found.held, found.missing
+    return verdict(study.claims[0], frame, axes(study))
 
 
 RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
@@ -344,7 +458,7 @@ RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
         # Paired by ε; the complete graph has nothing at ε = 2.
         (
             {"left": {"measure": "m", "where": RING}, "is": "less", "right": {"measure": "m", "where": COMPLETE}},
-            (False, 2, 1, 1),
+            (None, 2, 1, 1),
         ),
         (
             {
@@ -354,12 +468,67 @@ RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
             },
             (True, 2, 2, 0),
         ),
-        ({"left": {"measure": "other", "where": RING}, "is": "less", "right": 1.0}, (False, 2, 0, 2)),
-        ({"left": {"measure": "m", "where": RING, "round": 7}, "is": "less", "right": 9.0}, (False, 2, 0, 2)),
+        ({"left": {"measure": "other", "where": RING}, "is": "less", "right": 1.0}, (None, 2, 0, 2)),
+        ({"left": {"measure": "m", "where": RING, "round": 7}, "is": "less", "right": 9.0}, (None, 2, 0, 2)),
     ],
 )
-def test_claims(make: Make, claim: dict[str, Any], expected: tuple[bool, int, int, int]) -> None:
-    assert judged(make, **claim) == expected
+def test_claims(make: Make, claim: dict[str, Any], expected: tuple[bool | None, int, int, int]) -> None:
+    found = judged(make, **claim)
+    assert (found.reproduced, found.pairs, found.held, found.missing) == expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ((True, 1, 1, 0), "reproduced"),
+        ((False, 1, 0, 0), "not reproduced"),
+        ((None, 1, 0, 1), "not measured"),
+        ((True, 3, 3, 0), "reproduced in all 3"),
+        ((False, 3, 2, 0), "holds in 2 of 3"),
+        ((False, 3, 0, 0), "not reproduced in any of 3"),
+        ((None, 3, 2, 1), "holds in 2 of 3, 1 not measured"),
+        ((False, 3, 0, 2), "holds in 0 of 3, 2 not measured"),
+        ((None, 3, 0, 3), "not measured"),
+    ],
+)
+def test_a_verdict_in_words(counts: tuple[bool | None, int, int, int], words: str) -> None:
+    assert Verdict("s", *counts, "").words == words
+
+
+FIRST = {"topology": "ring", "privacy.epsilon": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("left", "claim", "numbers"),
+    [
+        (218.0, {"is": "less", "right": 4.6, "factor": 2.0}, "218 ≥ 2 · 4.6"),
+        (4.0, {"is": "less", "right": 4.6, "factor": 2.0}, "4 < 2 · 4.6"),
+        (1.0, {"is": "greater", "right": 1.0}, "1 ≤ 1"),
+        # In three digits these would contradict what is said of them.
+        (1.0004, {"is": "greater", "right": 1.0003}, "1.0004 > 1.0003"),
+        (1.0, {"is": "greater", "right": 1.000000002}, "1 ≤ 1"),
+        (12349.4, {"is": "less", "right": 12349.1}, "12349 ≥ 12349"),
+        (0.95, {"is": "within", "right": 0.8, "factor": 1.05}, "0.95 ≉ 0.8 up to a factor 1.05"),
+        (4.6, {"is": "within", "right": 4.6, "factor": 1.000001}, "4.6 ≈ 4.6 up to a factor 1.000001"),
+        (4.60001, {"is": "within", "right": 4.6, "factor": 1.000001}, "4.60001 ≉ 4.6 up to a factor 1.000001"),
+        (math.inf, {"is": "within", "right": {"measure": "m", "where": FIRST}}, "∞ ≈ ∞"),
+        (math.inf, {"is": "less", "right": 4.0}, "∞ ≥ 4"),
+    ],
+)
+def test_what_is_printed_of_a_comparison_is_true(make: Make, left: float, claim: dict[str, Any], numbers: str) -> None:
+    found = judged(make, (left, 0.0, 0.0), left={"measure": "m", "where": FIRST}, **claim)
+    assert found.numbers == numbers
+    assert bool(found.reproduced) == (not set("≥≤≉") & set(numbers))
+
+
+def test_what_was_not_measured_was_not_tested(make: Make) -> None:
+    where = {"topology": ["complete"], "privacy.epsilon": 2.0}
+    found = judged(make, left={"measure": "m", "where": where}, **{"is": "less"}, right=1.0)
+    assert (found.words, found.reproduced) == ("not measured", None)
+    assert found.numbers == "nothing was compared: there is no m of topology complete, privacy.epsilon 2.0"
+    # Infinities of both signs have no mean.
+    undefined = judged(make, (math.nan, 1.0, 1.0), left={"measure": "m", "where": FIRST}, **{"is": "less"}, right=1.0)
+    assert (undefined.words, undefined.missing) == ("not measured", 1)
 
 
 # --- keeping, resuming, processes -------------------------------------------------------------------------------------
@@ -414,6 +583,48 @@ def test_a_key_follows_what_decides_the_numbers(make: Make, tmp_path: Path) -> N
     assert key() != key(set={"algorithm": {"rounds": 3}})
     # A default that is written out is the same scenario.
     assert key() == key(set={"run": {"average": 1}})
+
+
+class Heard:
+    """A watcher that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, done: int, total: int, failed: int) -> None:
+        """Progress is not what is tested."""
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
+def test_cells_of_another_package_or_of_other_inputs_are_computed_anew_and_replaced(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, edges = tmp_path / "out", tmp_path / "net.txt"
+
+    def again(seeds: int) -> tuple[int, list[str], int]:
+        heard = Heard()
+        study = make(kind="plan", seeds=seeds, set={"topology": {"file": str(edges)}})
+        found = conduct(study, out, jobs=1, progress=heard)
+        return found.computed, heard.said, len(files(out))
+
+    edges.write_text("0 1\n1 2\n")
+    assert again(3) == (3, [], 3)
+    foreign = out / "cells" / "0123.json"
+    foreign.write_text("of an earlier format, or of somebody else")
+    monkeypatch.setattr(cell_files, "package_digest", lambda: "another")
+    # The third seed is not of this study: it stays until it is.
+    assert again(2) == (2, ["decentral_dp has changed since; 2 kept cells are computed anew."], 4)
+    assert again(2) == (0, [], 4)
+    edges.write_text("0 1\n1 2\n0 2\n")
+    assert again(1) == (1, ["A file that the scenarios name has changed since; 1 kept cell is computed anew."], 4)
+    assert again(3) == (2, ["decentral_dp and its inputs have changed since; 2 kept cells are computed anew."], 4)
+    assert foreign.exists()
+    # A cell that does not come out again leaves its old file, for whoever returns to that state.
+    monkeypatch.setattr(cell_files, "package_digest", lambda: "a third")
+    monkeypatch.setattr("decentral_dp.study.pool.compute", lambda task: cell_files.lost("no memory"))
+    assert again(3)[::2] == (3, 4)
 
 
 def test_processes_compute_what_this_process_computes(mixed: Findings, tmp_path: Path) -> None:
@@ -508,6 +719,29 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
     pd.testing.assert_frame_equal(without_times(resumed.results), without_times(alone.results))
 
 
+def test_workers_end_at_once_where_their_parent_was_killed(make: Make, tmp_path: Path) -> None:
+    # Cells that would take a minute.
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "sitecustomize.py").write_text(
+        "import pathlib, time, decentral_dp.study.cells as c\n"
+        "def compute(task):\n"
+        "    pathlib.Path(task.folder, f'{task.key}.begun').touch()\n"
+        "    time.sleep(60)\n"
+        "c.compute = compute\n"
+    )
+    make()
+    (tmp_path / "study.toml").write_text('scenario = "base.toml"\nseeds = 2\n')
+    order = ["study", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    path = os.pathsep.join([str(tmp_path / "slow"), str(Path(cli.__file__).parent.parent)])
+    with subprocess.Popen(
+        [sys.executable, "-m", "decentral_dp.cli", *order], env={**os.environ, "PYTHONPATH": path}
+    ) as started:
+        wait_for(lambda: len(list(tmp_path.glob("*.begun"))) == 2)
+        assert len(workers_in(tmp_path)) == 2
+        started.kill()
+    wait_for(lambda: not workers_in(tmp_path), seconds=3.0)
+
+
 # --- command line, shipped studies ------------------------------------------------------------------------------------
 
 
@@ -557,9 +791,11 @@ def test_the_command_says_what_came_out(
     assert "Title [x] (4 cells, 4 of them computed now)" in out
     assert "2 of 4 cells failed" in out
     assert "2 × refused: topology.weights: constant 0.7" in " ".join(out.split())
-    assert "not reproduced in 1 of 2: better than a coin" in out
+    assert "holds in 1 of 2, 1 not measured: better than a coin" in out
     folder = tmp_path / "runs" / "study-study"
-    assert json.loads((folder / "claims.json").read_text())[0]["missing"] == 1
+    told = json.loads((folder / "claims.json").read_text())[0]
+    assert (told["missing"], told["reproduced"]) == (1, None)
+    assert told["verdict"] == "holds in 1 of 2, 1 not measured"
     assert pd.read_parquet(folder / "cells.parquet")["round"].max() == 2
     # All failed.
     assert command("study", file, "--jobs", 1, "--set", "privacy.epsilon=-1.0")[0] == 1
@@ -571,6 +807,58 @@ def test_the_command_says_what_came_out(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     assert command("study", file, "--out", tmp_path / "full")[0] == 2
+
+
+def test_the_table_says_what_its_epsilon_is(
+    command: Callable[..., tuple[int, str, str]], make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make()
+    file = tmp_path / "study.toml"
+    open_one = {"name": "open", "unset": ["privacy"], "set": {"privacy": {"guarantee": "none"}}}
+    content = {
+        "scenario": "base.toml",
+        "measure": ["epsilon_max", "weight_clean"],
+        "set": {"algorithm.rounds": 2},
+        "variants": [{"name": "closed"}, {"name": "closer", "set": {"privacy.delta": 1e-6}}, open_one],
+    }
+    file.write_text(tomli_w.dumps(content))
+    code, out, err = command("study", file, "--jobs", 1)
+    assert (code, err) == (0, "")
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
+    assert rows["variant"] == ["variant", "guarantee", "δ", "epsilon_max", "weight_clean"]
+    assert rows["closed"][1:4] == ["certified", "1e-5", "4.00"]
+    assert rows["closer"][1:3] == ["certified", "1e-6"]
+    assert rows["open"][1:] == ["no", "guarantee", "–", "∞", "–"]
+    assert 'Warning: measure: no cell has measured "weight_clean".' in out
+    content["variants"] = [{"name": "closed"}]
+    file.write_text(tomli_w.dumps(content))
+    code, out, _ = command("study", file, "--jobs", 1)
+    assert code == 0
+    assert "certified, δ = 1e-5" in out
+    assert "guarantee" not in out
+    # What is computed anew is said before it is done.
+    monkeypatch.setattr(cell_files, "package_digest", lambda: "another")
+    assert command("study", file, "--jobs", 1)[2] == "decentral_dp has changed since; 1 kept cell is computed anew.\n"
+
+
+def test_a_study_is_no_scenario_and_the_reverse(
+    command: Callable[..., tuple[int, str, str]], make: Make, tmp_path: Path
+) -> None:
+    make()
+    study, base = tmp_path / "study.toml", tmp_path / "base.toml"
+    study.write_text('scenario = "base.toml"\n')
+    for name in (study, "budget_growth"):
+        code, out, err = command("run", name)
+        assert (code, out) == (2, "")
+        assert err == f'Error: scenario: "{name}" is a study; give a scenario, or use "decentral-dp study {name}".\n'
+    for name in (base, "quadratic"):
+        code, out, err = command("study", name)
+        assert (code, out) == (2, "")
+        assert err == f'Error: study: "{name}" is a scenario; give a study, or use "decentral-dp run {name}".\n'
+    # A study of a study is none, either.
+    (tmp_path / "nested.toml").write_text('scenario = "study.toml"\n')
+    assert "is a study; give a scenario" in command("study", tmp_path / "nested.toml")[2]
+    assert list(tmp_path.glob("runs/*/cells/*")) == []
 
 
 def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> None:
@@ -593,6 +881,7 @@ def test_the_described_study_is_one() -> None:
     check_claims(study, axes(study))
     for plot in study.plots:
         check_plot(plot, axes(study))
+    check_names(study, axes(study))
     assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in cells(study))
 
 
@@ -603,6 +892,7 @@ def test_shipped_studies(name: str, tmp_path: Path) -> None:
     check_claims(study, varied)
     for plot in study.plots:
         check_plot(plot, varied)
+    check_names(study, varied)
     tasks = [task_of(cell, study.kind, study.rounds) for cell in found]
     assert all(isinstance(task, Task) for task in tasks)
     assert study.title

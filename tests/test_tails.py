@@ -14,7 +14,7 @@ from schedules import STEPS, Power, noise, stream
 
 import decentral_dp
 from decentral_dp.describe import at_infinity as described
-from decentral_dp.describe import notes
+from decentral_dp.describe import delta_notes, notes
 from decentral_dp.errors import InputError
 from decentral_dp.job import build
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
@@ -149,4 +149,52 @@ def test_a_job_says_what_its_finite_shards_cost_for_ever(
     private = build(decentral_dp.load(base | {"algorithm": {**base["algorithm"], "protocol": "private"}}))
     # Unknown is said to be unknown: no bound is derived for a state that remembers, and none is refuted.
     assert described(private)["finite_data"] is None
-    assert any("No finite" in note for note in notes(private))
+    assert any("is unknown" in note for note in notes(private))
+
+
+@pytest.mark.parametrize(("noise_decay", "bounded"), [(0.1, True), (0.5, False)])
+@pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
+def test_one_level_alone_has_the_limit_of_its_only_channel(
+    scenario: Callable[..., dict[str, Any]], kind: str, noise_decay: float, bounded: bool
+) -> None:
+    base = scenario(privacy={"y": {"decay": noise_decay}, "mechanism": "gaussian"})
+    base["algorithm"] = {"kind": kind, "rounds": 300, "y": {"scale": 1.0, "decay": 0.9}}
+    job = build(decentral_dp.load(base))
+    finite = described(job)["finite_data"]
+    assert math.isfinite(finite) == bounded
+    if bounded:
+        [noised] = job.noise.values()
+        query = [Query(Power(1.0, 0.9), Power(float(noised.scale.min()), noise_decay), 1.0)]
+        fewest = int(job.shards.train_counts.min())
+        assert finite == at_infinity(query, fewest, records=fewest, mechanism="gaussian", delta=1e-5)
+        assert finite > float(job.budget.epsilon.max()) * 0.99
+
+
+def test_what_is_not_known_of_other_algorithms_is_not_called_infinite(scenario: Callable[..., dict[str, Any]]) -> None:
+    base = scenario()
+    base["algorithm"] |= {"kind": "ma_dsbo", "rounds": 2, "inner": 2, "inverse": 2}
+    job = build(decentral_dp.load(base))
+    assert described(job) == {"finite_data": None, "endless_stream": None}
+    assert described(job, channel="y")["finite_data"] is None
+    assert any("is unknown" in note for note in notes(job))
+    assert not any("without bound" in note for note in notes(job))
+    off = build(decentral_dp.load(base | {"privacy": {"guarantee": "none"}}))
+    assert described(off)["finite_data"] == math.inf
+    scales = {c: {"scale": 0.1} for c in "xyz"}
+    printed = build(decentral_dp.load(base | {"privacy": {"guarantee": "as_printed", **scales}}))
+    assert described(printed)["finite_data"] == math.inf
+    told = " ".join(notes(printed))
+    assert "nothing is clipped" in told
+    assert "boxes" not in told
+
+
+def test_a_large_delta_is_called_large(scenario: Callable[..., dict[str, Any]]) -> None:
+    def told(delta: float, **changes: Any) -> list[str]:
+        return delta_notes(build(decentral_dp.load(scenario(privacy={"delta": delta}, **changes))))
+
+    # 455 records of five agents, four fifths of 569: 91 each.
+    assert told(1e-5) == told(0.99 / 91) == []
+    for delta in (1.0 / 91, 0.5):
+        [note] = told(delta)
+        assert "is not small beside 1/91" in note
+    assert told(0.5)[0] in notes(build(decentral_dp.load(scenario(privacy={"delta": 0.5}))))

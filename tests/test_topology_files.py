@@ -218,6 +218,8 @@ def test_other_ways_to_miss_a_file(tmp_path: Path) -> None:
         from_file("abilen")
     with pytest.raises(InputError, match='did you mean "nsfnet"'):
         find_named("nsfnett")
+    with pytest.raises(InputError, match=r'"ring" is a generator, and no file; replace file by kind = "ring"'):
+        from_file("ring")
     (tmp_path / "folder.edges").mkdir()
     with pytest.raises(InputError, match="cannot be read"):
         from_file(tmp_path / "folder.edges")

@@ -14,6 +14,17 @@ from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingle
 from decentral_dp.algorithms.decentralised.spdb import Spdb
 from decentral_dp.algorithms.decentralised.vrdsbo import Vrdsbo
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
+from decentral_dp.algorithms.references import (
+    BSA,
+    CHEN_WANG,
+    DSBO_JHIP,
+    DSGD,
+    GBDSBO,
+    MA_DSBO,
+    SPDB,
+    VRDBO,
+    Citation,
+)
 
 # Keys of the [algorithm] table that some algorithms need and others refuse: step sizes, and numbers.
 STEPS = ("x", "y", "z", "averaging", "dual")
@@ -31,12 +42,17 @@ class Options(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A registered algorithm: how to build it, one line for the list, the module that describes it, what it needs."""
+    """A registered algorithm: how to build it, one line for the list, the module that describes it, what it needs.
+
+    citations: whom to cite. message: what message t = 1, 2, … carries, where one sentence can say it.
+    """
 
     build: Callable[[Options, str], Algorithm]
     summary: str
     home: str
     options: tuple[str, ...]
+    citations: tuple[Citation, ...]
+    message: str = ""
     # Whether protocol = "private" can be chosen.
     private: bool = False
 
@@ -61,6 +77,11 @@ def _plain(algorithm: Callable[..., Algorithm]) -> Callable[[Options, str], Algo
 
 
 _HOME = "decentral_dp.algorithms.decentralised"
+_NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
+_ONE_STEP = (
+    "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
+    "λ_(t−1) · gradient + noise of deviation σ_t."
+)
 
 ALGORITHMS: dict[str, Entry] = {
     "ldp_dsbo": Entry(
@@ -68,6 +89,8 @@ ALGORITHMS: dict[str, Entry] = {
         "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
         f"{_HOME}.ldp_dsbo",
         ("x", "y", "z"),
+        (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),),
+        _ONE_STEP,
         private=True,
     ),
     "ma_dsbo": Entry(
@@ -75,47 +98,57 @@ ALGORITHMS: dict[str, Entry] = {
         "nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP)",
         f"{_HOME}.ma_dsbo",
         ("x", "y", "z", "inner", "inverse"),
+        (Citation("Algorithm", MA_DSBO), _NOISED),
     ),
     "dsbo_jhip": Entry(
         _plain(DsboJhip),
         "nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022)",
         f"{_HOME}.dsbo_jhip",
         ("x", "y", "z", "inner", "inverse"),
+        (Citation("Algorithm", DSBO_JHIP), _NOISED),
     ),
     "gbdsbo": Entry(
         _plain(Gbdsbo),
         "one time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022)",
         f"{_HOME}.gbdsbo",
         ("x", "y", "averaging", "inverse", "smoothness"),
+        (Citation("Algorithm", GBDSBO), _NOISED),
     ),
     "ldp_single_level": Entry(
         _plain(LdpSingleLevel),
         "the lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)",
         f"{_HOME}.single_level",
         ("y",),
+        (Citation("Algorithm (its lower level alone, Appendix G.3)", CHEN_WANG),),
+        _ONE_STEP,
     ),
     "dp_dsgd": Entry(
         _plain(DpDsgd),
         "decentralised DP-SGD on the lower level: a local noised step first, then gossip",
         f"{_HOME}.single_level",
         ("y",),
+        (Citation("Decentralised SGD, here with noise", DSGD),),
+        _ONE_STEP,
     ),
     "vrdsbo": Entry(
         _plain(Vrdsbo),
         "variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO)",
         f"{_HOME}.vrdsbo",
         ("x", "y", "averaging", "momentum", "smoothness", "inverse"),
+        (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG)),
     ),
     "spdb": Entry(
         _plain(Spdb),
         "personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022)",
         f"{_HOME}.spdb",
         ("x", "y", "penalty", "dual", "smoothness", "inverse"),
+        (Citation("A primal-dual method after", SPDB),),
     ),
     "bsa": Entry(
         _plain(Bsa),
         "a server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018)",
         "decentral_dp.algorithms.central.bsa",
         ("x", "y", "inner", "inverse", "smoothness"),
+        (Citation("Algorithm", BSA),),
     ),
 }

@@ -67,7 +67,7 @@ class Channel(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """Sensitivities of the R releases of one channel: kind → (R, g). Empty: touches no data.
+    """Sensitivities of the R releases of one channel: kind → (R, g). Empty: it reads no record.
 
     rate: kind → (R, g). largest: (R, g) bound on the norm of what is rounded and noised, +inf if there is none.
     indices: (R,) of the releases, ascending and above 0.

@@ -54,6 +54,9 @@ _TOGETHER = (
 _IDX_KEYS = ("folder", *_IDX_FILES)
 _BATCHES = (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")
 _ARCHIVE, _ARCHIVE_FOLDER = "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
+# Its publisher offers the same images as Python pickles, which are never opened here.
+_PYTHON_ARCHIVE, _PYTHON_FOLDER, _PYTHON_BATCH = "cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1"
+_NEEDS_BINARY = f"is CIFAR-10's python version, and the binary version is needed; get {_ARCHIVE} from its publisher."
 
 COLLECTIONS: Mapping[str, Collection] = {
     "mnist": Collection("MNIST", (28, 28, 1), _IDX_KEYS),
@@ -187,6 +190,10 @@ def _in_folder(name: str, folder: Path, key: str) -> dict[str, Declared]:
         found = found or {batch: inner / batch for batch in _BATCHES if (inner / batch).is_file()}
         if not found and (folder / _ARCHIVE).is_file():
             return {"archive": Declared(key, str(folder / _ARCHIVE))}
+        python = (folder / part for part in (_PYTHON_BATCH, f"{_PYTHON_FOLDER}/{_PYTHON_BATCH}", _PYTHON_ARCHIVE))
+        other = next((path for path in python if path.is_file()), None)
+        if not found and other is not None:
+            raise InputError(f"{key}: {str(other)!r} {_NEEDS_BINARY}")
         wanted: tuple[str, ...] = _BATCHES
     else:
         found = {}
@@ -230,7 +237,10 @@ def idx_images(content: bytes, where: str, image: tuple[int, int, int]) -> Bytes
     """(n, height·width) from an IDX file of images: 2051, n, height, width, then n·height·width bytes."""
     n, *size = _header(content, where, 2051, 4)
     if tuple(size) != image[:2]:
-        raise InputError(f"{where} has images of {size[0]}×{size[1]} pixels, but {image[0]}×{image[1]} are wanted.")
+        raise InputError(
+            f"{where} has images of {size[0]}×{size[1]} pixels, but {image[0]}×{image[1]} are wanted; resize them, or "
+            'give them as records, with data = "FILE.npz" of arrays X (one row of numbers for each image) and y.'
+        )
     return _body(content, where, 16, n, size[0] * size[1], "images").reshape(n, -1)
 
 
@@ -277,10 +287,25 @@ def _read_cifar(
     where = {which: f"{file.key}: {file.place!r}" for which, file in declared.items()}
     if "archive" in content:
         place = where["archive"]
-        content = members(content.pop("archive"), _BATCHES, _ARCHIVE_FOLDER, place)
+        archive = content.pop("archive")
+        try:
+            content = members(archive, _BATCHES, _ARCHIVE_FOLDER, place)
+        except InputError as error:
+            if _is_python_version(archive, place):
+                raise InputError(f"{place} {_NEEDS_BINARY}") from error
+            raise
         where = {batch: f"{place}, member {batch!r}" for batch in _BATCHES}
     *train, test = (cifar_batch(content[batch], where[batch], collection.image) for batch in _BATCHES)
     return Part(np.concatenate([p.pixels for p in train]), np.concatenate([p.labels for p in train])), test
+
+
+def _is_python_version(archive: bytes, where: str) -> bool:
+    """Whether an archive has the pickles of the python version, by their names: none is unpickled."""
+    try:
+        members(archive, (_PYTHON_BATCH,), _PYTHON_FOLDER, where)
+    except InputError:
+        return False
+    return True
 
 
 def cifar_batch(content: bytes, where: str, image: tuple[int, int, int]) -> Part:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette: distinct under every common colour-vision deficiency, and in grey.
 BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
 CHANNEL_COLOURS = {"x": BLUE, "y": VERMILLION, "z": GREEN}
+# Of channels with other names, in the order of the ledger.
+OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8C8C")
 STYLE: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,

@@ -6,10 +6,13 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
+from pyarrow.parquet import read_schema
 
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.report.folder import read_result, read_scenario
 from decentral_dp.report.text import number
@@ -54,7 +57,7 @@ class Curve(NamedTuple):
 
 
 def read_drawing(folder: Path) -> Drawing:
-    """What `write_plots` draws. Raises InputError where `folder` holds no readable result.json."""
+    """What `write_plots` draws. Raises InputError where `folder` holds no result.json, or a file that is broken."""
     result, scenario = read_result(folder), read_scenario(folder)
     stated = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
     limits = {name: value for name in ("target", "cap") if (value := number(stated.get(name))) is not None}
@@ -66,13 +69,20 @@ def _read_x(folder: Path) -> Array | None:
     path = folder / "state.npz"
     if not path.exists():
         return None
-    with np.load(path, allow_pickle=False) as state:
-        return np.asarray(state["published_x"], dtype=np.float64) if "published_x" in state else None
+    try:
+        # Opened here: numpy leaves a file open that is no archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as state:
+            return np.asarray(state["published_x"], dtype=np.float64) if "published_x" in state else None
+    except (ValueError, OSError, EOFError, BadZipFile) as error:
+        raise _broken(path, error) from None
 
 
 def _read_metrics(folder: Path) -> pd.DataFrame:
     path = folder / "metrics.parquet"
-    frame = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+    try:
+        frame = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+    except (ValueError, OSError) as error:  # Arrow's errors are among these.
+        raise _broken(path, error) from None
     return frame if "value" in frame else pd.DataFrame({"round": [], "agent": [], "name": [], "value": []})
 
 
@@ -84,9 +94,17 @@ def _read_ledger(folder: Path, result: Mapping[str, Any]) -> pd.DataFrame:
     last = max(1, int(result.get("rounds", 0)), int(result.get("rounds_planned", 0)))
     keep = np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round().astype(int))
     try:
+        # A run without any release has a ledger without columns.
+        if "round" not in read_schema(path).names:
+            return pd.DataFrame()
         return pd.read_parquet(path, filters=[("round", "in", keep.tolist())])
-    except ValueError:  # A run without any release has a ledger without columns; arrow's errors are ValueErrors.
-        return pd.DataFrame()
+    except (ValueError, OSError) as error:
+        raise _broken(path, error) from None
+
+
+def _broken(path: Path, error: Exception) -> InputError:
+    why = " ".join(str(error).split()).rstrip(".")
+    return InputError(f"{path}: cannot be read ({why}); run the scenario again to write the folder anew.")
 
 
 def curve(metrics: pd.DataFrame, name: str) -> Curve | None:

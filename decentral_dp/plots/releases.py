@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from decentral_dp.plots.axes import BLUE, CHANNEL_COLOURS, GREY, PINK, flat_axis, log_axis, title
+from decentral_dp.plots.axes import BLUE, CHANNEL_COLOURS, GREY, OTHER_COLOURS, flat_axis, log_axis, title
 from decentral_dp.plots.drawing import OVERFLOW, Drawing
 from decentral_dp.report.text import power_text
 
@@ -47,63 +48,106 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
 
 def noise(figure: Figure, d: Drawing) -> bool:
     """Noise scale of every channel, and how far one replaced record can move the release that it hides."""
-    from matplotlib.lines import Line2D
-
     if "scale" not in d.ledger:
         return False
     rows = d.ledger[(d.ledger["scale"] > 0) & ~d.ledger["mechanism"].isin(["free", "none"])]
     if rows.empty:
         return False
     left, right = figure.subplots(1, 2, sharex=True)
-    unbounded = sorted({str(c) for c in rows.loc[~np.isfinite(rows["sensitivity"]), "channel"]})
+    unbounded = [str(c) for c in dict.fromkeys(rows.loc[~np.isfinite(rows["sensitivity"]), "channel"])]
     laplace = bool((rows["mechanism"] == "laplace").any())
-    for channel, part in rows.groupby("channel", observed=True):
-        colour = CHANNEL_COLOURS.get(str(channel), PINK)
-        _ledger_line(left, part.groupby("round")["scale"], str(channel), colour, "-")
-        hidden = sum(_coincide(left.lines[-1], earlier) for earlier in left.lines[:-1])
-        if hidden:  # Dashes of its own length let the lines below show.
-            left.lines[-1].set(linestyle=(0, (9 - 3 * hidden, 3 * hidden)) if hidden < 3 else ":")
-        for kind, of_kind in part.groupby("records", observed=True):
-            drawable = of_kind[(of_kind["sensitivity"] > 0) & np.isfinite(of_kind["sensitivity"])]
-            if not drawable.empty:
-                style = "-" if kind == "train" else "--"
-                _ledger_line(right, drawable.groupby("round")["sensitivity"], f"{channel}, {kind}", colour, style)
+    channels = [str(c) for c in dict.fromkeys(rows["channel"])]
+    others = [c for c in channels if c not in CHANNEL_COLOURS]
+    colours = {**CHANNEL_COLOURS, **{c: OTHER_COLOURS[k % len(OTHER_COLOURS)] for k, c in enumerate(others)}}
+    scales = {(str(c), ""): part.groupby("round")["scale"] for c, part in rows.groupby("channel", observed=True)}
+    bounded = rows[(rows["sensitivity"] > 0) & np.isfinite(rows["sensitivity"])]
+    moves = {
+        (str(c), str(kind)): part.groupby("round")["sensitivity"]
+        for (c, kind), part in bounded.groupby(["channel", "records"], observed=True)
+    }
+    _ledger_lines(left, scales, channels, colours)
+    _ledger_lines(right, moves, channels, colours)
     log_axis(left, "x", rows["round"].to_numpy(dtype=np.float64))
     log_axis(left, "y", rows["scale"].to_numpy())
     log_axis(right, "y", rows["sensitivity"].to_numpy())
     left.set_ylabel("noise: Laplace scale b" if laplace else "noise: standard deviation")
-    right.set_ylabel(f"sensitivity to one replaced record ({'ℓ1' if laplace else 'ℓ2'})")
+    right.set_ylabel(f"sensitivity to one record ({'ℓ1' if laplace else 'ℓ2'})")
     for ax in (left, right):
-        ax.set_xlabel("index of the release")
-        if len(ax.lines) > 4:  # The colours are named beside; so many names would cover the lines.
-            ax.legend(
-                handles=[
-                    Line2D([], [], color=GREY, linestyle="-", label="train record"),
-                    Line2D([], [], color=GREY, linestyle="--", label="validation record"),
-                ],
-                loc="best",
-            )
-        elif ax.lines:
-            ax.legend(loc="best")
-        else:
+        ax.set_xlabel("round")
+        if not ax.lines:
             ax.tick_params(axis="y", which="both", left=False, labelleft=False)
             ax.text(0.5, 0.5, "∞", transform=ax.transAxes, ha="center", va="center", fontsize=28, color=GREY)
+    _legends(figure, (left, right))
     ratio = (rows["scale"] / rows["sensitivity"])[rows["sensitivity"] > 0]
     if unbounded:
-        message = f"Nothing bounds what one record can do to {', '.join(unbounded)}: no noise can be enough"
+        message = f"Nothing bounds what one record can do to {_listed(unbounded)}: no noise can be enough"
     else:
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
-        message = f"Noise is {low} to {high} times what one replaced record can move"
+        message = f"Noise is {low if low == high else f'{low} to {high}'} times what one replaced record can move"
     figure.suptitle(textwrap.fill(message, 64), x=0.02, ha="left", fontsize=10.5, fontweight="bold")
     return True
 
 
-def _ledger_line(ax: Axes, by_round: Any, label: str, colour: str, style: str) -> None:
-    middle, low, high = by_round.median(), by_round.min(), by_round.max()
-    ax.fill_between(middle.index, low, high, color=colour, alpha=0.16, linewidth=0)
-    ax.plot(middle.index, middle, style, color=colour, marker="o" if middle.size <= 25 else None, label=label)
+def _legends(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Every line named: among the lines where there is room, below them where there are many or long names."""
+    labels = [[textwrap.fill(str(line.get_label()), 28) for line in ax.lines] for ax in axes]
+    rows = max(sum(label.count("\n") + 1 for label in of) for of in labels)
+    below = rows > 4 or any(len(label) > 22 for of in labels for label in of)
+    if below:
+        figure.set_figheight(figure.get_figheight() + 0.2 * rows)
+    for ax, of in zip(axes, labels, strict=True):
+        if of and below:
+            ax.legend(ax.lines, of, loc="upper left", bbox_to_anchor=(-0.2, -0.2), borderaxespad=0.0)
+        elif of:
+            ax.legend(loc="best")
 
 
-def _coincide(line: Any, other: Any) -> bool:
-    mine, its = np.asarray(line.get_ydata()), np.asarray(other.get_ydata())
-    return mine.shape == its.shape and bool(np.allclose(mine, its, rtol=0.01, atol=0.0))
+def _ledger_lines(
+    ax: Axes, series: Mapping[tuple[str, str], Any], channels: Sequence[str], colours: Mapping[str, str]
+) -> None:
+    """Lines by (channel, record kind), each named; those that coincide are one line with all their names."""
+    drawn: list[tuple[list[tuple[str, str]], tuple[Any, Any, Any]]] = []
+    curves = {key: (of.median(), of.min(), of.max()) for key, of in series.items()}
+    # The longest first: a shorter one that runs along it is a part of it.
+    for key in sorted(curves, key=lambda key: (-curves[key][0].size, channels.index(key[0]), key[1])):
+        curve = curves[key]
+        same = next((keys for keys, c in drawn if _coincide(c, curve)), None)
+        if same is None:
+            drawn.append(([key], curve))
+        else:
+            same.append(key)
+    for keys, (middle, low, high) in drawn:
+        colour, style = colours[keys[0][0]], "--" if all(kind == "validation" for _, kind in keys) else "-"
+        ax.fill_between(middle.index, low, high, color=colour, alpha=0.16, linewidth=0)
+        marker = "o" if middle.size <= 25 else None
+        ax.plot(middle.index, middle, style, color=colour, marker=marker, label=_named(keys))
+
+
+def _named(keys: Sequence[tuple[str, str]]) -> str:
+    """ "h, v1–v5, train; z, train and validation": channels of the same record kinds together."""
+    kinds: dict[str, list[str]] = {}
+    for channel, kind in keys:
+        kinds.setdefault(channel, []).append(kind)
+    alike: dict[str, list[str]] = {}
+    for channel, of in kinds.items():
+        alike.setdefault(" and ".join(of), []).append(channel)
+    return "; ".join(f"{_listed(names)}, {of}" if of else _listed(names) for of, names in alike.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    """ "h, v1–v5": numbered channels in a row drawn together."""
+    runs: list[list[str]] = []
+    for name in names:
+        stem, number = name.rstrip("0123456789"), name[len(name.rstrip("0123456789")) :]
+        if number and runs and runs[-1][-1] == f"{stem}{int(number) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(r[0] if len(r) == 1 else f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(r) for r in runs)
+
+
+def _coincide(longer: tuple[Any, Any, Any], shorter: tuple[Any, Any, Any]) -> bool:
+    """Whether two curves, (median, lowest, highest) by round, cannot be told apart where the shorter is."""
+    if not shorter[0].index.isin(longer[0].index).all():
+        return False
+    return all(np.allclose(a[b.index], b, rtol=0.01, atol=0.0) for a, b in zip(longer, shorter, strict=True))

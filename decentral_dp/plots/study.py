@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from decentral_dp.numbers import delta_text
 from decentral_dp.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
 from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.study.epsilons import BUDGETS, deltas, guarantees
 from decentral_dp.study.grid import Axis, Label
 from decentral_dp.study.schema import Plot, Study
 from decentral_dp.study.verdicts import selected
@@ -28,13 +30,19 @@ FILLS = ("full", "none", "left", "right")
 NAMES = {
     "agents": "agents",
     "claimed": "ε claimed by the printed formula",
+    "claimed_endless": "ε claimed by the printed formula for T → ∞",
     "consensus_x": "distance of x to the network average (ℓ2)",
     "consensus_y": "distance of y to the network average (ℓ2)",
     "consensus_z": "distance of z to the network average (ℓ2)",
-    "epsilon_max": "ε(δ) of the worst agent",
+    "endless_stream": "ε of the worst agent on an endless stream",
+    "epsilon_max": "ε of the worst agent",
     "epsilon_pure_max": "pure ε of the worst agent",
-    "epsilon_spent": "ε(δ) spent by the worst agent",
+    "epsilon_spent": "ε spent by the worst agent",
+    "finite_data": "ε of the worst agent for T → ∞ on these data",
     "hypergradient_norm": "‖∇F‖₂ at the average x",
+    "privacy.cap": "cap on ε",
+    "privacy.delta": "δ",
+    "privacy.epsilon": "target ε",
     "self_weight": "smallest total weight of an agent's neighbours",
     "spectral_gap": "spectral gap 1 − ρ",
     "test_accuracy": "accuracy on held-out records",
@@ -67,8 +75,13 @@ class Line(NamedTuple):
     fill: Any
 
 
-def write_study_plots(folder: Path, study: Study, axes: Sequence[Axis], summary: pd.DataFrame) -> list[Path]:
-    """Draw the study's pictures into `folder`; one without a single number is not drawn. Returns the paths."""
+def write_study_plots(
+    folder: Path, study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame
+) -> list[Path]:
+    """Draw the study's pictures into `folder`; one without a single number is not drawn. Returns the paths.
+
+    cells: a row for each, with its labels and what its ε is (guarantee, mechanism, delta).
+    """
     # matplotlib is slow to import and only this function needs it.
     import matplotlib
 
@@ -79,22 +92,23 @@ def write_study_plots(folder: Path, study: Study, axes: Sequence[Axis], summary:
         matplotlib.rcParams.update(STYLE)
         for plot in study.plots:
             path = folder / f"{plot.name}.png"
-            if _draw(path, plot, axes, summary):
+            if _draw(path, plot, axes, summary, selected(cells, plot.where)):
                 written.append(path)
             else:
                 path.unlink(missing_ok=True)
     return written
 
 
-def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -> bool:
+def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> bool:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows = selected(summary, plot.where)
     rows = rows[rows["last"] != (plot.x == "round")]
-    if not rows["name"].isin(plot.measures).any():
-        return False
     by_name = {axis.name: axis for axis in axes}
+    across_measured = plot.x != "round" and plot.x not in by_name
+    if not rows["name"].isin(plot.measures).any() or (across_measured and plot.x not in set(rows["name"])):
+        return False
     panels = _values(by_name, plot.panels, rows)
     wide = plot.x in by_name and not _is_number(by_name[plot.x]) and len(_values(by_name, plot.x, rows)) > 6
     across = 1 if wide else 2 if len(panels) == 4 else min(_PANEL_COLUMNS, len(panels))
@@ -114,16 +128,17 @@ def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -
     for ax in grid.flat[len(panels) :]:
         ax.set_visible(False)
     figure.supylabel(
-        plot.y_label or (_label(plot.measures[0]) if len(plot.measures) == 1 else ""), fontsize=STYLE["font.size"]
+        plot.y_label or (_label(plot.measures[0], cells) if len(plot.measures) == 1 else ""),
+        fontsize=STYLE["font.size"],
     )
     for column in range(across):
         lowest = [k for k in range(len(panels)) if k % across == column][-1]
-        grid.flat[lowest].set_xlabel(plot.x_label or _label(plot.x))
+        grid.flat[lowest].set_xlabel(plot.x_label or _label(plot.x, cells))
         grid.flat[lowest].tick_params(labelbottom=True)
     if plot.title:
         words = textwrap.fill(plot.title, int(width * _TITLE_LETTERS_PER_INCH))
         figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=STYLE["axes.titlesize"])
-    _legend(figure, [line for line in lines if _holds(rows, line)], width, _joined(plot, by_name))
+    _legend(figure, [line for line in lines if _holds(rows, line)], cells, width, _joined(plot, by_name))
     figure.savefig(path, metadata={"Software": None})
     return True
 
@@ -167,7 +182,7 @@ def _holds(rows: pd.DataFrame, line: Line) -> bool:
     return bool(len(_of(rows, line)))
 
 
-def _legend(figure: Figure, lines: Sequence[Line], width: float, joined: bool) -> None:
+def _legend(figure: Figure, lines: Sequence[Line], cells: pd.DataFrame, width: float, joined: bool) -> None:
     """What colours mean and, where there are several measures for each, what dashes or fillings mean."""
     from matplotlib.lines import Line2D
 
@@ -176,9 +191,11 @@ def _legend(figure: Figure, lines: Sequence[Line], width: float, joined: bool) -
     if len(values) > 1:
         entries += [(value, n.colour, n.marker, "-", "full") for value, n in values.items()]
         if len(measures) > 1:
-            entries += [(_label(m), GREY, "none" if joined else "o", n.dash, n.fill) for m, n in measures.items()]
+            entries += [
+                (_label(m, cells, most=1), GREY, "none" if joined else "o", n.dash, n.fill) for m, n in measures.items()
+            ]
     elif len(measures) > 1:
-        entries = [(_label(m), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
+        entries = [(_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
     if not entries:
         return
     handles = [
@@ -300,7 +317,16 @@ def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFr
         )
 
 
-def _label(name: str) -> str:
+def _label(name: str, cells: pd.DataFrame, most: int = 3) -> str:
+    """What is on an axis; of an ε also its δ, and whether it is certified, if these are at most so many guarantees."""
+    at, kinds = deltas(name, cells), guarantees(cells) if name in BUDGETS else []
+    ends = list(dict.fromkeys([*at[:1], *at[-1:]]))
+    delta = f", δ = {' … '.join(map(delta_text, ends))}" if ends else ""
+    kind = f" ({' or '.join(kinds)})" if 0 < len(kinds) <= most else ""
+    return f"{_stem(name)}{delta}{kind}"
+
+
+def _stem(name: str) -> str:
     for ending, words in (("_min", ", lowest agent"), ("_max", ", highest agent")):
         stem = name.removesuffix(ending)
         if stem != name and stem in NAMES and name not in NAMES:

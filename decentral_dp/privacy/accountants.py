@@ -6,6 +6,7 @@ larger of what one train record and one validation record can cost; a record in 
 What composes, given the public transcript so far (each bound holds whatever the transcript):
 
     Laplace     pure: Σε_t. (ε, δ): privacy-loss distributions
+    other       known to be of pure ε and nothing else: pure: Σε_t. (ε, δ): as randomised response, the worst of them
     Gaussian    pure: ∞.    (ε, δ): exactly Gaussian with μ² = Σμ_t², δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)
     both        (ε, δ): privacy-loss distributions
     a fresh batch, fixed size, share η of the pool, feeding several channels of one round: one release of
@@ -149,7 +150,7 @@ def pure_epsilon(releases: Releases) -> float:
     """Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
     if releases.mu > 0.0 or (releases.sampled_gaussian[0] > 0.0).any():
         return float("inf")
-    return float(releases.laplace.sum() + amplified(*releases.sampled_laplace).sum())
+    return float(releases.laplace.sum() + amplified(*releases.sampled_laplace).sum() + releases.pure.sum())
 
 
 def epsilon_at(releases: Releases, delta: float) -> float:
@@ -163,7 +164,7 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
     if delta == 0.0 or not np.isfinite([_moves(s) for s in segments]).all():
         return np.asarray(pure)
     mu = np.sqrt(np.cumsum([s.mu**2 for s in segments]))
-    if not any(s.laplace.size or s.sampled_laplace.size or s.sampled_gaussian.size for s in segments):
+    if not any(s.laplace.size or s.pure.size or s.sampled_laplace.size or s.sampled_gaussian.size for s in segments):
         return gaussian_epsilon(mu, delta)
     rho = np.cumsum([_concentrated(s) for s in segments])
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
@@ -175,7 +176,7 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
 def _moves(releases: Releases) -> float:
     """Finite if the releases hide anything at all."""
     plain, drawn = (
-        releases.laplace.sum() + releases.mu,
+        releases.laplace.sum() + releases.pure.sum() + releases.mu,
         releases.sampled_laplace.sum() + releases.sampled_gaussian.sum(),
     )
     return float(plain + drawn)
@@ -184,6 +185,7 @@ def _moves(releases: Releases) -> float:
 def _concentrated(releases: Releases) -> float:
     """ρ of zero-concentrated privacy: ε²/2 per pure release, μ²/2 per Gaussian one (not amplified)."""
     squares = (releases.laplace**2).sum() + (amplified(*releases.sampled_laplace) ** 2).sum()
+    squares += (releases.pure**2).sum()
     return 0.5 * float(squares + releases.mu**2 + (releases.sampled_gaussian[0] ** 2).sum())
 
 

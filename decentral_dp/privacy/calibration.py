@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from decentral_dp.errors import InputError
+from decentral_dp.numbers import epsilon_text
 from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gather, gaussian_epsilon
 from decentral_dp.privacy.columns import Account, Charges, accounts, charges, sampling_slack
 from decentral_dp.privacy.ledger import Ledger
@@ -17,6 +18,12 @@ from decentral_dp.privacy.sensitivity import Array
 
 # A calibrated agent spends between (1 − this) and all of the target.
 TIGHTNESS = 1e-3
+# So often the target may be missed before it is asked whether any noise meets it.
+_TURNS_BEFORE_DOUBT = 3
+# Factors that leave nothing of a price but what does not depend on the noise. Their fractions move the noise against
+# the grid, finely enough that no other factor reaches less than _SURELY of the least price at these.
+_ENDLESS_NOISE = 2.0 ** (60.0 + np.arange(16) / 16.0)
+_SURELY = 0.9
 
 
 def calibrate(
@@ -47,12 +54,48 @@ def calibrate(
         over, slack = spent > epsilon, (spent > 0.0) & (spent < (1.0 - TIGHTNESS) * epsilon)
         if not over.any() and (turn > 3 or not slack.any()):
             return factors
+        if turn == _TURNS_BEFORE_DOUBT and over.any():
+            _check_reachable(scaled, epsilon, delta)
         need = _common(charges(scaled), ledger.n_agents, epsilon, delta)
         push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
+    if np.isinf(spent).any():
+        raise InputError(
+            f"privacy.epsilon: got {epsilon:g}, but with so little noise the sampling of these few releases in float64 "
+            f"may add more than delta = {delta:g} to it; lower epsilon, or spread it over more rounds."
+        )
     raise InputError(
-        f"privacy.epsilon: no noise brings these releases to {epsilon} at delta = {delta}; raise epsilon, or run fewer "
-        "rounds."
+        f"privacy.epsilon: no noise was found that brings these releases to {epsilon:g} at delta = {delta:g}; "
+        f"{_mend(ledger)}."
     )
+
+
+def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
+    """Refuse a target below what rounding and sampling in float64 cost under ever so much noise, and name that cost.
+
+    The grid is a power of two: of all noise scales between two powers, the largest make it the smallest part of them.
+    """
+    prices = np.stack([epsilon_of(ledger.rescaled(factor), delta) for factor in _ENDLESS_NOISE])
+    least = float(prices.min(axis=0).max())
+    if epsilon >= _SURELY * least:
+        return
+    charged = charges(ledger.rescaled(_ENDLESS_NOISE[0]))
+    slack = [sampling_slack(charged, kind, None) for kind in charged.kinds]
+    if np.isinf(least):
+        lost = max(float(s.delta.max()) for s in slack)
+        raise InputError(
+            f"privacy.delta: got {delta:g}, but sampling these releases in float64 may add {lost:.2g} to it, whatever "
+            f"the noise; take a larger delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
+        )
+    drawn = max(float(s.epsilon.max()) for s in slack)
+    raise InputError(
+        f"privacy.epsilon: got {epsilon:g}, but the smallest that any noise reaches here at delta = {delta:g} is about "
+        f"{epsilon_text(least)}: rounding to the noise's grid and sampling in float64 ({drawn:.2g} of it) cost that "
+        f"much, and more noise does not shrink it; {_mend(ledger)}."
+    )
+
+
+def _mend(ledger: Ledger) -> str:
+    return "raise epsilon, or run fewer rounds" if ledger.rounds > 1 else "raise epsilon"
 
 
 def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
@@ -97,7 +140,7 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
             f"privacy.share: wanted a positive share for each of {', '.join(charged.names)}, got {dict(shares)}."
         )
     if len({line.mechanism for lines in charged.lines.values() for line in lines}) > 1:
-        raise InputError("privacy.share: Laplace and Gaussian channels share no unit; give scales instead.")
+        raise InputError("privacy.share: channels of different mechanisms share no unit; give scales instead.")
     out = {}
     for name in charged.names:
         cost = np.max([_own_cost(accounts(charged, k, name)) for k in charged.kinds], axis=0)[charged.group]
@@ -110,7 +153,7 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
 def _own_cost(account: Account) -> Array:
     """(G,) Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases."""
     total = account.mu() ** 2
-    for _, loss, column in account.laplace:
+    for _, loss, column in (*account.laplace, *account.other):
         total = total + loss.sum(axis=0)[column]
     if account.sampled_laplace is not None:
         total = total + (account.sampled_laplace[1] * account.sampled_laplace[2]).sum(axis=0)
@@ -168,6 +211,7 @@ def _cost_at(releases: Releases, delta: float, factor: float) -> float:
         releases.mu / factor,
         releases.sampled_laplace * unit,
         releases.sampled_gaussian * unit,
+        releases.pure / factor,
     )
     return epsilon_at(divided, delta)
 

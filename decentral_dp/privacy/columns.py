@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.pld import Releases, amplified
-from decentral_dp.privacy.prices import Slack, gaussian_mu, laplace_loss, numerical_slack
+from decentral_dp.privacy.prices import Slack, gaussian_mu, laplace_loss, numerical_slack, pure_loss
 from decentral_dp.privacy.sensitivity import KINDS, Array, Kind
 
 
 class Line(NamedTuple):
     """One channel's charges for one kind of record.
 
-    loss: (T, g) pure ε ("laplace") or μ ("gaussian") of every release before amplification. rate: (T, g).
+    loss: (T, g) pure ε ("laplace", "pure") or μ ("gaussian") of every release before amplification. rate: (T, g).
     column: (G,) its column for each group of agents.
     """
 
@@ -66,6 +66,8 @@ def _line(c: ChannelLedger, kind: Kind, column: IntArray) -> Line:
         loss = laplace_loss(sensitivity, c.scale, c.dimension)
     elif c.mechanism == "gaussian":
         loss = gaussian_mu(sensitivity, c.scale, c.dimension)
+    elif c.mechanism == "pure":
+        loss = pure_loss(sensitivity, c.scale)
     else:
         loss = np.where(sensitivity > 0.0, np.inf, 0.0)
     # Without noise both rules agree, so the line may pass for a Laplace one.
@@ -74,10 +76,10 @@ def _line(c: ChannelLedger, kind: Kind, column: IntArray) -> Line:
 
 
 def _check(c: ChannelLedger, agents: int) -> None:
-    if c.mechanism not in ("laplace", "gaussian", "none"):
+    if c.mechanism not in ("laplace", "gaussian", "pure", "none"):
         raise InputError(
             f"ledger: channel {c.channel!r} was released by {c.mechanism!r}, which no accountant knows; "
-            'it prices "laplace", "gaussian", "none" and "free".'
+            'it prices "laplace", "gaussian", "pure", "none" and "free".'
         )
     if c.group.size != agents or (c.rounds.size > 1 and (np.diff(c.rounds) <= 0).any()):
         raise InputError(f"ledger: channel {c.channel!r} must list {agents} agents and ascending rounds.")
@@ -94,13 +96,16 @@ def _check(c: ChannelLedger, agents: int) -> None:
                 raise InputError(f"ledger: channel {c.channel!r} has a {name} that is negative or not a number.")
         if not (rate <= 1.0).all():
             raise InputError(f"ledger: channel {c.channel!r} has a sampling rate above 1, {rate.max():g}.")
+        if c.mechanism == "pure" and (rate < 1.0).any():
+            raise InputError(f"ledger: channel {c.channel!r} samples for a release of pure ε; no rule here covers it.")
 
 
 @dataclass(frozen=True)
 class Account:
     """What one kind of record is charged, for all groups, over some channels.
 
-    laplace, gaussian: (rounds, loss (T, g), column (G,)) of releases that every record takes part in.
+    laplace, gaussian, other: (rounds, loss (T, g), column (G,)) of releases that every record takes part in; other:
+    those of pure ε and unknown law.
     sampled_laplace, sampled_gaussian: (rounds (R,), base (R, G), rate (R, G)) of rounds with a fresh batch, over all
     channels that it feeds; base is Σε or √Σμ².
     """
@@ -110,14 +115,15 @@ class Account:
     gaussian: tuple[tuple[IntArray, Array, IntArray], ...]
     sampled_laplace: tuple[IntArray, Array, Array] | None
     sampled_gaussian: tuple[IntArray, Array, Array] | None
+    other: tuple[tuple[IntArray, Array, IntArray], ...] = ()
 
     @property
     def plain_gaussian(self) -> bool:
-        return not self.laplace and self.sampled_laplace is None and self.sampled_gaussian is None
+        return not self.laplace and not self.other and self.sampled_laplace is None and self.sampled_gaussian is None
 
     @property
     def plain_laplace(self) -> bool:
-        return not self.gaussian and self.sampled_laplace is None and self.sampled_gaussian is None
+        return not self.gaussian and not self.other and self.sampled_laplace is None and self.sampled_gaussian is None
 
     def mu(self) -> Array:
         """(G,) √Σμ² of the Gaussian releases that every record takes part in."""
@@ -129,7 +135,7 @@ class Account:
     def pure(self) -> Array:
         """(G,) pure ε."""
         total = np.zeros(self.groups)
-        for _, loss, column in self.laplace:
+        for _, loss, column in (*self.laplace, *self.other):
             total += loss.sum(axis=0)[column]
         if self.sampled_laplace is not None:
             _, base, rate = self.sampled_laplace
@@ -142,7 +148,7 @@ class Account:
     def size(self) -> Array:
         """(G,) a number that orders columns by cost; +inf where nothing is hidden, 0 where nothing is charged."""
         total = self.mu()
-        for _, loss, column in self.laplace:
+        for _, loss, column in (*self.laplace, *self.other):
             total = total + loss.sum(axis=0)[column]
         for sampled in (self.sampled_laplace, self.sampled_gaussian):
             if sampled is not None:
@@ -153,9 +159,10 @@ class Account:
     def alike(self, groups: IntArray) -> list[IntArray]:
         """The given groups, bundled where every charge is the same."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
-        names = [_distinct(loss) for _, loss, _ in (*self.laplace, *self.gaussian)]
+        plain = (*self.laplace, *self.gaussian, *self.other)
+        names = [_distinct(loss) for _, loss, _ in plain]
         for j in groups:
-            key = [names[k][column[j]] for k, (_, _, column) in enumerate((*self.laplace, *self.gaussian))]
+            key = [names[k][column[j]] for k, (_, _, column) in enumerate(plain)]
             for sampled in (self.sampled_laplace, self.sampled_gaussian):
                 if sampled is not None:
                     key += [sampled[1][:, j].tobytes(), sampled[2][:, j].tobytes()]
@@ -184,11 +191,17 @@ class Account:
             chosen = keep(rounds) & (base[:, 0] > 0.0)
             return np.stack([base[chosen, 0], rate[chosen, 0]])
 
-        laplace = [loss[keep(rounds), 0] for rounds, loss, _ in self.laplace]
-        every = np.concatenate([np.zeros(0), *laplace])
+        def moved(lines: tuple[tuple[IntArray, Array, IntArray], ...]) -> Array:
+            every = np.concatenate([np.zeros(0), *(loss[keep(rounds), 0] for rounds, loss, _ in lines)])
+            return np.asarray(every[every > 0.0])
+
         squares = sum(float((loss[keep(rounds), 0] ** 2).sum()) for rounds, loss, _ in self.gaussian)
         return Releases(
-            every[every > 0.0], float(np.sqrt(squares)), sampled(self.sampled_laplace), sampled(self.sampled_gaussian)
+            moved(self.laplace),
+            float(np.sqrt(squares)),
+            sampled(self.sampled_laplace),
+            sampled(self.sampled_gaussian),
+            moved(self.other),
         )
 
     def _bound(self, groups: IntArray) -> Account:
@@ -209,6 +222,7 @@ class Account:
             plain(self.gaussian),
             sampled(self.sampled_laplace),
             sampled(self.sampled_gaussian),
+            plain(self.other),
         )
 
 
@@ -221,7 +235,7 @@ def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
     """The account of one kind of record over all channels, or over one."""
     lines = [line for line in charged.lines[kind] if channel in (None, line.channel)]
     groups = int(charged.group.max()) + 1
-    plain: dict[str, list[tuple[IntArray, Array, IntArray]]] = {"laplace": [], "gaussian": []}
+    plain: dict[str, list[tuple[IntArray, Array, IntArray]]] = {"laplace": [], "gaussian": [], "pure": []}
     drawn: dict[str, list[Line]] = {"laplace": [], "gaussian": []}
     for line in lines:
         fresh = (line.rate < 1.0) & (line.loss > 0.0)
@@ -239,6 +253,7 @@ def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
         tuple(p for p in plain["gaussian"] if (p[1] > 0.0).any()),
         laplace,
         gaussian,
+        tuple(p for p in plain["pure"] if (p[1] > 0.0).any()),
     )
 
 

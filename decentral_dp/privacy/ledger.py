@@ -24,13 +24,16 @@ class ChannelLedger:
     """All releases of one channel.
 
     channel: "x", "y", "z", …
-    mechanism: "laplace" | "gaussian" | "none" (no noise) | "free" (touches no data, `reason` says why).
+    mechanism: "laplace" | "gaussian" | "pure" (anything of pure ε = sensitivity/scale) | "none" (no noise) | "free"
+        (reads no record, `reason` says why).
     dimension: coordinates of one release.
     group: (m,) column of each agent.
     rounds: (R,) index of every release, ascending: its round, or with E exchanges a round, round t's t·E … (t+1)·E − 1.
         Index 0 is the data-independent start and is not listed.
-    scale: (T, g) Laplace b or Gaussian standard deviation of every coordinate.
-    sensitivity: record kind → (T, g), l1 for Laplace and l2 for Gaussian; +inf where nothing is proven.
+    scale: (T, g) Laplace b or Gaussian standard deviation of every coordinate; for an exponential mechanism with
+        probabilities ∝ exp(−score/scale), that scale.
+    sensitivity: record kind → (T, g), l1 for Laplace and l2 for Gaussian, of an exponential mechanism the oscillation
+        of the scores; +inf where nothing is proven.
     rate: record kind → (T, g) share of the pool drawn afresh each round; 1 without sampling. Releases of one round
         with a rate below 1 are fed by one and the same batch of that kind.
     """

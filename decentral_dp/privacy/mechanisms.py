@@ -29,6 +29,9 @@ from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.privacy.prices import grid
 from decentral_dp.privacy.sensitivity import Array, Bounded
 
+# Why a plain array costs nothing, whatever was computed on the way to it.
+FREE = "reads no record, being a function of public and released values"
+
 _CACHED_VARIATES = 2**16
 
 
@@ -85,7 +88,7 @@ class Mechanism:
                 out[channel] = released[channel]
             else:
                 out[channel] = value
-                self.recorder.free(index, channel, value.shape[1], "touches no data")
+                self.recorder.free(index, channel, value.shape[1], FREE)
         return Bundle(out)
 
     def _scales(self, index: int, channels: tuple[str, ...]) -> Array:

@@ -37,7 +37,7 @@ All this is in real arithmetic. What float64 messages add is bounded in `privacy
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,8 +47,10 @@ from numpy.typing import NDArray
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.sensitivity import Array
 
-# Observers × rounds × agents³: about five minutes on one core.
-MOST_WORK = 3e11
+# On one core, an observer's round takes as long as this many products of two numbers, besides agents³ of them.
+_PER_ROUND = 7e4
+_PER_SECOND = 5e8
+MOST_SECONDS = 120.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +93,15 @@ def pairwise(
     observers: Sequence[Sequence[int]] | None = None,
     arrivals: NDArray[np.bool_] | None = None,
     share: Array | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> NetworkBudget:
     """μ of every pair (observer, victim); formulas at the top of this file.
 
     mixing: W, (m, m), dense or sparse. contraction: c, (T,) or (T, m). injected: g, (T, m), how far one replaced record
     moves λ_t u_t. noise: s, (T, m), standard deviation of the release with index t + 1. observers: sets of agents;
     default every agent alone. arrivals: (T, m), whether a record of an agent is first read at round t; default all at
-    round 0. share: k, (T,) or (T, m); default 1. Raises InputError for shapes that do not fit, noise that is not
-    positive, and more work than MOST_WORK.
+    round 0. share: k, (T,) or (T, m); default 1. progress: told how many observers are done, and of how many. Raises
+    InputError for shapes that do not fit, noise that is not positive, and what would take more than MOST_SECONDS.
     """
     weights = np.asarray(mixing.toarray() if hasattr(mixing, "toarray") else mixing, dtype=np.float64)
     m = len(weights)
@@ -113,12 +116,8 @@ def pairwise(
         )
     if not (s > 0.0).all() or not all(np.isfinite(part).all() for part in (g, s, shrink, kept)):
         raise InputError("network: every release needs a positive finite noise, and finite steps and clips; add them.")
-    sets = _checked([[i] for i in range(m)] if observers is None else observers, m)
-    if len(sets) * len(g) * float(m) ** 3 > MOST_WORK:
-        raise InputError(
-            f"network: {len(sets)} observers among {m} agents over {len(g)} rounds are too many to price; "
-            "name some observers, or take fewer agents or rounds."
-        )
+    sets = observer_sets(observers, m)
+    require_time(len(sets), m, len(g))
     mixed = np.eye(m) + weights
     mu, arrival = np.full((len(sets), m), np.nan), np.full((len(sets), m), -1)
     for row, members in enumerate(sets):
@@ -126,8 +125,26 @@ def pairwise(
         near = (weights[list(members)][:, outside] != 0.0).any(axis=0)
         gossip = _Gossip(mixed, kept, shrink, s, outside[near], outside[~near])
         mu[row, outside], arrival[row, outside] = _against(gossip, g, arrives, outside)
-    spent = np.cumsum(((g / s) ** 2)[::-1], axis=0)[::-1]
-    return NetworkBudget(sets, mu, arrival, np.sqrt(np.where(arrives, spent, 0.0).max(axis=0)))
+        if progress is not None:
+            progress(row + 1, len(sets))
+    return NetworkBudget(sets, mu, arrival, everything(g, s, arrives))
+
+
+def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Array:
+    """(m,) μ of each victim against somebody who sees every message; arguments as in `pairwise`."""
+    spent = np.cumsum(((injected / noise) ** 2)[::-1], axis=0)[::-1]
+    return np.asarray(np.sqrt(np.where(arrivals, spent, 0.0).max(axis=0)))
+
+
+def require_time(observers: int, agents: int, rounds: int) -> None:
+    """Refuse what would take longer than MOST_SECONDS on one core."""
+    seconds = observers * rounds * (_PER_ROUND + float(agents) ** 3) / _PER_SECOND
+    if seconds > MOST_SECONDS:
+        raise InputError(
+            f"network: {observers} observers among {agents} agents over {rounds} rounds would take about "
+            f"{seconds / 60.0:.0f} minutes to price, and {MOST_SECONDS / 60.0:.0f} are the most; name fewer observers "
+            "(--coalition), or take fewer agents or rounds."
+        )
 
 
 def _per_agent(values: Array, m: int) -> Array:
@@ -135,7 +152,10 @@ def _per_agent(values: Array, m: int) -> Array:
     return np.repeat(given[:, None], m, axis=1) if given.ndim == 1 else given
 
 
-def _checked(observers: Sequence[Sequence[int]], m: int) -> tuple[tuple[int, ...], ...]:
+def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tuple[int, ...], ...]:
+    """The observers as ascending sets; by default every agent alone. Raises InputError for an agent that is not."""
+    if observers is None:
+        return tuple((i,) for i in range(m))
     for members in observers:
         if not members or not all(0 <= a < m for a in members):
             raise InputError(

@@ -31,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.network import NetworkBudget
 from decentral_dp.privacy.prices import grid, numerical_slack
 from decentral_dp.privacy.sensitivity import Array
 
@@ -82,16 +81,17 @@ def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
     return np.sqrt(total)
 
 
-def certified_epsilon(pairs: NetworkBudget, nu: Array, draws: NDArray[np.int64], delta: float, every: Array) -> Array:
+def certified_epsilon(mu: Array, nu: Array, draws: NDArray[np.int64], delta: float, every: Array) -> Array:
     """(o, m) ε that holds for float64 messages; never more than `every`, the ε against an observer of every message.
 
-    nu, draws: (o,) the bound above, and how many normal variates were drawn outside the observer. every: (m,).
+    mu: (o, m) exact, NaN (and so is the result) where the victim is a member of the observer. nu, draws: (o,) the bound
+    above, and how many normal variates were drawn outside the observer. every: (m,).
     """
     slack = numerical_slack(np.full(len(nu), 1e-9), "gaussian", 1)
     sigma, lost = (draws * slack.epsilon)[:, None], (draws * slack.delta)[:, None]
     with np.errstate(over="ignore"):
         left = (delta - lost) * np.exp(-0.5 * sigma) - np.exp(np.minimum(every, 700.0)) * lost
-    inside = np.isnan(pairs.mu)
-    mu = np.where(inside, 0.0, pairs.mu) + 2.0 * nu[:, None]
-    found = gaussian_epsilon(mu, np.maximum(left, 0.0)) + sigma
+    inside = np.isnan(mu)
+    apart = np.where(inside, 0.0, mu) + 2.0 * nu[:, None]
+    found = gaussian_epsilon(apart, np.maximum(left, 0.0)) + sigma
     return np.where(inside, np.nan, np.minimum(found, every))

@@ -6,6 +6,8 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, w
 * A set of Laplace releases is dominated by one Laplace whose pure ε is their sum: on the straight path between two
   shifts every log-density moves by at most Σε in all, and no such path leads to a lower trade-off curve than Laplace's.
   Only releases smaller than the grid are merged so.
+* A release that is known to be of pure ε and nothing else is dominated by randomised response, which is likelier to
+  answer one way by e^ε (Kairouz, Oh & Viswanath 2015); a set of them by one of Σε. Laplace's pair is not enough for it.
 * Similar releases share one distribution, that of the largest of them; the sum of squares grows by at most 1 %.
 * A release on a fresh fixed-size batch (replace-one, share η of the pool) has the profile δ(ε') = η·δ_base(ε) with
   ε' = log(1 + η(e^ε − 1)) ≥ 0, and f(−e) = 1 − e^{−e} + e^{−e} f(e) (Balle, Barthe & Gaboardi 2018).
@@ -39,12 +41,14 @@ class Releases(NamedTuple):
 
     laplace: (n,) pure ε of releases that every record takes part in. mu: √Σμ² of such Gaussian releases.
     sampled_laplace, sampled_gaussian: (2, k) base pure ε (or base μ) and share of the pool, one column per round.
+    pure: (n,) pure ε of releases of any other law that every record takes part in.
     """
 
     laplace: Array = _NONE
     mu: float = 0.0
     sampled_laplace: Array = np.zeros((2, 0))
     sampled_gaussian: Array = np.zeros((2, 0))
+    pure: Array = _NONE
 
 
 class _Part(NamedTuple):
@@ -61,8 +65,10 @@ def epsilons(segments: Sequence[Releases], delta: float) -> list[float]:
         math.sqrt(math.fsum(s.mu**2 for s in segments)),
         np.concatenate([s.sampled_laplace for s in segments], axis=1),
         np.concatenate([s.sampled_gaussian for s in segments], axis=1),
+        np.concatenate([s.pure for s in segments]),
     )
-    releases = every.laplace.size + every.sampled_laplace.shape[1] + every.sampled_gaussian.shape[1] + len(segments)
+    releases = every.laplace.size + every.sampled_laplace.shape[1] + every.sampled_gaussian.shape[1] + every.pure.size
+    releases += len(segments)
     # What is cut off the tails is charged as infinite loss; all cuts together take less than a thousandth of δ.
     tail = 1e-4 * delta / releases
     step = _resolution(every, delta, len(segments))
@@ -97,6 +103,7 @@ def _squares(releases: Releases) -> Array:
         chi = rate**2 * (2.0 / 3.0 * np.exp(e) + np.exp(-2.0 * e) / 3.0 - 1.0)
         parts = [
             np.minimum(releases.laplace**2, 3.0),
+            np.minimum(releases.pure**2, 3.0),
             np.minimum(amplified(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
             np.array([releases.mu**2]) if releases.mu > 0.0 else _NONE,
@@ -120,7 +127,7 @@ def _resolution(releases: Releases, delta: float, segments: int) -> float:
         low, high = (h, high) if added <= _GRID_SHARE * total else (low, h)
     deviation = math.sqrt(total)
     guess = 0.5 * total + deviation * math.sqrt(2.0 * math.log(1.0 / delta))
-    pure = np.concatenate([releases.laplace, amplified(*releases.sampled_laplace)])
+    pure = np.concatenate([releases.laplace, amplified(*releases.sampled_laplace), releases.pure])
     guess = max(guess, float(pure.max(initial=0.0)))
     if releases.mu == 0.0 and not releases.sampled_gaussian.size:
         guess = min(guess, float(pure.sum()))
@@ -131,6 +138,8 @@ def _parts(releases: Releases, step: float, tail: float, share: float) -> Iterat
     """Dominating distributions of the releases; equal ones are raised to their power."""
     for loss, count in _buckets(_merge_small(releases.laplace, step), share):
         yield _power(_discretise(laplace_profile(loss, 1.0), loss, step), count, tail)
+    for loss, count in _buckets(_merge_small(releases.pure, step), share):
+        yield _power(_discretise(response_profile(loss), loss, step), count, tail)
     for loss, rate, count in _sampled_buckets(releases.sampled_laplace, share):
         reach = float(amplified(loss, rate))
         yield _power(_discretise(laplace_profile(loss, rate), reach, step), count, tail)
@@ -142,7 +151,8 @@ def _parts(releases: Releases, step: float, tail: float, share: float) -> Iterat
 
 def _merge_small(losses: Array, step: float) -> Array:
     """Replace losses below the grid step by merged ones of about one step: the grid cannot tell them apart."""
-    small = losses[(losses < step) & (losses > 0.0)]
+    # Sorted, so that the order of the releases does not show in how they fall together.
+    small = np.sort(losses[(losses < step) & (losses > 0.0)])
     if small.size < 2:
         return losses[losses > 0.0]
     chunk = np.floor(np.cumsum(small) / step).astype(np.int64)
@@ -210,6 +220,15 @@ def laplace_profile(loss: float, rate: float) -> Callable[[Array], Array]:
 
     def profile(e: Array) -> Array:
         return np.asarray(rate * -np.expm1(np.minimum(0.0, 0.5 * (_base_epsilon(e, rate) - loss))))
+
+    return profile
+
+
+def response_profile(loss: float) -> Callable[[Array], Array]:
+    """δ(e), e ≥ 0, of randomised response with pure ε `loss`, the most pure ε allows: (e^loss − e^e)₊/(1 + e^loss)."""
+
+    def profile(e: Array) -> Array:
+        return np.asarray(-np.expm1(np.minimum(0.0, e - loss)) / (1.0 + math.exp(-loss)))
 
     return profile
 

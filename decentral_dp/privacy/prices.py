@@ -76,9 +76,23 @@ def gaussian_mu(sensitivity: Array | float, scale: Array | float, dimension: int
     return _settle(mu, delta, sd)
 
 
+def pure_loss(sensitivity: Array | float, scale: Array | float) -> Array:
+    """Pure ε of one release with probabilities ∝ exp(−score/scale), sensitivity the oscillation of the scores.
+
+    Its sampler is exact, and its grid is in the sensitivity. +inf and 0 as for `laplace_loss`.
+    """
+    delta, s = np.broadcast_arrays(np.asarray(sensitivity, dtype=np.float64), np.asarray(scale, dtype=np.float64))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        loss = delta / s
+    return _settle(loss, delta, s)
+
+
 def numerical_slack(loss: Array, mechanism: str, dimension: int) -> Slack:
-    """What float64 sampling may add to releases of these prices (pure ε or μ), by the bounds above; 0 for price 0."""
-    moved = loss > 0.0
+    """What float64 sampling may add to releases of these prices (pure ε or μ), by the bounds above; 0 for price 0.
+
+    Exact samplers, as those of "pure" releases, add nothing.
+    """
+    moved = (loss > 0.0) & (mechanism != "pure")
     with np.errstate(over="ignore"):
         if mechanism == "laplace":
             epsilon, delta = 2e-15 * dimension, 1.3e-16 * (2.0 * dimension + np.expm1(loss))

@@ -76,7 +76,7 @@ class Problem(Protocol):
     """A bilevel problem.
 
     p, q: dimensions of x and y. `touches` names, for every term that reads records, the kind it reads; a term that is
-    not listed touches no data and is free. `records` below is whatever `prepare` returned: a NamedTuple of arrays
+    not listed reads no record and is free. `records` below is whatever `prepare` returned: a NamedTuple of arrays
     whose first axis is the records, so that a prefix or a sample of it is again such a tuple.
     """
 

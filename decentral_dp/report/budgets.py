@@ -41,7 +41,7 @@ def budget_section(folder: Path, result: Json) -> list[Html]:
         )
     blocks += [tag("p", remark, class_="small") for remark in remarks]
     for channel, reason in free.items():
-        blocks.append(tag("p", tag("strong", f"Channel {channel} is free: "), f"{reason}."))
+        blocks.append(tag("p", tag("strong", f"Channel {channel} is free: "), f"it {reason}."))
     return [*blocks, *figures(folder, "epsilon", "noise"), *_forever(privacy)]
 
 
@@ -56,6 +56,9 @@ def _forever(privacy: Json) -> list[Html]:
             " Once all records are in use, the cost of a round falls too slowly, if at all, to add up to a finite sum."
         )
         text = f"ε → {epsilon_text(finite)}." + (why if grows else "")
+        rows.append(join([tag("dt", "With the records there are"), tag("dd", text)]))
+    elif limit:
+        text = "Unknown: for this protocol no bound is derived, and none is refuted."
         rows.append(join([tag("dt", "With the records there are"), tag("dd", text)]))
     if endless is not None:
         pure = privacy.get("mechanism") == "laplace"

@@ -18,7 +18,7 @@ CAPTIONS = {
     "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
     "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
     "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
-    "Solid: train record; dashed: validation record.",
+    "Dashed: validation records alone. Lines that coincide are drawn as one, with all their names.",
     "topology": "Who talks to whom. Places follow hop counts. Where agents differ in ε or in weight on neighbours, "
     "colour tells.",
 }

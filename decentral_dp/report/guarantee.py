@@ -27,7 +27,7 @@ def guarantee_section(result: Json) -> list[Html]:
         *blocks,
         *_about_noise(privacy),
         adjacency,
-        *_coverage(privacy),
+        *_coverage(privacy, bool((result.get("topology") or {}).get("central"))),
         *([tag("h3", "Notes"), tag("ul", *notes)] if notes else []),
     ]
 
@@ -40,6 +40,9 @@ def _verdict(privacy: Json) -> Html:
         if epsilon == "∞"
         else f"What can be proven for it is ε = {epsilon} at δ = {delta}."
     )
+    claim = privacy.get("claimed")
+    # Only where the paper prints a budget are protocol and constants its own.
+    whose = "The paper's protocol and constants." if claim else "Noise on every message, and nothing is clipped."
     verdicts = {
         "certified": (
             "Certified. ",
@@ -50,7 +53,7 @@ def _verdict(privacy: Json) -> Html:
         ),
         "as_printed": (
             "As printed, for comparison. ",
-            f"The paper's protocol and constants. {proven} {_claim_in_words(privacy.get('claimed') or {})}",
+            " ".join([whose, proven, *([_claim_in_words(claim)] if claim else [])]),
         ),
         "none": ("None. ", "Noise was switched off, and messages went out as they were: nothing is private."),
     }
@@ -73,7 +76,7 @@ def _about_noise(privacy: Json) -> list[Html]:
     return [tag("p", tag("strong", "This is a simulation: "), words, class_="note warn")]
 
 
-def _coverage(privacy: Json) -> list[Html]:
+def _coverage(privacy: Json, central: bool) -> list[Html]:
     unbounded = epsilon_text(number(privacy.get("epsilon_max"))) == "∞"
     empty = " (by ε = ∞, which protects nothing)" if unbounded else ""
     covered = tag(
@@ -82,7 +85,7 @@ def _coverage(privacy: Json) -> list[Html]:
         tag("p", f"What agents released, and whatever is computed from it{empty}:"),
         tag(
             "ul",
-            tag("li", "every message to a neighbour, at every round"),
+            tag("li", f"every {'answer to the server' if central else 'message to a neighbour'}, at every round"),
             tag("li", *RELEASED),
             tag("li", tag("code", "ledger.parquet"), " and the scenario but for its seed: public settings only"),
         ),
@@ -110,8 +113,6 @@ def _coverage(privacy: Json) -> list[Html]:
 
 
 def _claim_in_words(claim: Json) -> str:
-    if not claim:
-        return ""
     source, value = claim.get("source") or "the paper", number(claim.get("epsilon_max"))
     if value is None:
         return f"The claimed number ({source}) is undefined on this graph."

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.report.markup import Html, Part, formula, join, tag
 from decentral_dp.report.text import Json, article, capitalised, graph_noun, number, power_text, topology_name
 
-_TIMING = (
-    "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
-    "λ_(t−1) · gradient + noise of deviation σ_t."
-)
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
 TASKS = {
     "logistic_hyperparameter": "tuned the regularisation of a logistic regression",
@@ -20,7 +17,7 @@ TASKS = {
     "biased_regularisation": "tuned the point that a classifier is drawn to",
     "hyper_cleaning": "weighed their records against clean ones",
     "mean_estimation": "estimated a mean",
-    "meta_learning": "learned a representation for many tasks",
+    "meta_learning": "learned a representation that their tasks share",
     "ridge_hyperparameter": "tuned the regularisation of a least-squares fit",
 }
 
@@ -42,10 +39,16 @@ def opening(title: str, result: Json) -> list[Html]:
 def _who_did_what(result: Json) -> str:
     problem, graph = result.get("problem") or {}, result.get("topology") or {}
     m, kind = int(graph.get("agents") or 0), str(problem.get("kind") or "")
-    who = f"{NUMERALS[m] if 0 <= m < len(NUMERALS) else m} agent{'' if m == 1 else 's'}"
+    who = f"{NUMERALS[m]} {'agent' if m == 1 else 'agents'}" if 0 <= m < len(NUMERALS) else _agents(graph)
     task = TASKS.get(kind, f"solved the bilevel problem {kind}".rstrip())
     where = f" on {article(graph_noun(graph))}" if graph and m > 1 else ""
+    where = " and a server" if graph.get("central") else where
     return f"{who}{where} {task}" + (f" ({problem['data']} data)" if problem.get("data") else "")
+
+
+def _agents(graph: Json) -> str:
+    m = int(graph.get("agents") or 0)
+    return f"{m} agent{'' if m == 1 else 's'}"
 
 
 def _budget(result: Json) -> str:
@@ -124,19 +127,24 @@ def what_was_run(result: Json, scenario: Json) -> list[Html]:
     counts = [f"{_counts(records[k])} {k} records per agent" for k in ("train", "validation") if records.get(k)]
     if records.get("test"):
         counts.append(f"{records['test']} held-out test records, used by no agent")
+    network = f"{topology_name(graph)}, {graph['weights']} weights" if graph.get("weights") else ""
+    if graph.get("central"):
+        network = f"a server, which asks {_agents(graph)}; the scenario's graph plays no part"
     stream, noisy = settings.get("stream"), privacy.get("guarantee") != "none"
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
         ("Dimensions", f"x: {problem['p']}, y and z: {problem['q']}" if "p" in problem and "q" in problem else ""),
         ("Records", "; ".join(counts)),
         ("Records in use", "all from round 0" if stream == "all" else _settings(stream)),
-        ("Topology", f"{topology_name(graph)}, {graph['weights']} weights" if graph.get("weights") else ""),
+        ("Topology", network),
         ("Algorithm", " · ".join(str(v) for v in (algorithm.get("kind"), privacy.get("protocol")) if v)),
         ("Step sizes", _schedules("λ", algorithm)),
+        ("Settings", _settings({k: power_text(v) for k, v in algorithm.items() if _is_setting(k, v)})),
+        ("Start", _start(algorithm)),
         ("Noise", _noise(privacy, stated) if noisy else "none"),
-        ("Clip per record", _settings(stated.get("clip"))),
+        ("Clip per record", _settings(privacy["clip"] if "clip" in privacy else stated.get("clip"))),
         ("Boxes on the arguments", _settings(stated.get("box"))),
-        ("Message t = 1, 2, …", _TIMING),
+        _messages(algorithm, privacy),
         ("Evaluated on", str(result.get("evaluated_on") or "")),
         ("Versions", _settings(result.get("versions"))),
     ]
@@ -149,10 +157,40 @@ def what_was_run(result: Json, scenario: Json) -> list[Html]:
     return [*facts, tag("h3", "What the scenario says of itself"), aside, *told]
 
 
+def _is_setting(key: str, value: object) -> bool:
+    """A number of the algorithm's own, as inner = 10."""
+    return key != "rounds" and isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _start(algorithm: Json) -> str:
+    """Constants are public: where every agent begins."""
+    given = algorithm.get("init")
+    if not isinstance(given, Mapping) or not given:
+        return "every variable 0" if algorithm else ""
+    return ", ".join(f"{k} = {v}".replace("-", "−") for k, v in given.items()) + "; every other variable 0"
+
+
+def _messages(algorithm: Json, privacy: Json) -> tuple[str, Part]:
+    """What a message carries where one sentence says it; else how releases are numbered."""
+    entry, each = ALGORITHMS.get(str(algorithm.get("kind"))), number(privacy.get("exchanges"))
+    if entry is not None and entry.message:
+        return "Message t = 1, 2, …", entry.message
+    if each is None:
+        return "Messages", ""
+    if each == 1:
+        numbered = "One exchange a round: release t leaves in round t"
+    else:
+        numbered = f"{each:.0f} exchanges a round: round t sends releases {each:.0f}t to {each:.0f}t + {each - 1:.0f}"
+    noised = " with the noise of index t" if privacy.get("guarantee") != "none" else ""
+    return "Messages", f"{numbered}{noised}, t = 0, 1, …; release 0 is the start and reads no record."
+
+
 def _noise(privacy: Json, stated: Json) -> Html:
     """The mechanism, and either the stated scales or what they were fitted to."""
     name = capitalised(str(privacy.get("mechanism") or ""))
-    schedules = _schedules("σ", stated)
+    # A scale for what reads no record adds no noise, as a clip of it bounds nothing.
+    noised = privacy.get("clip")
+    schedules = _schedules("σ", {k: v for k, v in stated.items() if noised is None or k in noised})
     target = number(privacy.get("target"))
     if schedules:
         return join([f"{name}, ", schedules])
@@ -160,10 +198,9 @@ def _noise(privacy: Json, stated: Json) -> Html:
 
 
 def _schedules(symbol: str, table: Json) -> Html | str:
-    """ "λ_x = 0.5/(t+1)^0.3, …", of every variable that the table gives a scale."""
+    """ "λ_x = 0.5/(t+1)^0.3, …", of everything that the table gives a scale."""
     found = []
-    for variable in "xyz":
-        entry = table.get(variable)
+    for variable, entry in table.items():
         if isinstance(entry, Mapping) and isinstance(entry.get("scale"), int | float):
             decay = entry.get("decay")
             fall = f"/(t+1)^{decay}" if isinstance(decay, int | float) and decay else ""

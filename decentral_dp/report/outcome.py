@@ -59,6 +59,8 @@ def topology_section(folder: Path, result: Json) -> list[Html]:
         return []
     if graph.get("agents") == 1:
         return [tag("h2", "Topology"), tag("p", "One agent, who talks to nobody.")]
+    if graph.get("central"):
+        return [tag("h2", "Topology"), tag("p", "A server asks every agent; the scenario's graph plays no part.")]
     rho, gap = number(graph.get("rho")), number(graph.get("spectral_gap"))
     weights = [w for w in map(number, graph.get("self_weight") or []) if w is not None]
     edges, drawing = len(graph.get("edges") or []), figures(folder, "topology")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.report.budgets import budget_section
 from decentral_dp.report.folder import read_result, read_scenario, scenario_text
 from decentral_dp.report.guarantee import guarantee_section
 from decentral_dp.report.markup import Html, join, tag
 from decentral_dp.report.opening import opening, what_was_run
 from decentral_dp.report.outcome import outcome_section, topology_section
+from decentral_dp.report.text import Json
 from decentral_dp.report.theorem import theorem_section
 
 
@@ -34,7 +36,7 @@ def write_report(folder: Path) -> Path:
         *outcome_section(folder, result),
         *topology_section(folder, result),
         *theorem_section(result),
-        *_scenario_and_citation(folder),
+        *_scenario_and_citation(folder, result, scenario),
     ]
     style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     head = join(
@@ -52,34 +54,33 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-BIBTEX = """@inproceedings{chen2024locally,
-  title     = {Locally Differentially Private Decentralized Stochastic Bilevel Optimization
-               with Guaranteed Convergence Accuracy},
-  author    = {Chen, Ziqin and Wang, Yongqiang},
-  booktitle = {Proceedings of the 41st International Conference on Machine Learning},
-  series    = {Proceedings of Machine Learning Research},
-  volume    = {235},
-  year      = {2024}
-}"""
-
-
-def _scenario_and_citation(folder: Path) -> list[Html]:
-    text = scenario_text(folder)
+def _scenario_and_citation(folder: Path, result: Json, scenario: Json) -> list[Html]:
+    text, kind = scenario_text(folder), str((scenario.get("algorithm") or {}).get("kind") or "")
     summary = tag("summary", "The scenario, fully resolved")
     missing = tag("p", "The folder holds no scenario.toml.")
-    cite = (
-        "Algorithm and convergence theorem (Theorem 4.1): Z. Chen and Y. Wang, Locally Differentially Private "
-        "Decentralized Stochastic Bilevel Optimization with Guaranteed Convergence Accuracy, ICML 2024, PMLR 235."
-    )
-    own = (
-        "The certified number is decentral_dp's own analysis, not the paper's Theorem 4.5. "
-        "Do not cite the paper for it; state the adjacency, δ and protocol given above."
-    )
     return [
         tag("h2", "Scenario"),
         tag("details", summary, tag("pre", text)) if text else missing,
         tag("h2", "How to cite"),
-        tag("p", cite),
-        tag("p", tag("strong", own)),
-        tag("details", tag("summary", "BibTeX"), tag("pre", BIBTEX)),
+        *_citations(kind, str((result.get("privacy") or {}).get("guarantee"))),
     ]
+
+
+def _citations(kind: str, guarantee: str) -> list[Html]:
+    """Whom the algorithm is owed to; whose the budget is."""
+    entry = ALGORITHMS.get(kind)
+    cited = entry.citations if entry is not None else ()
+    blocks = [tag("p", f"{c.part}: {c.work.text}") for c in cited]
+    if entry is None:
+        blocks = [tag("p", f"No algorithm {kind!r} is registered here: cite where it comes from.")]
+    if guarantee != "none":
+        word = "provable" if guarantee == "as_printed" else "certified"
+        theirs = "the paper" if len(cited) == 1 else "these papers" if cited else "a paper"
+        # The only one whose paper prints a number of its own.
+        other = ", not the paper's Theorem 4.5" if kind == "ldp_dsbo" else ""
+        own = f"The {word} number is decentral_dp's own analysis{other}. Do not cite {theirs} for it"
+        blocks.append(tag("p", tag("strong", f"{own}; state the adjacency, δ and protocol given above.")))
+    if cited:
+        bibtex = "\n\n".join(c.work.bibtex for c in cited)
+        blocks.append(tag("details", tag("summary", "BibTeX"), tag("pre", bibtex)))
+    return blocks

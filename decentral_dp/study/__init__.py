@@ -64,9 +64,19 @@ Measured at the end of a run: its final metrics (upper_loss, test_accuracy, cons
 epsilon_max, epsilon_pure_max, claimed, rounds, spectral_gap, self_weight (the smallest), agents, seconds, and diverged
 (0 or 1). Over rounds: all metrics. Of a plan, over rounds and at the end: epsilon_max, epsilon_pure_max and claimed; at
 the end also finite_data (ε for T → ∞ on these data), endless_stream (if the stream of records never ended),
-claimed_endless, rounds, spectral_gap, self_weight and agents. Of every cell, failed ones too: ok (0 or 1).
+claimed_endless, rounds, spectral_gap, self_weight and agents. Of every cell, failed ones too: ok (0 or 1). A name that
+no cell can measure is refused; one that none has measured is warned of at the end.
+
+A claim is compared for each combination: "reproduced" if it holds for all, "holds in 2 of 3", "not reproduced" if for
+none; and "not measured" where cells failed, so that nothing was tested. The numbers below it are those of the
+combination that holds least, with the sign that is true of them: 218 ≥ 2 · 4.6 where "less" was claimed.
 
 Written to the folder: results.parquet (cell, seed, one column per axis, round, last, name, value), summary.parquet (one
-row per combination: n, mean, low, high), cells.parquet (status and reason of every cell), claims.json, study.toml,
-plots/*.png, and cells/, from which a study goes on.
+row per combination: n, mean, low, high), cells.parquet (guarantee, δ, status and reason of every cell), claims.json,
+study.toml, plots/*.png (those of plots that the study has no more are removed), and cells/, from which it goes on.
+
+A kept cell is used as long as its settings, the content of the files that its scenario names, and the sources of this
+package are what they were. Where the files or the package changed, the cell is computed anew, which is said, and its
+old file is removed when the new one is there. Cells of other settings (another seed, say) stay for when they are asked
+for again; delete the folder to be rid of them.
 """

@@ -1,7 +1,8 @@
 """One cell: its key, what is computed for it, and the file that keeps it.
 
 A file is written whole or not at all, and carries the digest of its content: what was interrupted or damaged is
-computed again.
+computed again. Its name is SETTINGS-INPUTS-PACKAGE.json, three digests: one cell's files differ in the last two where
+the files that its scenario names, or this package, changed in between.
 """
 
 from __future__ import annotations
@@ -71,17 +72,19 @@ def task_of(cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int]) -
 
 def key_of(scenario: Scenario, priced: Any) -> str:
     """Names everything that decides the numbers: settings, the content of the files they name, and this package."""
-    content = scenario.model_dump(mode="json", exclude={"title", "description", "versions"})
-    for (table, key), path in scenario.files().items():
-        content[table][key] = blake2b(path.read_bytes()).hexdigest()
-    parts = json.dumps([content, priced, package_digest()], sort_keys=True)
-    return blake2b(parts.encode(), digest_size=16).hexdigest()
+    # Defaults are part of the package: one that knows a key more still has these settings.
+    content = scenario.model_dump(mode="json", exclude={"title", "description", "versions"}, exclude_defaults=True)
+    inputs = blake2b(digest_size=8)
+    for _, path in sorted(scenario.files().items()):
+        inputs.update(blake2b(path.read_bytes()).digest())
+    settings = blake2b(json.dumps([content, priced], sort_keys=True).encode(), digest_size=16)
+    return f"{settings.hexdigest()}-{inputs.hexdigest()}-{package_digest()}"
 
 
 @functools.cache
 def package_digest() -> str:
     """Version and sources of what computes the numbers, so that cells of another state are not taken for this one's."""
-    digest = blake2b(importlib.metadata.version("decentral_dp").encode(), digest_size=16)
+    digest = blake2b(importlib.metadata.version("decentral_dp").encode(), digest_size=8)
     for path in sorted(PACKAGE.rglob("*.py")) + sorted(PACKAGE.rglob("*.csv")):
         name = path.relative_to(PACKAGE)
         if name.parts[0] not in _UNREAD:

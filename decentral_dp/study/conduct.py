@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import pandas as pd
 import tomli_w
@@ -14,13 +16,23 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.runner import plain, versions
 from decentral_dp.study.cells import Record, Task, read, task_of
 from decentral_dp.study.grid import Axis, Cell, axes, cells
+from decentral_dp.study.measures import check_names, unmeasured
 from decentral_dp.study.pool import cores, perform
-from decentral_dp.study.schema import Plot, Study
+from decentral_dp.study.schema import Plot, Study, load_study
+from decentral_dp.study.stale import discard, find_stale, why
 from decentral_dp.study.table import cell_table, results, summary
 from decentral_dp.study.verdicts import Verdict, check_claims, check_where, verdict
 
 Watcher = Callable[[int, int, int], None]
 """Told of progress: cells done, cells in all, cells that failed."""
+
+
+@runtime_checkable
+class Teller(Protocol):
+    """A watcher that can say something before the first cell is done."""
+
+    def say(self, sentence: str) -> None: ...
+
 
 # What a cell that has its numbers says of itself.
 GOOD = ("ok", "budget_reached")
@@ -31,7 +43,8 @@ class Findings:
     """A finished study.
 
     results: cell, seed, one column per axis, round, last, name, value. summary: n, mean, low, high per combination.
-    cells: status and reason of each. computed: how many of them were not there before.
+    cells: guarantee, δ, status and reason of each. computed: how many of them were not there before. warnings: what of
+    the study came to nothing, one sentence each.
     """
 
     study: Study
@@ -41,6 +54,7 @@ class Findings:
     cells: pd.DataFrame
     verdicts: Sequence[Verdict]
     computed: int
+    warnings: Sequence[str]
     folder: Path
 
     @property
@@ -72,6 +86,7 @@ def _conduct(study: Study, out: Path, jobs: int | None, address: str | None, pro
     check_claims(study, varied)
     for plot in study.plots:
         check_plot(plot, varied)
+    check_names(study, varied)
     kept = _folder(out)
     planned = [task_of(cell, study.kind, study.rounds) for cell in listed]
     keys = [p.key if isinstance(p, Task) else "" for p in planned]
@@ -82,7 +97,12 @@ def _conduct(study: Study, out: Path, jobs: int | None, address: str | None, pro
             known[key] = record
     # Cells that come to the same scenario are computed once.
     missing = {p.key: p for p in planned if isinstance(p, Task) and p.key not in known}
+    stale = find_stale(kept, set(filter(None, keys)))
+    again = why(stale, missing)
+    if again is not None and isinstance(progress, Teller):
+        progress.say(again)
     _compute(list(missing.values()), kept, known, jobs or cores(), address, progress, len(set(filter(None, keys))))
+    discard(kept, stale)
     records = [known[p.key] if isinstance(p, Task) else p for p in planned]
     return _write(study, varied, listed, keys, records, len(missing), out)
 
@@ -166,26 +186,40 @@ def _write(
     from decentral_dp.plots.study import write_study_plots
 
     names = [axis.name for axis in varied]
+    before = _plots_before(out)
     measured = results(listed, keys, records, study.rounds)
     means = summary(measured, names, study.confidence)
     verdicts = [verdict(claim, means, varied) for claim in study.claims]
+    table = cell_table(listed, keys, records)
+    drawn = write_study_plots(out / "plots", study, varied, means, table)
+    for name in before - {path.stem for path in drawn}:
+        (out / "plots" / f"{name}.png").unlink(missing_ok=True)
     found = Findings(
         study,
         varied,
         _chosen(measured, study.measure),
         _chosen(means, study.measure),
-        cell_table(listed, keys, records),
+        table,
         verdicts,
         computed,
+        unmeasured(study, measured, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
         out,
     )
     for name in ("results", "summary", "cells"):
         _replace(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
-    claims = json.dumps([plain(v._asdict()) for v in verdicts], indent=2, ensure_ascii=False, allow_nan=False)
+    told = [plain(v._asdict()) | {"verdict": v.words} for v in verdicts]
+    claims = json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False)
     _replace(out / "claims.json", f"{claims}\n".encode())
+    # Last: it tells the next study in this folder which pictures are of this one.
     _replace(out / "study.toml", resolved(study).encode())
-    write_study_plots(out / "plots", study, varied, means)
     return found
+
+
+def _plots_before(out: Path) -> set[str]:
+    """The pictures of the study that was in this folder before, none where that cannot be read any more."""
+    with suppress(InputError):
+        return {plot.name for plot in load_study(out / "study.toml").plots}
+    return set()
 
 
 def _chosen(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

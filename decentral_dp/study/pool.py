@@ -89,7 +89,7 @@ class _Worker:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 # _close closes it
         path = [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "decentral_dp.study.worker", str(self._folder)],
+            [sys.executable, "-P", "-m", "decentral_dp.study.worker", str(self._folder), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -14,8 +14,10 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.report.text import power_text
 from decentral_dp.study.conduct import Findings
+from decentral_dp.study.epsilons import BUDGETS, deltas, described, guarantees
 from decentral_dp.summary import console
 
 # More lines than this are read in summary.parquet, not on a terminal.
@@ -54,6 +56,10 @@ class Progress:
     def __call__(self, done: int, total: int, failed: int) -> None:
         self._bar.update(self._task, completed=done, total=total, failed=f"{failed} failed" if failed else "")
 
+    def say(self, sentence: str) -> None:
+        """Print above the bar, also where there is no terminal and therefore no bar."""
+        self._bar.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
 
 def print_findings(found: Findings) -> None:
     """Counts, failures with their sentences, means where they are few, verdicts, and where everything is."""
@@ -72,12 +78,15 @@ def print_findings(found: Findings) -> None:
     if found.verdicts:
         out.print()
     for verdict in found.verdicts:
-        word = "reproduced" if verdict.reproduced else "not reproduced"
-        count = f" in {verdict.held} of {verdict.pairs}" if verdict.pairs > 1 else ""
-        out.print(Text(f"{word}{count}:", style="bold"), f"{verdict.statement}")
-        missing = f"; {verdict.missing} not measured" if verdict.missing and verdict.pairs > 1 else ""
-        out.print(f"    {'hardest: ' if verdict.pairs > 1 else ''}{verdict.numbers}{missing}")
+        out.print(Text(f"{verdict.words}:", style="bold"), f"{verdict.statement}")
+        known = verdict.pairs - verdict.missing
+        which = "" if known < 2 else "hardest: " if verdict.held == known else "worst: "
+        out.print(f"    {which}{verdict.numbers}")
     out.print()
+    for warning in found.warnings:
+        out.print(Text("Warning:", style="bold"), warning)
+    if found.warnings:
+        out.print()
     # Not wrapped, so that it can be clicked and copied.
     out.print(f"Tables and pictures: {found.folder}", soft_wrap=True)
 
@@ -109,18 +118,40 @@ def _means(found: Findings) -> Table | None:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     short = [name.rpartition(".")[2] for name in names]
     for name, part in zip(names, short, strict=True):
-        table.add_column(part if short.count(part) == 1 else name)
+        table.add_column(_head(part if short.count(part) == 1 else name, described(name, found.cells)))
+    told = _told(found, names, columns)
+    for name in told:
+        table.add_column(name)
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(_head(name, described(name, found.cells)), justify="right")
     for row in rows:
-        table.add_row(*(Text(str(v)) for v in row), *(_mean(known.get((*row, c))) for c in columns))
+        labels = [*row, *(told[name][row] for name in told)]
+        table.add_row(*(Text(str(v)) for v in labels), *(_mean(known.get((*row, c)), c) for c in columns))
     return table
 
 
-def _mean(row: Mapping[Any, Any] | None) -> str:
+def _head(name: str, below: str) -> Text:
+    return Text(f"{name}\n{below}" if below else name)
+
+
+def _told(found: Findings, names: Sequence[str], columns: Sequence[str]) -> dict[str, dict[tuple[Any, ...], str]]:
+    """What an ε is where the combinations differ in that: column → combination → words."""
+    cells = found.cells
+    alike = {row[:-1]: row[-1] for row in zip(*(cells[n] for n in names), cells.index, strict=True)}
+    told = {}
+    if any(name in BUDGETS for name in columns) and len(guarantees(cells)) > 1:
+        told["guarantee"] = {row: "".join(guarantees(cells.loc[[k]])) for row, k in alike.items()}
+    at = next((name for name in columns if len(deltas(name, cells)) > 1), None)
+    if at is not None and "privacy.delta" not in names:
+        told["δ"] = {row: delta_text(next(iter(deltas(at, cells.loc[[k]])), None)) for row, k in alike.items()}
+    return told
+
+
+def _mean(row: Mapping[Any, Any] | None, name: str) -> str:
     if row is None:
         return "–"
     half = (row["high"] - row["low"]) / 2
     # Less than a thousandth is not seen in the mean either.
     wide = half >= 1e-3 * abs(row["mean"])
-    return power_text(row["mean"]) + (f" ± {power_text(float(f'{half:.2g}'))}" if wide else "")
+    mean = epsilon_text(row["mean"]) if name in BUDGETS else power_text(row["mean"])
+    return mean + (f" ± {power_text(float(f'{half:.2g}'))}" if wide else "")

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import ValidationError
 from scipy.stats import t as student
 
 from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.schema import PrivacyTable
 from decentral_dp.study.cells import Record, cuts_of, value_of
 from decentral_dp.study.grid import Cell
 
@@ -97,12 +99,13 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float) -> pd.D
 
 
 def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Record]) -> pd.DataFrame:
-    """One row per cell: cell, seed, one column per axis, status, reason, rounds, seconds."""
+    """One row per cell: cell, seed, the axes, guarantee, mechanism, delta, status, reason, round, seconds."""
     rows: list[Mapping[str, Any]] = [
         {
             "cell": key,
             "seed": cell.seed,
             **cell.labels,
+            **_privacy(cell),
             "status": record["status"],
             "reason": record["reason"],
             "round": record["round"],
@@ -111,3 +114,14 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
         for cell, key, record in zip(cells, keys, records, strict=True)
     ]
     return pd.DataFrame(rows)
+
+
+def _privacy(cell: Cell) -> dict[str, Any]:
+    """What its ε is: the guarantee, the mechanism and δ of its scenario, as they stand there or by default."""
+    table, wanted = cell.content.get("privacy"), ("guarantee", "mechanism", "delta")
+    named = table if isinstance(table, Mapping) else {}
+    try:
+        valid = PrivacyTable.model_validate({key: named[key] for key in wanted if key in named})
+    except ValidationError:  # Such a cell is refused, and has no ε.
+        return {"guarantee": None, "mechanism": None, "delta": math.nan}
+    return {key: getattr(valid, key) for key in wanted}

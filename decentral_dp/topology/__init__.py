@@ -20,7 +20,7 @@ from decentral_dp.topology.files import find_named, names, read, title
 from decentral_dp.topology.generators import GENERATORS, Generator, generate
 from decentral_dp.topology.graph import Array, Graph, IntArray, require_connected
 from decentral_dp.topology.parameters import Parameter
-from decentral_dp.topology.weights import WEIGHTS, WeightRule, weigh
+from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule, weigh
 
 __all__ = [
     "GENERATORS",
@@ -34,6 +34,7 @@ __all__ = [
     "from_file",
     "layout",
     "names",
+    "of_a_rule",
     "title",
 ]
 
@@ -98,6 +99,14 @@ def build(
 
     Raises InputError for a wrong name, value or number of agents, a graph that is not connected, and ρ ≥ 1.
     """
+    if kind not in GENERATORS and kind in names():
+        raise InputError(
+            f'topology.kind: "{kind}" is a network that comes with the package, so it is a file; replace kind and '
+            f'agents by file = "{kind}".'
+        )
+    for key in params or {}:
+        if kind in GENERATORS and key not in [p.name for p in GENERATORS[kind].parameters] and of_a_rule(key):
+            raise InputError(f"topology.{key}: no parameter of {kind}; {of_a_rule(key)}.")
     return _topology(kind, generate(kind, agents, params or {}, seed), weights)
 
 

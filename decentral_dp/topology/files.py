@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology.generators import generate
+from decentral_dp.topology.generators import GENERATORS, generate
 from decentral_dp.topology.graph import Array, Graph, unknown
 
 EDGE_LISTS = (".edges", ".txt", ".csv")
@@ -64,6 +64,10 @@ def names() -> tuple[str, ...]:
 
 def find_named(name: str) -> Path:
     """The TOML file of a network that comes with the package; InputError with the nearest name if there is none."""
+    if name in GENERATORS:
+        raise InputError(
+            f'topology.file: "{name}" is a generator, and no file; replace file by kind = "{name}" and agents.'
+        )
     if name not in names():
         raise unknown("topology.file", name, names())
     return folder() / f"{name}.toml"

@@ -34,6 +34,13 @@ class WeightRule(NamedTuple):
     summary: str
     make: Callable[[Graph, Mapping[str, Any]], Array]
     parameters: tuple[Parameter, ...] = ()
+    example: Mapping[str, Any] = {}
+
+    @property
+    def written(self) -> str:
+        """How a scenario names the rule: by its name, or by a table where it takes parameters."""
+        values = "".join(f", {key} = {value}" for key, value in self.example.items())
+        return f'weights = {{ kind = "{self.name}"{values} }}' if self.example else f'weights = "{self.name}"'
 
 
 class Weighted(NamedTuple):
@@ -94,7 +101,19 @@ def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]
         )
     if kind not in WEIGHTS:
         raise unknown(WHERE, kind, WEIGHTS)
-    return WEIGHTS[kind], resolve(f'{WHERE} (kind "{kind}")', WEIGHTS[kind].parameters, given)
+    rule = WEIGHTS[kind]
+    if rule.parameters and not given:
+        first = rule.parameters[0]
+        raise InputError(
+            f'{WHERE} (kind "{kind}"): {first.name} is missing; give {first.constraint}, as in {rule.written}.'
+        )
+    return rule, resolve(f'{WHERE} (kind "{kind}")', rule.parameters, given)
+
+
+def of_a_rule(key: str) -> str:
+    """Where a key belongs that was given to a graph but is a parameter of a weight rule; empty for any other key."""
+    rule = next((r for r in WEIGHTS.values() if key in [p.name for p in r.parameters]), None)
+    return "" if rule is None else f"it belongs to the weights: {rule.written}"
 
 
 def _ends(graph: Graph, each: Array, mixing: Any) -> tuple[float, float, float]:
@@ -202,7 +221,7 @@ _VALUE = Parameter("value", float, "a finite number above 0", lambda v: 0 < v < 
 WEIGHTS: dict[str, WeightRule] = {
     r.name: r
     for r in (
-        WeightRule("constant", "the same given value on every link", _constant, (_VALUE,)),
+        WeightRule("constant", "the same given value on every link", _constant, (_VALUE,), {"value": 0.3}),
         WeightRule("file", "the weights in the graph's file", _given),
         WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", _lazy_metropolis),
         WeightRule("max_degree", "1/(1 + the largest degree of the graph)", _max_degree),

@@ -1,0 +1,104 @@
+"""The papers that the algorithms come from, as a run's report cites them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Work(NamedTuple):
+    """A publication: one line of text, and the same for BibTeX."""
+
+    text: str
+    bibtex: str
+
+
+class Citation(NamedTuple):
+    """What an algorithm owes to a work, and the work."""
+
+    part: str
+    work: Work
+
+
+CHEN_WANG = Work(
+    "Z. Chen and Y. Wang, Locally Differentially Private Decentralized Stochastic Bilevel Optimization with Guaranteed "
+    "Convergence Accuracy, ICML 2024, PMLR 235.",
+    """@inproceedings{chen2024locally,
+  title     = {Locally Differentially Private Decentralized Stochastic Bilevel Optimization
+               with Guaranteed Convergence Accuracy},
+  author    = {Chen, Ziqin and Wang, Yongqiang},
+  booktitle = {Proceedings of the 41st International Conference on Machine Learning},
+  series    = {Proceedings of Machine Learning Research},
+  volume    = {235},
+  year      = {2024}
+}""",
+)
+MA_DSBO = Work(
+    "X. Chen, M. Huang, S. Ma and K. Balasubramanian, Decentralized Stochastic Bilevel Optimization with Improved "
+    "per-Iteration Complexity, ICML 2023.",
+    """@inproceedings{chen2023decentralized,
+  title     = {Decentralized Stochastic Bilevel Optimization with Improved per-Iteration Complexity},
+  author    = {Chen, Xuxing and Huang, Minhui and Ma, Shiqian and Balasubramanian, Krishnakumar},
+  booktitle = {Proceedings of the 40th International Conference on Machine Learning},
+  year      = {2023}
+}""",
+)
+DSBO_JHIP = Work(
+    "X. Chen, M. Huang and S. Ma, Decentralized Bilevel Optimization, arXiv:2206.05670, 2022.",
+    """@misc{chen2022decentralized,
+  title  = {Decentralized Bilevel Optimization},
+  author = {Chen, Xuxing and Huang, Minhui and Ma, Shiqian},
+  note   = {arXiv:2206.05670},
+  year   = {2022}
+}""",
+)
+GBDSBO = Work(
+    "S. Yang, X. Zhang and M. Wang, Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication "
+    "Networks, NeurIPS 2022.",
+    """@inproceedings{yang2022decentralized,
+  title     = {Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication Networks},
+  author    = {Yang, Shuoguang and Zhang, Xuezhou and Wang, Mengdi},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume    = {35},
+  year      = {2022}
+}""",
+)
+VRDBO = Work(
+    "H. Gao, B. Gu and M. T. Thai, On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms over a "
+    "Network, AISTATS 2023.",
+    """@inproceedings{gao2023convergence,
+  title     = {On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms over a Network},
+  author    = {Gao, Hongchang and Gu, Bin and Thai, My T.},
+  booktitle = {Proceedings of the 26th International Conference on Artificial Intelligence and Statistics},
+  year      = {2023}
+}""",
+)
+SPDB = Work(
+    "S. Lu et al., Decentralized Bilevel Optimization for Personalized Client Learning, ICASSP 2022.",
+    """@inproceedings{lu2022decentralized,
+  title     = {Decentralized Bilevel Optimization for Personalized Client Learning},
+  author    = {Lu, Songtao and others},
+  booktitle = {IEEE International Conference on Acoustics, Speech and Signal Processing (ICASSP)},
+  year      = {2022}
+}""",
+)
+BSA = Work(
+    "S. Ghadimi and M. Wang, Approximation Methods for Bilevel Programming, arXiv:1802.02246, 2018.",
+    """@misc{ghadimi2018approximation,
+  title  = {Approximation Methods for Bilevel Programming},
+  author = {Ghadimi, Saeed and Wang, Mengdi},
+  note   = {arXiv:1802.02246},
+  year   = {2018}
+}""",
+)
+DSGD = Work(
+    "X. Lian et al., Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for Decentralized "
+    "Parallel Stochastic Gradient Descent, NeurIPS 2017.",
+    """@inproceedings{lian2017can,
+  title     = {Can Decentralized Algorithms Outperform Centralized Algorithms?
+               A Case Study for Decentralized Parallel Stochastic Gradient Descent},
+  author    = {Lian, Xiangru and others},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume    = {30},
+  year      = {2017}
+}""",
+)

@@ -1,0 +1,177 @@
+"""Exact samplers from random bits: only integers decide, so a law is what is written, with no float64 in between.
+
+    Bernoulli(e^{−γ}), γ rational        Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy",
+    geometric, discrete Gaussian         NeurIPS 2020, Algorithms 1 to 3
+    P(i) ∝ size_i·e^{−c·gap_i}           rejection from integer weights above the true ones (`Weights`)
+
+A uniform variate is compared with an irrational number by its leading 64 bits, and by 64 more where those do not
+decide; the number is enclosed between integers at the precision needed. What is exact is the law given ideal random
+bits; how long a draw takes depends on its outcome.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.errors import InputError
+
+IntArray = NDArray[np.int64]
+
+_STEPS = 16  # levels of weights to a factor e, so that a proposal is accepted with probability e^{-1/16} or more
+_WEIGHT_BITS = 128
+_LARGEST = 2**62
+
+
+def below(generator: np.random.Generator, n: int) -> int:
+    """A uniform integer in [0, n), n of any size."""
+    bits = (n - 1).bit_length()
+    while True:
+        drawn = _bits(generator, bits)
+        if drawn < n:
+            return drawn
+
+
+def bernoulli_exp(generator: np.random.Generator, gamma: Fraction) -> bool:
+    """True with probability e^{−γ}, γ ≥ 0.
+
+    Raises InputError where γ is negative: e^{−γ} is no probability then.
+    """
+    if gamma < 0:
+        raise InputError(
+            f"bernoulli_exp: got gamma = {float(gamma):g}, wanted 0 or more; exp(-gamma) is a probability."
+        )
+    return _coin(generator, gamma.numerator, gamma.denominator)
+
+
+def geometric(generator: np.random.Generator, rate: Fraction) -> int:
+    """k ≥ 0 with probability (1 − e^{−rate})·e^{−k·rate}, rate > 0."""
+    whole = rate.denominator
+    while True:
+        part = below(generator, whole)
+        if _coin(generator, part, whole):
+            break
+    units = 0
+    while _coin(generator, 1, 1):
+        units += 1
+    return (part + whole * units) // rate.numerator
+
+
+def discrete_gaussian(generator: np.random.Generator, precision: Fraction) -> int:
+    """k ∈ Z with probability proportional to e^{−precision·k²/2}, precision > 0."""
+    variance = 1 / precision
+    t = isqrt(variance.numerator // variance.denominator) + 1
+    rate, peak = Fraction(1, t), variance / t
+    while True:
+        size = geometric(generator, rate)
+        negative = bool(_bits(generator, 1))
+        if (size or not negative) and bernoulli_exp(generator, (size - peak) ** 2 * precision / 2):
+            return -size if negative else size
+
+
+def exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
+    """Integers lo ≤ 2^bits·e^{−γ} ≤ hi, γ ≥ 0; a few units apart."""
+    num, den = gamma.numerator, gamma.denominator
+    if num == 0:
+        return 1 << bits, 1 << bits
+    if 10 * num > 7 * (bits + 1) * den:  # 0.7 > ln 2
+        return 0, 1
+    halvings = (num // den).bit_length() + 6
+    work = bits + halvings + 16
+    small = (num << work) // (den << halvings)  # t = γ/2^halvings < 1/32, at `work` bits
+    term = total = 1 << work
+    count = 0
+    while term:
+        count += 1
+        term = (term * small >> work) // count
+        total += -term if count % 2 else term
+    # Each term is off by at most 2 units, t by one, and the terms left out sum to less than one.
+    slack = 3 * count + 3
+    low, high = total - slack, total + slack
+    for _ in range(halvings):
+        low, high = low * low >> work, (high * high >> work) + 1
+    return low >> (work - bits), (high >> (work - bits)) + 1
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The law P(i) ∝ 2^{size_i}·e^{−rate·gap_i}, by rejection from integer weights that are never below the true ones.
+
+    Items of like size and like ⌊16·rate·gap⌋ = ℓ share the weight 2^{size}·⌈2^128·e^{−ℓ/16}⌉, a proposal costs a
+    bisection, and it is accepted with the exact ratio: e^{−1/16} or more but for items that hold 2⁻¹²⁸ of the mass.
+    Make one by `Weights.of`.
+    """
+
+    rate: Fraction
+    gaps: IntArray
+    order: IntArray
+    starts: tuple[int, ...]
+    cumulative: tuple[int, ...]
+    weights: tuple[int, ...]
+    bounds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, gaps: IntArray, rate: Fraction, sizes: IntArray | None = None) -> Weights:
+        """gaps: (n,) integers ≥ 0, the least best 0. sizes: (n,) base-2 logarithms below 256; 0 if absent."""
+        last = int(_STEPS * (_WEIGHT_BITS + 1) * 0.7)
+        edges = [min(_LARGEST, -(-level * rate.denominator // (_STEPS * rate.numerator))) for level in range(last + 1)]
+        key = (np.searchsorted(np.array(edges, dtype=np.int64), gaps, side="right") - 1) << 8
+        if sizes is not None:
+            key += sizes
+        order = np.argsort(key, kind="stable")
+        unique, first, many = np.unique(key[order], return_index=True, return_counts=True)
+        keys = unique.tolist()
+        bounds = [exp_bounds(Fraction(k >> 8, _STEPS), _WEIGHT_BITS)[1] for k in keys]
+        weights = [bound << (k & 255) for bound, k in zip(bounds, keys, strict=True)]
+        cumulative = accumulate(weight * count for weight, count in zip(weights, many.tolist(), strict=True))
+        return cls(rate, gaps, order, tuple(first.tolist()), tuple(cumulative), tuple(weights), tuple(bounds))
+
+    def propose(self, generator: np.random.Generator) -> tuple[int, int]:
+        """An item by its integer weight, and the bound on 2^128·e^{−rate·gap} that the weight has used."""
+        drawn = below(generator, self.cumulative[-1])
+        group = bisect_right(self.cumulative, drawn)
+        within = drawn - (self.cumulative[group - 1] if group else 0)
+        return int(self.order[self.starts[group] + within // self.weights[group]]), self.bounds[group]
+
+    def accept(self, generator: np.random.Generator, gap: int, bound: int) -> bool:
+        """True with probability 2^128·e^{−rate·gap}/bound; a proposal's own gap, or a larger one."""
+        gamma, drawn, bits = self.rate * gap, 0, 0
+        while True:
+            drawn, bits = drawn << 64 | _bits(generator, 64), bits + 64
+            low, high = exp_bounds(gamma, _WEIGHT_BITS + bits)
+            if (drawn + 1) * bound <= low:
+                return True
+            if drawn * bound >= high:
+                return False
+
+    def draw(self, generator: np.random.Generator) -> int:
+        """One item."""
+        while True:
+            item, bound = self.propose(generator)
+            if self.accept(generator, int(self.gaps[item]), bound):
+                return item
+
+
+def _coin(generator: np.random.Generator, num: int, den: int) -> bool:
+    """True with probability e^{−num/den}: one coin of e^{−1} for each whole unit, and one for the rest."""
+    whole, rest = divmod(num, den)
+    return all(_unit_coin(generator, 1, 1) for _ in range(whole)) and (not rest or _unit_coin(generator, rest, den))
+
+
+def _unit_coin(generator: np.random.Generator, num: int, den: int) -> bool:
+    """True with probability e^{−num/den}, num ≤ den: the alternating series, term by term."""
+    k = 1
+    while below(generator, den * k) < num:
+        k += 1
+    return k % 2 == 1
+
+
+def _bits(generator: np.random.Generator, count: int) -> int:
+    size = (count + 7) // 8
+    return int.from_bytes(generator.bytes(size), "little") >> (8 * size - count)

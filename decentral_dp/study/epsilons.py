@@ -1,0 +1,40 @@
+"""What a number called ε is: certified, provable or neither, and at which δ.
+
+The cells are a table with the columns guarantee, mechanism and delta (see `table.cell_table`).
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from decentral_dp.numbers import delta_text
+
+GUARANTEES = {"certified": "certified", "as_printed": "provable as printed", "none": "no guarantee"}
+BUDGETS = ("epsilon_max", "epsilon_spent", "epsilon_pure_max", "finite_data", "endless_stream")
+CLAIMS = ("claimed", "claimed_endless")
+TARGETS = ("privacy.epsilon", "privacy.cap")
+
+
+def guarantees(cells: pd.DataFrame) -> list[str]:
+    """The different guarantees of these cells, in words."""
+    there = set(cells["guarantee"])
+    return [words for name, words in GUARANTEES.items() if name in there]
+
+
+def deltas(name: str, cells: pd.DataFrame) -> list[float]:
+    """The different δ at which these cells have the ε of this name; none where it is pure, without noise, or no ε."""
+    at_delta = cells["guarantee"].isin(["certified", "as_printed"])
+    if name == "endless_stream":
+        at_delta &= cells["mechanism"] == "gaussian"
+    if name == "epsilon_pure_max" or name not in (*BUDGETS, *TARGETS):
+        return []
+    return sorted(set(cells.loc[at_delta, "delta"]))
+
+
+def described(name: str, cells: pd.DataFrame) -> str:
+    """ "certified, δ = 1e-5": as much of it as all cells agree on; "" for what is no ε."""
+    if name in CLAIMS:
+        return "claimed, not proved"
+    found, at = guarantees(cells) if name in BUDGETS else [], deltas(name, cells)
+    words = found[:1] if len(found) == 1 else ["target"] if name == "privacy.epsilon" else []
+    return ", ".join(words + ([f"δ = {delta_text(at[0])}"] if len(at) == 1 else []))

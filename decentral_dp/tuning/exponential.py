@@ -1,0 +1,70 @@
+"""A weight drawn by the exponential mechanism from a public grid, its validation loss being the score.
+
+    P(w) ∝ exp(−F̂(w)/scale),     F(w) = mean_validation l(θ_w),     θ_w = argmin g(w, ·)
+
+is of pure ε = (oscillation of the difference of two neighbours' scores)/scale: a common shift cancels, so that no
+factor 1/2 is lost (Lowy & Liu, DP Bilevel Optimization, Equation 4, whose last term lacks 1/n and whose exponent has
+that factor). Convexity is not needed. F̂ is a fixed function of data and weight: the grid is walked in its public
+order, and where one solution starts the search for the next, both are certified alike.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from decentral_dp.privacy.exponential import choose
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.tuning.constants import Family, score_sensitivity
+from decentral_dp.tuning.curator import Curator
+from decentral_dp.tuning.records import Records, summation_error
+from decentral_dp.tuning.solver import Part, certificate, minimise, moments
+
+CHANNEL = "weight"
+CANDIDATES = 65
+
+
+def candidates(smallest: float, largest: float) -> Array:
+    """The public grid, (65,), even in log w."""
+    return np.geomspace(smallest, largest, CANDIDATES)
+
+
+def score(family: Family, train: Records, validation: Records, weights: Array) -> Array:
+    """F̂ at every weight: data-dependent, not private."""
+    values = np.empty(weights.size)
+    theta = np.zeros(train.features.shape[1])
+    # Strong regularisation first: its solutions are easy, and near the next ones.
+    for at in range(weights.size - 1, -1, -1):
+        weight = float(weights[at])
+        theta = minimise(family, [Part(train, 1.0)], weight, theta)
+        values[at] = moments(family, validation, theta).value
+    return values
+
+
+def score_error(family: Family, smallest: float, counts: tuple[int, int], d: int) -> float:
+    """A bound on |F̂(w) − F(w)| for w ≥ smallest: the solver's accuracy, and the rounding of the mean loss."""
+    found = certificate(family, smallest, counts[:1], d)
+    reach = family.radius * found.norm + family.label_bound
+    rounding = summation_error(counts, d) * 4.0 * (1.0 + reach) ** 2
+    return family.gradient_bound(found.norm) * found.accuracy + rounding
+
+
+def release_weight(
+    curator: Curator, family: Family, train: Records, validation: Records, smallest: float, largest: float
+) -> float:
+    """The private weight, one of the grid."""
+    counts, d = (len(train.labels), len(validation.labels)), train.features.shape[1]
+    error = score_error(family, smallest, counts, d)
+    moved = score_sensitivity(family, smallest, *counts, error)
+    planned = curator.planned(1, CHANNEL)
+    budget = max(planned.values())
+    # `choose` rounds scores to r ≤ 2⁻²⁰ of the oscillation it is given, which moves their differences by up to 2r.
+    room = 2.0**-17 * budget * max(moved[kind] / planned[kind] for kind in moved)
+    padded = {kind: s + room for kind, s in moved.items()}
+    scale = curator.scale(1, CHANNEL, padded)
+    weights = candidates(smallest, largest)
+    values = score(family, train, validation, weights)
+    weight = float(weights[choose(curator.generator(1, CHANNEL), values, budget, scale * budget).value])
+    curator.charge(1, CHANNEL, np.array([math.log(weight)]), padded, scale)
+    return weight

@@ -1,0 +1,37 @@
+"""The slope of the validation loss by implicit differentiation at a private minimiser.
+
+    dF/dlog w = −w θᵀ H⁻¹ b,     H = mean_train ∇²l(θ) + wI,     b = mean_validation ∇l(θ),
+
+evaluated at a released θ, and released with noise. As θ is public, so are the mixed derivative wθ and all bounds at θ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.tuning.constants import Family, slope_sensitivity
+from decentral_dp.tuning.curator import Curator, Released
+from decentral_dp.tuning.records import Records
+from decentral_dp.tuning.solver import inverse_product, moments, solve_error
+
+CHANNEL = "slope"
+
+
+def slope(family: Family, train: Records, validation: Records, weight: float, theta: Array) -> float:
+    """−w θᵀ H⁻¹ b at θ, (d,): data-dependent, not private."""
+    b = moments(family, validation, theta).gradient
+    return -weight * float(theta @ inverse_product(family, train, weight, theta, b))
+
+
+def release_slope(
+    curator: Curator, index: int, family: Family, train: Records, validation: Records, weight: float, theta: Array
+) -> Released:
+    """The private slope at a released θ."""
+    counts = len(train.labels), len(validation.labels)
+    # A point at the origin has no slope to release; noise of no scale would have no grid.
+    norm = max(float(np.linalg.norm(theta)) * (1.0 + 1e-12), 1e-9 * family.solution_radius(weight))
+    error = solve_error(family, weight, norm, counts, theta.size)
+    moved = slope_sensitivity(family, weight, norm, *counts, error)
+    exact = slope(family, train, validation, weight, theta)
+    return curator.release(index, CHANNEL, np.array([exact]), moved)
