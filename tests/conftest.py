@@ -49,9 +49,9 @@ def scenario() -> Callable[..., dict[str, Any]]:
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
-    """One small Ray for all tests that need one."""
+    """One small Ray for all tests of a file that need one; what follows must not find itself connected."""
     import ray
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

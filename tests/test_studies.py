@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import decentral_dp.study
 from decentral_dp import cli
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.job import build
 from decentral_dp.plots.study import _label
 from decentral_dp.privacy.accountants import price
@@ -850,11 +850,13 @@ def test_a_study_is_no_scenario_and_the_reverse(
     for name in (study, "budget_growth"):
         code, out, err = command("run", name)
         assert (code, out) == (2, "")
-        assert err == f'Error: scenario: "{name}" is a study; give a scenario, or use "decentral-dp study {name}".\n'
+        named = quoted(str(name))
+        assert err == f'Error: scenario: {named} is a study; give a scenario, or use "decentral-dp study {name}".\n'
     for name in (base, "quadratic"):
         code, out, err = command("study", name)
         assert (code, out) == (2, "")
-        assert err == f'Error: study: "{name}" is a scenario; give a study, or use "decentral-dp run {name}".\n'
+        named = quoted(str(name))
+        assert err == f'Error: study: {named} is a scenario; give a study, or use "decentral-dp run {name}".\n'
     # A study of a study is none, either.
     (tmp_path / "nested.toml").write_text('scenario = "study.toml"\n')
     assert "is a study; give a scenario" in command("study", tmp_path / "nested.toml")[2]
