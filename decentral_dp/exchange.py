@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+
 from decentral_dp.privacy.sensitivity import Array, Bounded
 
 Value: TypeAlias = Array | Bounded
@@ -42,6 +44,20 @@ class Bundle(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def beside(self) -> Array:
+        """All arrays side by side, (b, Σ d); without a copy where they are the columns of one array already."""
+        parts = list(self._values.values())
+        whole = parts[0].base
+        if (
+            whole is not None
+            and all(p.base is whole for p in parts)
+            and whole.shape[1:] == (sum(p.shape[1] for p in parts),)
+        ):
+            starts = np.cumsum([0, *(p.shape[1] for p in parts[:-1])]) * whole.strides[1]
+            if all(p.ctypes.data == whole.ctypes.data + s for p, s in zip(parts, starts, strict=True)):
+                return whole
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 class Gossip:

@@ -32,7 +32,7 @@ from decentral_dp.privacy.sensitivity import Array, Bounded
 # Why a plain array costs nothing, whatever was computed on the way to it.
 FREE = "reads no record, being a function of public and released values"
 
-_CACHED_VARIATES = 2**16
+_CACHED_VARIATES = 2**14
 
 
 @dataclass(frozen=True)
@@ -113,21 +113,22 @@ class Mechanism:
             return {}
         widths = [value.private.shape[1] for value in bounded.values()]
         # All channels side by side, (b, Σ widths): few calls where the block is small.
-        query, public = _beside([v.private for v in bounded.values()]), _beside([v.public for v in bounded.values()])
+        queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
         grids = grid(scales, self.kind)
         g, ratio = _per_column(grids, widths), _per_column(scales / grids, widths)
         positioned = self._streams.each(index, tag(",".join(channels)))
-        released = np.empty(query.shape)
+        released = np.empty((len(queries[0]), sum(widths)))
         # A few agents at a time, so that their variates are still in cache when they are used.
-        rows = max(1, _CACHED_VARIATES // query.shape[1])
-        for first in range(0, len(query), rows):
+        rows = max(1, _CACHED_VARIATES // released.shape[1])
+        for first in range(0, len(released), rows):
             part = slice(first, first + rows)
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (g, ratio))
-            integers = self._integers(positioned, query[part], g_part, ratio_part)
+            integers = self._integers(positioned, _beside([q[part] for q in queries]), g_part, ratio_part)
             # Exact, unless the public part is 2^35 times as large as the noise: integers, times a power of two.
             sent = released[part]
             with np.errstate(over="ignore", invalid="ignore"):
-                np.multiply(public[part], 1.0 / g_part, out=sent)
+                np.concatenate([p[part] for p in publics], axis=1, out=sent)
+                sent *= 1.0 / g_part
                 np.rint(sent, out=sent)
                 sent += integers
                 sent *= g_part
