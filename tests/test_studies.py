@@ -863,6 +863,13 @@ def test_a_study_is_no_scenario_and_the_reverse(
     assert list(tmp_path.glob("runs/*/cells/*")) == []
 
 
+def test_a_mistake_in_one_variant_fails_its_cells_alone(make: Make, tmp_path: Path) -> None:
+    wrong = {"name": "typo", "set": {"algorithm": {"ruonds": 1}}}
+    found = conduct(make(variants=[{"name": "right"}, wrong]), tmp_path / "out", jobs=1)
+    assert found.cells.set_index("variant")["status"].to_dict() == {"right": "ok", "typo": "refused"}
+    assert found.failed["reason"].tolist() == ['algorithm.ruonds: unknown key; did you mean "rounds".']
+
+
 def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> None:
     found = conduct(
         make(set={"algorithm": {"rounds": 60, "x": {"scale": 1e3}}}, rounds="all"), tmp_path / "out", jobs=1
