@@ -57,20 +57,11 @@ class Entry(NamedTuple):
     private: bool = False
 
 
-def _ldp_dsbo(options: Options, guarantee: str) -> Algorithm:
-    x, y, z = (options.steps[c] for c in ("x", "y", "z"))
-    if guarantee == "as_printed":
-        return LdpDsbo(x, y, z, protocol="printed", start=options.init)
-    if options.protocol == "private":
-        return LdpDsbo(x, y, z, protocol="private", start=options.init)
-    return LdpDsbo(x, y, z, start=options.init)
-
-
 def _plain(algorithm: Callable[..., Algorithm]) -> Callable[[Options, str], Algorithm]:
-    """Fields named as the keys are; private state where the guarantee is that of the papers."""
+    """Fields named as the keys are; the printed protocol where the guarantee is that of the papers."""
 
     def build(options: Options, guarantee: str) -> Algorithm:
-        protocol = "printed" if guarantee == "as_printed" else "released"
+        protocol = "printed" if guarantee == "as_printed" else options.protocol
         return algorithm(**options.steps, **options.numbers, protocol=protocol, start=options.init)
 
     return build
@@ -85,7 +76,7 @@ _ONE_STEP = (
 
 ALGORITHMS: dict[str, Entry] = {
     "ldp_dsbo": Entry(
-        _ldp_dsbo,
+        _plain(LdpDsbo),
         "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
         f"{_HOME}.ldp_dsbo",
         ("x", "y", "z"),

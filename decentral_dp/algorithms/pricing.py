@@ -52,6 +52,20 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
     return Planned(sensitivity, rate, largest, index)
 
 
+def tracked(public: Public, exchanges: int, first: int, begins: str, moved_by: str) -> Planned:
+    """A tracker that every round's exchanges from `first` on send: one mean to begin with, then it is moved by another.
+
+    Where a term reads no record its releases are functions of released values, and not listed.
+    """
+    read = [any(reads(public, (term,), kind) for kind in KINDS) for term in (begins, moved_by)]
+    positions = range(first if read[0] else first + 1, exchanges if read[1] else first + 1)
+    if not positions:
+        return free(public, grid(public.rounds, exchanges, [first])[0])
+    index, t = grid(public.rounds, exchanges, positions)
+    begun = index % exchanges == first
+    return released(public, index, [Use(begins, 1.0 * begun, t), Use(moved_by, 1.0 - begun, t)], kept=True)
+
+
 def moves(public: Public, kind: Kind, use: Use) -> tuple[Array, Array]:
     """How far one replaced record of this kind moves one use, and the use's largest norm: both (R, g)."""
     factor = np.abs(use.factor) if use.factor.ndim == 2 else np.abs(use.factor)[:, None]

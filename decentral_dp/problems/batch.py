@@ -15,32 +15,32 @@ from numpy.typing import NDArray
 
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import KINDS, Array, Bounded, Kind, Spread, summation_slack
+from decentral_dp.privacy.sensitivity import KINDS, MIXED, Array, Bounded, Kind, Spread, summation_slack
 from decentral_dp.problems.protocol import FEEDS, MATRICES, Problem, regulariser_matrices
 
 
 class Batch:
     """Records per row and kind, and what drew them.
 
-    records: kind → per row. used: kind → (b,) how many are averaged. rates: kind → (b,) share of the pool drawn afresh.
-    drawn: what identifies a fresh batch, None without sampling, MIXED if it lives on in a state.
+    draw: (kind, row) → records and the share of the pool that was drawn afresh for them, as the sampler states it.
+    used: kind → (b,) how many are averaged. drawn: what identifies a fresh batch, None without sampling, MIXED if it
+    lives on in a state, where sampling amplifies nothing.
     """
 
     def __init__(
         self,
         problem: Problem,
         clip: Clip,
-        records: Mapping[Kind, Callable[[int], Any]],
+        draw: Callable[[Kind, int], tuple[Any, float]],
         used: Mapping[Kind, NDArray[np.int64]],
-        rates: Mapping[Kind, Array],
         drawn: int | None,
     ) -> None:
         self._problem = problem
         self._clip = clip
-        self._records = records
+        self._draw = draw
         self._used = used
-        self._rates = rates
         self._drawn = drawn
+        self._seen: dict[Kind, list[tuple[Any, float]]] = {}
         self._rows = len(used["train"])
 
     def lower_grad_y(self, x: Value, y: Value) -> Value:
@@ -85,11 +85,9 @@ class Batch:
             base = getattr(problem.regulariser(at[0], at[1], z), term.removeprefix("lower_"))
         mean = np.zeros_like(base)
         if kind is not None:
-            for row in range(self._rows):
-                records = {k: self._records[k](row) for k in KINDS}
-                terms = problem.terms(
-                    at[0][row], at[1][row], z[row], records["train"], records["validation"], self._clip, (term,)
-                )
+            for row, (records, _) in enumerate(self._records(kind)):
+                # In the place of the other kind, of which nothing is wanted, the same.
+                terms = problem.terms(at[0][row], at[1][row], z[row], records, records, self._clip, (term,))
                 mean[row] = getattr(terms, term)
         return self._bounded(term, kind, base, mean, hidden)
 
@@ -103,16 +101,9 @@ class Batch:
         )
         mean = np.zeros_like(exact)
         if kind is not None:
-            for row in range(self._rows):
-                some = problem.matrices(
-                    at[0][row],
-                    at[1][row],
-                    None if z is None else z[row],
-                    self._records["train"](row),
-                    self._clip,
-                    (name,),
-                )
-                mean[row] = some[name]
+            for row, (records, _) in enumerate(self._records(kind)):
+                along = None if z is None else z[row]
+                mean[row] = problem.matrices(at[0][row], at[1][row], along, records, self._clip, (name,))[name]
         flat = (self._rows, -1)
         return self._bounded(name, kind, exact.reshape(flat), mean.reshape(flat), hidden)
 
@@ -123,9 +114,20 @@ class Batch:
             return Bounded(np.zeros_like(private), private, dict.fromkeys(KINDS, nothing_proven), self._clip.norm)
         if kind is None:
             return base
-        used = self._used[kind]
-        moved = 2.0 * self._clip.bound(FEEDS[term]) / used * summation_slack(used, base.shape[1])
-        return Bounded(base, mean, {kind: Spread(moved, self._rates[kind], self._drawn)}, self._clip.norm)
+        rates = np.ones(self._rows) if self._drawn == MIXED else np.array([rate for _, rate in self._records(kind)])
+        spread = mean_spread(self._clip.bound(FEEDS[term]), self._used[kind], base.shape[1], rates, self._drawn)
+        return Bounded(base, mean, {kind: spread}, self._clip.norm)
+
+    def _records(self, kind: Kind) -> list[tuple[Any, float]]:
+        """Per row, drawn once."""
+        if kind not in self._seen:
+            self._seen[kind] = [self._draw(kind, row) for row in range(self._rows)]
+        return self._seen[kind]
+
+
+def mean_spread(bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None) -> Spread:
+    """What one replaced record does to a mean over `used` records of contributions clipped to `bound`: 2Cκ/N."""
+    return Spread(2.0 * bound / used * summation_slack(used, width), rates, drawn)
 
 
 def _opened(value: Value) -> Array:

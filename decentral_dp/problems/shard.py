@@ -7,7 +7,7 @@ one record is replaced (N public), times the summation slack κ. A term that rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -28,9 +28,8 @@ from decentral_dp.privacy.sensitivity import (
     Kind,
     Spread,
     memory_slack,
-    summation_slack,
 )
-from decentral_dp.problems.batch import Batch
+from decentral_dp.problems.batch import Batch, mean_spread
 from decentral_dp.problems.protocol import FEEDS, TERMS, Problem, Started, take
 
 # Most draws of one round that have keys of their own.
@@ -113,16 +112,12 @@ class Shard:
         kept: whether what is computed from it outlives its first release, so that sampling amplifies nothing.
         """
         used = {k: self._stream.averaged(t, self.counts[k]) for k in KINDS}
-        sampled = self._stream.kind == "minibatch"
-        rates = {k: np.ones(self.agents.size) for k in KINDS}
-        if sampled and not kept:
-            rates = {k: self._stream.rate(t, self.counts[k]) for k in KINDS}
 
-        def records(kind: Kind) -> Callable[[int], Any]:
-            return lambda row: self._seen(t, row, kind, int(used[kind][row]), draw)[0]
+        def seen(kind: Kind, row: int) -> tuple[Any, float]:
+            return self._seen(t, row, kind, int(used[kind][row]), draw)
 
-        drawn = (MIXED if kept else t * _DRAWS + draw) if sampled else None
-        return Batch(self._problem, self._clip, {k: records(k) for k in KINDS}, used, rates, drawn)
+        drawn = (MIXED if kept else t * _DRAWS + draw) if self._stream.kind == "minibatch" else None
+        return Batch(self._problem, self._clip, seen, used, drawn)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """All directions at (x, y, z) over the records seen at round t.
@@ -190,10 +185,9 @@ class Shard:
     def _spread(
         self, t: int, term: str, kind: Kind, used: Mapping[Kind, NDArray[np.int64]], rates: Mapping[Kind, Array]
     ) -> Spread:
-        n = used[kind].astype(np.float64)
-        width = self.p if FEEDS[term] == "x" else self.q
-        sensitivity = 2.0 * self._clip.bound(FEEDS[term]) / n * summation_slack(used[kind], width)
-        return Spread(sensitivity, rates[kind], t * _DRAWS if self._stream.kind == "minibatch" else None)
+        width, drawn = self.p if FEEDS[term] == "x" else self.q, t * _DRAWS
+        fresh = self._stream.kind == "minibatch"
+        return mean_spread(self._clip.bound(FEEDS[term]), used[kind], width, rates[kind], drawn if fresh else None)
 
     def _at_private(
         self,

@@ -62,7 +62,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.messages import check_message
-from decentral_dp.algorithms.pricing import Use, fading, free, grid, reads, released
+from decentral_dp.algorithms.pricing import Use, fading, free, grid, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.matrices import transposed, unproven
@@ -175,17 +175,11 @@ class DsboJhip:
         h_index, h_t = grid(rounds, e, [1 + inner])
         if self.protocol == "printed":
             return self._planned_printed(public, y_index, y_t)
-        # D^0 is public where no record is in a Jacobian, and what it is moved by later where none is in a Hessian.
-        d_terms = ("lower_jacobian", "lower_hessian_product")
-        j, h = (any(reads(public, (term,), kind) for kind in KINDS) for term in d_terms)
-        d_index, d_t = grid(rounds, e, range(1 + inner if j else 2 + inner, e if h else 2 + inner))
-        begins = d_index % e == 1 + inner
-        tracked = [Use("lower_jacobian", 1.0 * begins, d_t), Use("lower_hessian_product", 1.0 - begins, d_t)]
         return {
             "x": released(public, (x_t + 1) * e, [Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
             "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
             "Z": free(public, h_index),
-            "D": released(public, d_index, tracked, kept=True) if d_index.size else free(public, h_index),
+            "D": tracked(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
             "h": released(public, h_index, [Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
         }
 

@@ -37,10 +37,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.pricing import Use, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.recursion import hidden_state, private_state
-from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind, memory_slack, summation_slack
+from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind, memory_slack
 from decentral_dp.problems.protocol import FEEDS, TERMS
 from decentral_dp.problems.shard import Shard
 
@@ -100,32 +101,15 @@ class LdpDsbo:
         return {c: self._planned_bounded(c, public) for c in CHANNELS}
 
     def _planned_bounded(self, channel: str, public: Public) -> Planned:
-        step = getattr(self, channel).series(public.rounds)[:, None]
-        width = public.p if channel == "x" else public.q
-        # λ_t·C, and 0 for a step of 0 even where nothing is clipped.
-        with np.errstate(invalid="ignore"):
-            reach = np.where(step == 0.0, 0.0, step * public.clip.bound(channel))
-        shares = (public.rounds, public.self_weight.size)
-        sensitivity: dict[Kind, Array] = {}
-        rate: dict[Kind, Array] = {}
-        largest = np.zeros(shares)
-        for kind in KINDS:
-            terms = [t for t in TERMS if public.touches.get(t) == kind and FEEDS[t] == channel]
-            if not terms:
-                continue
-            n = public.averaged[kind]
-            change = len(terms) * 2.0 * reach / n * summation_slack(n, width)
-            largest = largest + len(terms) * reach
-            if self.protocol == "private":
-                # Earlier batches live on in the state, so sampling amplifies nothing.
-                change = hidden_state(change, public.self_weight, memory_slack(n))
-                rate[kind] = np.ones(shares)
-            else:
-                rate[kind] = np.broadcast_to(public.rate[kind], shares)
-            sensitivity[kind] = change
-        if self.protocol == "private":
-            largest = hidden_state(largest, public.self_weight)
-        return Planned(sensitivity, rate, largest, np.arange(1, public.rounds + 1))
+        index, step = np.arange(1, public.rounds + 1), getattr(self, channel).series(public.rounds)
+        uses = [Use(term, step, index - 1) for term in TERMS if FEEDS[term] == channel]
+        # Earlier batches live on in a private state, so sampling amplifies nothing.
+        planned = released(public, index, uses, kept=self.protocol == "private")
+        if self.protocol == "released":
+            return planned
+        weight = public.self_weight
+        moved = {k: hidden_state(d, weight, memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()}
+        return planned._replace(sensitivity=moved, largest=hidden_state(planned.largest, weight))
 
     def _planned_printed(self, public: Public) -> dict[str, Planned]:
         shares = (public.rounds, public.self_weight.size)

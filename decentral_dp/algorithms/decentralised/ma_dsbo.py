@@ -45,10 +45,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.pricing import Use, before, fading, free, grid, moves, nothing_proven, reads, released
+from decentral_dp.algorithms.pricing import Use, before, fading, free, grid, nothing_proven, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.sensitivity import KINDS, Array, Kind, memory_slack
+from decentral_dp.privacy.sensitivity import Array, memory_slack
 from decentral_dp.problems.shard import Shard
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
@@ -153,35 +153,23 @@ class MaDsbo:
         z_index, _ = grid(rounds, e, range(1 + inner, e))
         if self.protocol == "printed":
             return self._planned_printed(public, x_index, y_index, z_index)
-        # d^0 is public where no record is in b, and what it is moved by later where none is in H.
-        b, h = (any(reads(public, (term,), kind) for kind in KINDS) for term in D_TERMS)
-        d_index, d_t = grid(rounds, e, range(1 + inner if b else 2 + inner, e if h else 2 + inner))
-        begins = d_index % e == 1 + inner
-        tracked = [Use("upper_grad_y", 1.0 * begins, d_t), Use("lower_hvp", 1.0 - begins, d_t)]
         return {
             "x": self._planned_x(public, x_index),
             "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
             "z": free(public, z_index),
-            "d": released(public, d_index, tracked, kept=True) if d_index.size else free(public, z_index),
+            "d": tracked(public, e, 1 + inner, *D_TERMS),
         }
 
     def _planned_x(self, public: Public, index: NDArray[np.int64]) -> Planned:
         """x_{t+1} takes α_t r_t, and r remembers every u before it."""
-        if not any(reads(public, U_TERMS, kind) for kind in KINDS):
-            return free(public, index)
-        rounds = np.arange(public.rounds)
         alpha = self.x.series(public.rounds)[:, None]
-        shape = (public.rounds, public.self_weight.size)
-        uses = [Use(term, alpha, rounds) for term in U_TERMS]
-        sensitivity: dict[Kind, Array] = {}
-        largest = np.zeros(shape)
-        for kind in KINDS:
-            parts = [moves(public, kind, use) for use in uses if reads(public, (use.term,), kind)]
-            change, reach = (np.sum([p[i] for p in parts], axis=0) if parts else np.zeros(shape) for i in (0, 1))
-            growth = memory_slack(public.averaged[kind])
-            sensitivity[kind] = alpha * before(fading(change, 1.0 - alpha, growth))
-            largest = largest + alpha * before(fading(reach, 1.0 - alpha))
-        return Planned(sensitivity, dict.fromkeys(KINDS, np.ones(shape)), largest, index)
+        u = released(public, index, [Use(term, alpha, np.arange(public.rounds)) for term in U_TERMS], kept=True)
+
+        def sent(change: Array, growth: Array | float = 1.0) -> Array:
+            return alpha * before(fading(change, 1.0 - alpha, growth))
+
+        sensitivity = {k: sent(change, memory_slack(public.averaged[k])) for k, change in u.sensitivity.items()}
+        return u._replace(sensitivity=sensitivity, largest=sent(u.largest))
 
     def _planned_printed(
         self, public: Public, x_index: NDArray[np.int64], y_index: NDArray[np.int64], d_index: NDArray[np.int64]

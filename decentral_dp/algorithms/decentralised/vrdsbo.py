@@ -44,10 +44,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
-from decentral_dp.algorithms.pricing import Use, before, fading, free, grid, moves, nothing_proven, reads
+from decentral_dp.algorithms.pricing import Use, before, fading, free, grid, nothing_proven, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.sensitivity import KINDS, Array, Kind, memory_slack
+from decentral_dp.privacy.sensitivity import Array, memory_slack
 from decentral_dp.problems.batch import Batch
 from decentral_dp.problems.shard import Shard
 
@@ -182,19 +182,14 @@ class Vrdsbo:
 
 def _tracked(public: Public, index: NDArray[np.int64], terms: Sequence[str], kept: Array) -> Planned:
     """Increments of U or V; κ: (T,)."""
-    if not any(reads(public, terms, kind) for kind in KINDS):
-        return free(public, index)
     keep, rounds = kept[:, None], np.arange(public.rounds)
-    shape = (public.rounds, public.self_weight.size)
-    sensitivity: dict[Kind, Array] = {}
-    largest = np.zeros(shape)
-    for kind in KINDS:
-        parts = [moves(public, kind, Use(term, 1.0 + kept, rounds)) for term in terms if reads(public, (term,), kind)]
-        change, reach = (np.sum([p[i] for p in parts], axis=0) if parts else np.zeros(shape) for i in (0, 1))
+    news = released(public, index, [Use(term, 1.0 + kept, rounds) for term in terms], kept=True)
+    sensitivity = {}
+    for kind, change in news.sensitivity.items():
         growth = memory_slack(public.averaged[kind])
         sensitivity[kind] = _less(1.0 - keep, before(fading(change, keep, growth)) * growth) + change
-        largest = largest + _less(1.0 - keep, before(fading(reach, keep))) + reach
-    return Planned(sensitivity, dict.fromkeys(KINDS, np.ones(shape)), largest, index)
+    largest = _less(1.0 - keep, before(fading(news.largest, keep))) + news.largest
+    return news._replace(sensitivity=sensitivity, largest=largest)
 
 
 def _less(factor: Array, size: Array) -> Array:
