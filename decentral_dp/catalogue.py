@@ -8,12 +8,13 @@ import json
 import textwrap
 import tomllib
 from collections.abc import Sequence
+from typing import cast
 
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.algorithms import ALGORITHMS, STEPS, Options
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms import ALGORITHMS, STEPS, Entry, Options
+from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import COLLECTIONS, DATASETS, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
@@ -116,16 +117,25 @@ def _details(registry: str, name: str) -> str:
 def algorithm_tables(name: str) -> str:
     """The tables [algorithm] and [privacy] of a certified run, with every key that the algorithm needs."""
     entry = ALGORITHMS[name]
+    if entry.trusted:
+        return _trusted_tables(name, entry)
     lines = ["[algorithm]", f'kind = "{name}"', "rounds = 100", *(example(key) for key in entry.options)]
     numbers = {key: tomllib.loads(example(key))[key] for key in entry.options if key not in STEPS}
     steps = {key: StepSize(1.0) for key in entry.options if key in STEPS}
-    channels = entry.build(Options(steps, numbers, {}, "released"), "certified").releases(1, 1)
+    built = cast(Algorithm, entry.build(Options(steps, numbers, {}, "released"), "certified"))
+    channels = built.releases(1, 1)
     read = {FEEDS[term] for channel in channels.values() for term in channel.terms}
     # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
     notes = {"x": "  # read only by problems whose losses have records and x in one term"}
     clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
     privacy = ["[privacy]", 'mechanism = "gaussian"', "epsilon = 4.0", "delta = 1e-5", *clips]
     return "\n".join([*lines, "", *privacy])
+
+
+def _trusted_tables(name: str, entry: Entry) -> str:
+    lines = ["[algorithm]", f'kind = "{name}"', "rounds = 20", *(example(key) for key in entry.options)]
+    lines += [f"# {example(key)}" for key in entry.optional]
+    return "\n".join([*lines, "", "[privacy]", "epsilon = 1.0", "delta = 1e-6"])
 
 
 def _docstring(home: str) -> str:

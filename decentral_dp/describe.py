@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
+from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
@@ -34,6 +35,11 @@ PROTOCOLS = {
     "released": "released state (gradients and consensus at the agent's own released point)",
     "private": "private state, gradients at the agent's own released point",
     "printed": "private state and private gradient point (as published)",
+}
+# Where everybody trusts a coordinator.
+TRUSTED_PROTOCOLS = {
+    "released": "trusted coordinator: noise once, by it; everything computed at points that it has published",
+    "printed": "trusted coordinator, with the noise and the constants of the paper",
 }
 # Where a server asks, its points are public under every protocol.
 CENTRAL_PROTOCOLS = {
@@ -64,7 +70,8 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     return {
         "guarantee": table.guarantee,
         "mechanism": job.mechanism,
-        "protocol": (CENTRAL_PROTOCOLS if job.algorithm.central else PROTOCOLS)[job.algorithm.protocol],
+        "protocol": _protocols(job)[job.algorithm.protocol],
+        "seen": _seen(job),
         "exchanges": job.algorithm.exchanges,
         "clip": _clip(job),
         "delta": table.delta,
@@ -82,11 +89,37 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     }
 
 
+def _protocols(job: Job) -> dict[str, str]:
+    if job.desk is not None:
+        return TRUSTED_PROTOCOLS
+    return CENTRAL_PROTOCOLS if job.program.central else PROTOCOLS
+
+
+def _seen(job: Job) -> list[str]:
+    """Who sees what, besides what is published."""
+    if job.desk is None:
+        return []
+    algorithm = cast(Coordinated, job.algorithm)
+    out = ["The coordinator is trusted: the guarantee is against everybody who sees what it publishes, not against it."]
+    if algorithm.pools:
+        out.append("Every agent hands its records to the coordinator, which holds them all.")
+    asked = [t for t in algorithm.asks if job.desk.reads(t)]
+    if asked:
+        out.append(
+            f"The coordinator receives from every agent clipped sums of {', '.join(asked)} over its records, without "
+            "noise. To the agents go published values alone."
+        )
+    return out
+
+
 def _clip(job: Job) -> dict[str, Any] | None:
     """The norm, and the bounds that bound anything: those of families that read records."""
     if job.scenario.privacy.guarantee != "certified":
         return None
-    families = clipped_families(job.algorithm.releases(job.problem.p, job.problem.q), job.problem)
+    if job.desk is not None:
+        bounds = {c: job.clip.bound(c) for c in CHANNELS if np.isfinite(job.clip.bound(c))}
+        return {"norm": job.clip.norm, **bounds} if bounds else None
+    families = clipped_families(job.program.releases(job.problem.p, job.problem.q), job.problem)
     return {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
 
 
@@ -250,6 +283,8 @@ def _printed_notes(job: Job) -> list[str]:
 
 def _limit(job: Job, finite: float | None) -> str:
     """What becomes of the budget for T → ∞ on finite shards."""
+    if job.desk is not None:
+        return "Prices are planned for these rounds together: more rounds are another plan, with more noise in each."
     if finite is None:
         return "What becomes of ε for T → ∞ on finite shards is unknown: for this protocol no bound is derived."
     if np.isinf(job.budget.epsilon).any():
@@ -288,7 +323,7 @@ def topology_summary(job: Job) -> dict[str, Any]:
         "labels": list(t.labels),
         "notes": list(t.notes),
         # Where a server asks, nobody talks to a neighbour.
-        "central": job.algorithm.central,
+        "central": job.desk is not None or job.program.central,
     }
 
 

@@ -1,4 +1,4 @@
-"""The only way out of a participant.
+"""The only ways out of a participant.
 
 An algorithm's `step` is a generator written from the agents' point of view. It reaches others by yielding an exchange
 and continues with the reply:
@@ -8,6 +8,14 @@ and continues with the reply:
 The engine hands every value to its channel's mechanism (round to a grid, add noise, write the ledger line) before
 anything travels. A `Bounded` value is charged with the sensitivity it carries. A plain array is data-independent, by
 type: records can be reached only through queries that return `Bounded`; it travels as it is and is listed as free.
+
+Where the agents trust a coordinator, the program is the coordinator's, and there are three exchanges:
+
+    answer = yield Ask(g=Sum("lower_grad_y", x=s.x, y=s.y))     questions at public points; clipped means come back
+    pool = yield Pool()                                         the records themselves come
+    public = yield Publish(gx=answer.g + ...)                   the one way out: noise, once, and the ledger line
+
+What answers and records lead to is `Bounded`, and `Ask` refuses to carry it: to the agents go public values alone.
 """
 
 from __future__ import annotations
@@ -17,7 +25,33 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from decentral_dp.privacy.sensitivity import Array, Bounded
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind
+
+
+class Lottery(Protocol):
+    """A random choice that is itself the release, such as an exponential mechanism.
+
+    mechanism: "exponential", "gaussian" (of a law that is a Gaussian pair) or "uncertified". sensitivity: kind → what
+    one replaced record can move, such that the price is sensitivity/scale. width: coordinates of what is drawn.
+    distortion: how far the log of the law that is drawn from may be from the ideal one.
+    """
+
+    @property
+    def mechanism(self) -> str: ...
+
+    @property
+    def sensitivity(self) -> Mapping[Kind, float]: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def distortion(self) -> float: ...
+
+    def draw(self, generator: np.random.Generator, scale: float) -> Array:
+        """(width,) at this scale; at scale 0 the best of all."""
+        ...
+
 
 Value: TypeAlias = Array | Bounded
 
@@ -71,16 +105,57 @@ class Gossip:
         self.values: dict[str, Value] = values
 
 
-class Ask:
-    """Answer a server: release one value per channel, and continue with the mean of all agents' answers.
+class Sum(NamedTuple):
+    """A question to all agents: the sum over their records of a term, each record's contribution clipped.
 
-    What the server sends is a public function of earlier answers, so every agent computes it itself: the program is
-    written as if each of them were the server. An answer is released where it is made, with that agent's own noise;
-    nobody has to trust the server.
+    term: of `problems.protocol`. x: (p,), y: (q,), along: the term's further argument. rate: below 1, of a Poisson
+    sample that is drawn where the records are, one for all questions of an `Ask` with this rate and kind of records.
     """
 
-    def __init__(self, **values: Value) -> None:
-        self.values: dict[str, Value] = values
+    term: str
+    x: Array
+    y: Array
+    along: Array | None = None
+    rate: float = 1.0
+
+
+class Ask:
+    """Between a server and its agents.
+
+    In a program of the agents the values are answers: release one value per channel, and continue with the mean of all
+    agents' answers. What the server sends is a public function of earlier answers, so every agent computes it itself:
+    the program is written as if each of them were the server. An answer is released where it is made, with that agent's
+    own noise; nobody has to trust the server.
+
+    In a program of a trusted coordinator the values are questions, at public points: the program continues with their
+    means over all records, which are not public yet. Raises ValueError for a point that is not public.
+    """
+
+    def __init__(self, **values: Value | Sum) -> None:
+        for name, value in values.items():
+            if isinstance(value, Sum):
+                for part in (value.x, value.y, value.along):
+                    if part is not None and not isinstance(part, np.ndarray):
+                        raise ValueError(f"{name} asks the agents at a point that is not public; publish it first")
+        self.values: dict[str, Any] = values
+
+
+class Pool:
+    """All agents hand their records to the trusted coordinator, once; the reply is the door to them."""
+
+
+class Publish:
+    """The coordinator's only way out: release one value per channel. The reply is a `Published`."""
+
+    def __init__(self, **values: Value | Lottery) -> None:
+        self.values: dict[str, Value | Lottery] = values
+
+
+class Published(NamedTuple):
+    """own: what was released, (1, d) each, public from now on. scale: of its noise, public too."""
+
+    own: Bundle
+    scale: Mapping[str, float]
 
 
 class Answer(NamedTuple):
@@ -98,7 +173,8 @@ class Reply(NamedTuple):
 
 
 Exchange: TypeAlias = Gossip | Ask
-Response: TypeAlias = Any  # Reply to Gossip, Answer to Ask; a generator's type cannot say which follows which.
+Request: TypeAlias = Ask | Pool | Publish
+Response: TypeAlias = Any  # Reply to Gossip, Answer to Ask, …; a generator's type cannot say which follows which.
 
 
 class Program(Protocol):
@@ -127,4 +203,27 @@ class Program(Protocol):
 
     def step(self, t: int, shard: Any, s: Any) -> Generator[Exchange, Response, Any]:
         """One round: yields its exchanges, returns the next state."""
+        ...
+
+
+class Coordination(Protocol):
+    """What a trusted coordinator runs, and all that an engine knows of it.
+
+    exchanges: how many `Publish` one step makes. Release e of round t has the index t·exchanges + e + 1. desk: what the
+    coordinator knows beforehand: the problem, the public counts, the domain of x.
+    """
+
+    @property
+    def exchanges(self) -> int: ...
+
+    def init(self, desk: Any) -> Any:
+        """The data-independent start."""
+        ...
+
+    def step(self, t: int, desk: Any, s: Any) -> Generator[Request, Response, Any]:
+        """One round: yields its exchanges, returns the next state."""
+        ...
+
+    def published(self, s: Any) -> Mapping[str, Array]:
+        """Variable → (d,): what the public knows after this round, a function of what was released."""
         ...

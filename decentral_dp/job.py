@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.coordinated import bounded_labels, check_coordinated, desk_of, plan_of
 from decentral_dp.data import COLLECTIONS, Shards, Stream
-from decentral_dp.engines.protocol import Node, blocks, server_blocks
+from decentral_dp.engines.protocol import House, Node, blocks, server_blocks
 from decentral_dp.errors import InputError
-from decentral_dp.named import algorithm_of, problem_of, shards_of, stream_of, topology_of
+from decentral_dp.named import algorithm_of, is_coordinated, problem_of, shards_of, stream_of, topology_of
 from decentral_dp.noise import calibrated_schedules, capped, charged_channels, clips, schedules
 from decentral_dp.planning import plan
 from decentral_dp.privacy.accountants import Budget, price
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.curator import Curator
 from decentral_dp.privacy.keys import Streams, secret_root, seeded_root
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
 from decentral_dp.privacy.sensitivity import Array, Constants, Kind
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.holder import Holder
 from decentral_dp.problems.protocol import Placed, Problem, take
 from decentral_dp.problems.shard import Shard
 from decentral_dp.schema import Scenario, by_channel
@@ -41,11 +46,12 @@ class Job:
 
     records: kind → per-agent records. rounds: how many will be run (fewer than asked if a cap comes first; then status
     and reason say so). noise: channel → schedule of all agents. ledger: planned. budget: its price at privacy.delta.
+    desk: of a trusted coordinator, where the algorithm is one's program; then there is no noise schedule.
     """
 
     scenario: Scenario
     problem: Problem
-    algorithm: Algorithm
+    algorithm: Algorithm | Coordinated
     topology: Topology
     shards: Shards
     records: Mapping[Kind, tuple[Any, ...]]
@@ -61,6 +67,7 @@ class Job:
     status: str = "ok"
     reason: str | None = None
     _root: bytes = field(default=b"", repr=False)
+    desk: Desk | None = None
 
     @property
     def n_agents(self) -> int:
@@ -70,11 +77,37 @@ class Job:
     def counts(self) -> Counts:
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
+    @property
+    def program(self) -> Algorithm:
+        """The algorithm of agents that trust nobody. Raises ValueError where it is a coordinator's."""
+        if self.desk is not None:
+            raise ValueError("this job is a trusted coordinator's")
+        return cast(Algorithm, self.algorithm)
+
     def nodes(self) -> list[Node]:
         """The job cut into blocks of agents, as the scenario's [run] table says."""
         sizes = self._sizes()
-        cut = server_blocks(sizes) if self.algorithm.central else blocks(self.topology.mixing, sizes)
+        cut = server_blocks(sizes) if self.program.central else blocks(self.topology.mixing, sizes)
         return [self._node(*block) for block in cut]
+
+    def house(self) -> House:
+        """The coordinator with its agents in blocks. Raises ValueError where nobody is trusted."""
+        if self.desk is None:
+            raise ValueError("these agents trust nobody, so there is no coordinator")
+        ends = np.cumsum(self._sizes())
+        cut = [np.arange(end - size, end) for end, size in zip(ends, self._sizes(), strict=True)]
+        holders = tuple(
+            Holder(
+                agents,
+                self.problem,
+                {k: [r[a] for a in agents] for k, r in self.records.items()},
+                self.clip,
+                Streams(self._root, "coins", agents),
+            )
+            for agents in cut
+        )
+        make = partial(Curator, self.ledger, self._root, self.scenario.privacy.guarantee == "as_printed")
+        return House(cast(Coordinated, self.algorithm), self.desk, make, holders, self.n_agents)
 
     def _sizes(self) -> list[int]:
         table, m = self.scenario.run, self.n_agents
@@ -98,18 +131,21 @@ class Job:
         )
         schedules = {c: s.of(agents) for c, s in self.noise.items()}
         streams = Streams(self._root, "noise", agents)
-        make = partial(Mechanism, self.mechanism, schedules, streams, self.algorithm.exchanges)
-        return Node(agents, self.algorithm, shard, make, near, mixing, self.scenario.run.average)
+        make = partial(Mechanism, self.mechanism, schedules, streams, self.program.exchanges)
+        return Node(agents, self.program, shard, make, near, mixing, self.scenario.run.average)
 
 
 def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit."""
-    _check_guarantee(scenario)
+    trusted = is_coordinated(scenario)
+    (check_coordinated if trusted else _check_guarantee)(scenario)
     topology = topology_of(scenario)
     shards = shards_of(scenario, topology.n_agents)
     problem = problem or problem_of(scenario, shards)
+    if trusted:
+        return _coordinated(scenario, topology, shards, problem)
     privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
-    algorithm = algorithm_of(scenario)
+    algorithm = cast(Algorithm, algorithm_of(scenario))
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     channels = algorithm.releases(problem.p, problem.q)
@@ -142,6 +178,22 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     return Job(
         scenario, problem, algorithm, topology, shards, records, test, stream, clip, constants, mechanism, noise,
         rounds, ledger, price(ledger, privacy.delta), status, reason, _root(scenario, shards),
+    )  # fmt: skip
+
+
+def _coordinated(s: Scenario, topology: Topology, shards: Shards, problem: Problem) -> Job:
+    """The job of a trusted coordinator."""
+    named = cast(Coordinated, algorithm_of(s))
+    algorithm, desk = named.settled(desk_of(s, shards, problem, named))
+    ledger = plan_of(s, algorithm, desk)
+    shards = replace(shards, labels=bounded_labels(s, shards.labels))
+    records = _records(problem, shards, desk.clip)
+    held_out = shards.features[shards.test], _numbers(shards.labels[shards.test])
+    test = problem.prepare(*held_out, "l2") if shards.test.size else None
+    mechanism = "none" if s.privacy.guarantee == "none" else "gaussian"
+    return Job(
+        s, problem, algorithm, topology, shards, records, test, stream_of(s), desk.clip, None, mechanism, {},
+        s.algorithm.rounds, ledger, price(ledger, s.privacy.delta), "ok", None, _root(s, shards), desk,
     )  # fmt: skip
 
 

@@ -9,6 +9,10 @@ where the scenario says so. `…_last` are evaluated on the last released values
     weight_…        of problems with numbers of their own: see their descriptions
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
     hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there
+    hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: empirical against population (of
+                        trusted coordinators)
+
+Where x alone is published the scores are those of the exact lower solution at x, which nobody sees: `…_unreleased`.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import pandas as pd
 
 from decentral_dp.privacy.sensitivity import Array, Kind
 from decentral_dp.problems.protocol import Problem, Scored
-from decentral_dp.problems.solve import true_hypergradient
+from decentral_dp.problems.solve import solve_lower, true_hypergradient
 
 Row = tuple[int, str, str, float]
 
@@ -36,30 +40,59 @@ class Weighted(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Scores released values. agents: per agent (train, validation) records; test: held-out records or None."""
+    """Scores released values. agents: per agent (train, validation) records; test: held-out records or None.
+
+    gap: whether to measure `hypergradient_gap`. names: of the rows of a value; by default their numbers.
+    """
 
     problem: Problem
     agents: Sequence[tuple[Any, Any]]
     test: Any | None
     hypergradient: bool = True
+    gap: bool = False
+    names: Sequence[str] | None = None
 
     def rows(
-        self, index: int, published: Mapping[str, Array], last: Mapping[str, Array] | None, state: Mapping[str, Array]
+        self,
+        index: int,
+        published: Mapping[str, Array],
+        last: Mapping[str, Array] | None,
+        state: Mapping[str, Array] | None,
     ) -> list[Row]:
-        """All metrics of one round as (round, agent, name, value) rows. last: given where it differs from published."""
-        rows = []
-        for values, suffix in ((published, ""), (last, "_last"), (state, "_unreleased")):
+        """All metrics of one round as (round, agent, name, value) rows.
+
+        last, state: given where they differ from published.
+        """
+        rows: list[Row] = []
+        whole = "" if "y" in published else "_unreleased"
+        for values, suffix in ((published, whole), (last, "_last"), (state, "_unreleased")):
             if values is None:
                 continue
-            for name, per_agent in self._scores(values).items():
-                full = suffix == "" or name.startswith("test")
+            for name, per_row in self._scores(self._solved(values)).items():
+                full = values is published or name.startswith("test")
                 if full:
-                    rows += _summary(index, name + suffix, per_agent, each=suffix == "")
+                    ending = "" if name == "consensus_x" and values is published else suffix
+                    rows += self._summary(index, name + ending, per_row, each=values is published)
         if self.hypergradient and np.isfinite(published["x"]).all():
-            gradient = true_hypergradient(self.problem, published["x"].mean(axis=0), self.agents)
-            # Not finite where the lower level could not be solved at x̄: then there is nothing to report.
-            if np.isfinite(gradient).all():
-                rows.append((index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient))))
+            rows += self._hypergradient(index, published["x"].mean(axis=0))
+        return rows
+
+    def _solved(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The values, with the exact lower solution at every x where no y is among them."""
+        if "y" in values:
+            return values
+        return {**values, "y": np.stack([solve_lower(self.problem, x, self.agents) for x in values["x"]])}
+
+    def _hypergradient(self, index: int, x: Array) -> list[Row]:
+        gradient = true_hypergradient(self.problem, x, self.agents)
+        # Not finite where the lower level could not be solved at x̄: then there is nothing to report.
+        if not np.isfinite(gradient).all():
+            return []
+        rows: list[Row] = [(index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient)))]
+        if self.gap and self.test is not None:
+            there = true_hypergradient(self.problem, x, [(self.test, self.test)])
+            if np.isfinite(there).all():
+                rows.append((index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - there))))
         return rows
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
@@ -82,21 +115,30 @@ class Evaluator:
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - value.mean(axis=0), axis=1)
         return scores
 
+    def _summary(self, index: int, name: str, per_row: Array, each: bool) -> list[Row]:
+        rows: list[Row] = [
+            (index, "mean", name, float(per_row.mean())),
+            (index, "mean", f"{name}_min", float(per_row.min())),
+            (index, "mean", f"{name}_max", float(per_row.max())),
+        ]
+        if each:
+            names = self.names or [str(row) for row in range(len(per_row))]
+            rows += [(index, of, name, float(value)) for of, value in zip(names, per_row, strict=True)]
+        return rows
+
     def _pooled(self, kind: Kind) -> Weighted:
         parts = [a[0] if kind == "train" else a[1] for a in self.agents]
         weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * len(r[0]))) for r in parts])
         return Weighted(type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), weights)
 
 
-def _summary(index: int, name: str, per_agent: Array, each: bool) -> list[Row]:
-    rows: list[Row] = [
-        (index, "mean", name, float(per_agent.mean())),
-        (index, "mean", f"{name}_min", float(per_agent.min())),
-        (index, "mean", f"{name}_max", float(per_agent.max())),
-    ]
-    if each:
-        rows += [(index, str(agent), name, float(value)) for agent, value in enumerate(per_agent)]
-    return rows
+def pooled(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """The (train, validation) records of all agents, one after the other."""
+    train, validation = (
+        type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        for parts in zip(*agents, strict=True)
+    )
+    return train, validation
 
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:

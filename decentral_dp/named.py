@@ -6,18 +6,33 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from decentral_dp import topology as topologies
-from decentral_dp.algorithms import ALGORITHMS, OPTIONS, Options
+from decentral_dp.algorithms import ALGORITHMS, OPTIONS, Entry, Options
+from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.schema import Column, Partition, ProblemTable, Scenario, Step, by_channel
+from decentral_dp.schema import Column, DomainTable, Partition, ProblemTable, Scenario, Step, by_channel
 from decentral_dp.topology import Topology
 
 # Numbers of the [algorithm] table as an example gives them; its other keys are step sizes.
-_NUMBERS: Mapping[str, int | float] = {"inner": 5, "inverse": 5, "smoothness": 2.0, "momentum": 0.5, "penalty": 1.0}
+_NUMBERS: Mapping[str, int | float] = {
+    "inner": 5,
+    "inverse": 5,
+    "smoothness": 2.0,
+    "momentum": 0.5,
+    "penalty": 1.0,
+    "rate": 0.1,
+    "candidates": 65,
+    "strength": 1.0,
+}
+_WORDS: Mapping[str, str] = {
+    "domain": '{ kind = "box", low = -5.0, high = 0.0 }',
+    "solver": '"dp_gd"',
+    "method": '"ppift"',
+}
 
 
 def topology_of(s: Scenario) -> Topology:
@@ -117,27 +132,38 @@ def _check_options(table: ProblemTable) -> None:
 
 def example(key: str) -> str:
     """A key of the [algorithm] table as a scenario could give it: a number, or a step size."""
+    if key in _WORDS:
+        return f"{key} = {_WORDS[key]}"
     return f"{key} = {_NUMBERS[key]}" if key in _NUMBERS else f"{key} = {{ scale = 0.1, decay = 0.5 }}"
 
 
-def algorithm_of(s: Scenario) -> Algorithm:
+def _entry(s: Scenario) -> Entry:
+    kind = s.algorithm.kind
+    if kind not in ALGORITHMS:
+        raise InputError(f"algorithm.kind: no algorithm {kind!r}; {nearest(kind, ALGORITHMS)}.")
+    return ALGORITHMS[kind]
+
+
+def is_coordinated(s: Scenario) -> bool:
+    """Whether the algorithm is the program of a trusted coordinator."""
+    return _entry(s).trusted
+
+
+def algorithm_of(s: Scenario) -> Algorithm | Coordinated:
     """The algorithm, with every key that it needs and none that it would leave unread."""
-    table = s.algorithm
-    if table.kind not in ALGORITHMS:
-        raise InputError(f"algorithm.kind: no algorithm {table.kind!r}; {nearest(table.kind, ALGORITHMS)}.")
-    entry = ALGORITHMS[table.kind]
+    table, entry = s.algorithm, _entry(s)
     if table.protocol == "private" and not entry.private:
         raise InputError(f'algorithm.protocol: {table.kind} knows no "private" protocol. Leave it out.')
     given = {key: value for key in OPTIONS if (value := getattr(table, key)) is not None}
     for key in given:
-        if key not in entry.options:
-            takers = [name for name, e in ALGORITHMS.items() if key in e.options]
+        if key not in (*entry.options, *entry.optional):
+            takers = [name for name, e in ALGORITHMS.items() if key in (*e.options, *e.optional)]
             raise InputError(f"algorithm.{key}: {table.kind} takes none, only {', '.join(takers)}. Leave it out.")
     for key in entry.options:
         if key not in given:
             raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {example(key)}.")
     steps = {k: StepSize(v.scale, v.decay) for k, v in given.items() if isinstance(v, Step)}
-    numbers = {k: v for k, v in given.items() if not isinstance(v, Step)}
+    numbers = {k: v for k, v in given.items() if not isinstance(v, Step | DomainTable)}
     options = Options(steps, numbers, by_channel(table.init), table.protocol)
     return entry.build(options, s.privacy.guarantee)
 

@@ -25,7 +25,7 @@ from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.job import Job, build
-from decentral_dp.metrics import Evaluator, Row
+from decentral_dp.metrics import Evaluator, Row, pooled
 from decentral_dp.privacy.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.sensitivity import Array
@@ -102,7 +102,9 @@ def run(
 
 def _check_recorded(job: Job, recorded: Ledger) -> None:
     """The budget is the plan's price; it holds for this run only if what was released is what was planned."""
-    if not recorded.same_releases(job.ledger.until(recorded.rounds)):
+    planned = job.ledger.until(recorded.rounds)
+    # A coordinator's scales follow from what it released before; what is planned is the price.
+    if not (recorded.costs_within(planned) if job.desk is not None else recorded.same_releases(planned)):
         raise RuntimeError(
             f"{type(job.algorithm).__name__}: the releases that were recorded are not those that were planned and "
             "priced, so the budget does not hold. Mend the algorithm's `planned`, or its `step`."
@@ -114,9 +116,11 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
 
 
 def _perform(job: Job, progress: Watcher | None) -> tuple[list[Row], Outcome]:
-    evaluator = Evaluator(
-        job.problem, list(zip(job.records["train"], job.records["validation"], strict=True)), job.test
-    )
+    agents = list(zip(job.records["train"], job.records["validation"], strict=True))
+    evaluator = Evaluator(job.problem, agents, job.test)
+    if job.desk is not None:
+        # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
+        evaluator = Evaluator(job.problem, [pooled(agents)], job.test, gap=True, names=("coordinator",))
     looks = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
     spent = _spent(job, looks)
     rows: list[Row] = []
@@ -127,7 +131,8 @@ def _perform(job: Job, progress: Watcher | None) -> tuple[list[Row], Outcome]:
         averaging = job.scenario.run.average > 1
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
-            rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, s.state))
+            state = s.state if job.desk is None else None
+            rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, state))
         if s.round in spent:
             rows.append((s.round, "mean", "epsilon_spent", spent[s.round]))
         if progress is not None:
@@ -139,6 +144,8 @@ def _perform(job: Job, progress: Watcher | None) -> tuple[list[Row], Outcome]:
     engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
+        if job.desk is not None:
+            return rows, engine.coordinate(job.house(), job.rounds, looks, observe)
         return rows, engine.run(job.nodes(), job.rounds, looks, observe)
 
 

@@ -103,6 +103,8 @@ class ProblemTable(Table):
     stream: Literal["all"] | StreamTable = "all"
     intercept: bool = False
     ridge: Positive | None = None
+    # Labels that are numbers are cut at ± this bound, for algorithms that need one.
+    label_bound: Positive | None = None
     # Groups of train records of each agent, and the share of all groups whose labels are replaced.
     groups: Count | None = None
     corrupt: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -146,6 +148,27 @@ class Step(Table):
     decay: NonNegative = 0.0
 
 
+class DomainTable(Table):
+    """Where x may be, for algorithms of a trusted coordinator: a box, a ball around 0, or the simplex."""
+
+    kind: Literal["box", "ball", "simplex"]
+    low: Finite | None = None
+    high: Finite | None = None
+    radius: Positive | None = None
+
+    @model_validator(mode="after")
+    def _needs(self) -> DomainTable:
+        needed = {"box": ("low", "high"), "ball": ("radius",)}.get(self.kind, ())
+        for key in ("low", "high", "radius"):
+            if key in needed and getattr(self, key) is None:
+                raise ValueError(f'a "{self.kind}" needs {key}')
+            if key not in needed and getattr(self, key) is not None:
+                raise ValueError(f'a "{self.kind}" takes no {key}')
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"a box from {self.low:g} to {self.high:g} has no interior; give low < high")
+        return self
+
+
 class AlgorithmTable(Table):
     """Which algorithm, for how many rounds, with which step sizes and constant start.
 
@@ -170,6 +193,14 @@ class AlgorithmTable(Table):
     # Weight of disagreement, and step of its multipliers.
     penalty: NonNegative | None = None
     dual: Step | None = None
+    # Of a trusted coordinator: where x may be, how the lower level is solved, the share of a Poisson sample, which
+    # variant, how many candidates, and the strength of a regularised exponential mechanism.
+    domain: DomainTable | None = None
+    solver: str | None = None
+    rate: Annotated[float, Field(gt=0, le=1)] | None = None
+    method: str | None = None
+    candidates: Count | None = None
+    strength: Positive | None = None
 
 
 class Noise(Table):

@@ -23,7 +23,7 @@ from decentral_dp.runner import Run
 # Scores that the end of a run prints, in this order; then those that the problem adds.
 _SCORES = ("test_accuracy", "test_loss", "upper_loss", "lower_loss")
 # What every run measures besides, for the report.
-_UNPRINTED = ("consensus_", "hypergradient_norm", "epsilon_spent")
+_UNPRINTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 # Blanks between the columns of a table.
 _GAP = 2

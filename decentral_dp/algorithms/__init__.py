@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from decentral_dp.algorithms.central.bsa import Bsa
+from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
+from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.decentralised.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.decentralised.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
@@ -20,6 +22,7 @@ from decentral_dp.algorithms.references import (
     DSBO_JHIP,
     DSGD,
     GBDSBO,
+    KORNOWSKI,
     MA_DSBO,
     SPDB,
     VRDBO,
@@ -29,14 +32,18 @@ from decentral_dp.algorithms.references import (
 # Keys of the [algorithm] table that some algorithms need and others refuse: step sizes, and numbers.
 STEPS = ("x", "y", "z", "averaging", "dual")
 NUMBERS = ("inner", "inverse", "smoothness", "momentum", "penalty")
-OPTIONS = STEPS + NUMBERS
+WORDS = ("domain", "solver", "rate", "method", "candidates", "strength")
+OPTIONS = STEPS + NUMBERS + WORDS
+
+
+Built = TypeVar("Built")
 
 
 class Options(NamedTuple):
     """What a scenario says of its algorithm: step sizes and numbers by key, constant start, protocol."""
 
     steps: Mapping[str, StepSize]
-    numbers: Mapping[str, float]
+    numbers: Mapping[str, Any]
     init: Mapping[str, float]
     protocol: str
 
@@ -47,7 +54,7 @@ class Entry(NamedTuple):
     citations: whom to cite. message: what message t = 1, 2, … carries, where one sentence can say it.
     """
 
-    build: Callable[[Options, str], Algorithm]
+    build: Callable[[Options, str], Algorithm | Coordinated]
     summary: str
     home: str
     options: tuple[str, ...]
@@ -55,12 +62,16 @@ class Entry(NamedTuple):
     message: str = ""
     # Whether protocol = "private" can be chosen.
     private: bool = False
+    # Keys that may be left out: the algorithm then settles them from public facts.
+    optional: tuple[str, ...] = ()
+    # Whether it is the program of a trusted coordinator, and who wrote it that way.
+    trusted: bool = False
 
 
-def _plain(algorithm: Callable[..., Algorithm]) -> Callable[[Options, str], Algorithm]:
+def _plain(algorithm: Callable[..., Built]) -> Callable[[Options, str], Built]:
     """Fields named as the keys are; the printed protocol where the guarantee is that of the papers."""
 
-    def build(options: Options, guarantee: str) -> Algorithm:
+    def build(options: Options, guarantee: str) -> Built:
         protocol = "printed" if guarantee == "as_printed" else options.protocol
         return algorithm(**options.steps, **options.numbers, protocol=protocol, start=options.init)
 
@@ -68,6 +79,7 @@ def _plain(algorithm: Callable[..., Algorithm]) -> Callable[[Options, str], Algo
 
 
 _HOME = "decentral_dp.algorithms.decentralised"
+_TRUSTED = "decentral_dp.algorithms.central"
 _NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
 _ONE_STEP = (
     "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
@@ -141,5 +153,14 @@ ALGORITHMS: dict[str, Entry] = {
         "decentral_dp.algorithms.central.bsa",
         ("x", "y", "inner", "inverse", "smoothness"),
         (Citation("Algorithm", BSA),),
+    ),
+    "dp_bilevel": Entry(
+        _plain(DpBilevel),
+        "a trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024)",
+        f"{_TRUSTED}.dp_bilevel",
+        (),
+        (Citation("Algorithm", KORNOWSKI),),
+        optional=("x", "penalty", "inner", "smoothness", "rate", "solver", "domain"),
+        trusted=True,
     ),
 }

@@ -102,3 +102,21 @@ DSGD = Work(
   year      = {2017}
 }""",
 )
+KORNOWSKI = Work(
+    "G. Kornowski, Differentially Private Bilevel Optimization, arXiv:2409.19800, 2024.",
+    """@misc{kornowski2024differentially,
+  title  = {Differentially Private Bilevel Optimization},
+  author = {Kornowski, Guy},
+  note   = {arXiv:2409.19800},
+  year   = {2024}
+}""",
+)
+LOWY_LIU = Work(
+    "A. Lowy and D. Liu, Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates, "
+    "2025.",
+    """@misc{lowy2025differentially,
+  title  = {Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates},
+  author = {Lowy, Andrew and Liu, Daogao},
+  year   = {2025}
+}""",
+)

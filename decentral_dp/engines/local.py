@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
-from decentral_dp.engines.protocol import Node, Outcome, Snapshot
+from decentral_dp.engines.protocol import House, Node, Outcome, Snapshot
 from decentral_dp.privacy.ledger import assemble
 
 
@@ -35,6 +37,14 @@ class LocalEngine:
                 done = observe(last)
         recorded = [(node.agents, h.recorder()) for node, h in zip(nodes, hosts, strict=True)]
         return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.exchanges))
+
+    def coordinate(
+        self, house: House, rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+    ) -> Outcome:
+        def everywhere(method: str, *arguments: Any) -> list[Any]:
+            return [getattr(holder, method)(*arguments) for holder in house.holders]
+
+        return coordinate(house, rounds, evaluate, observe, everywhere)
 
 
 def snapshot(index: int, views: Sequence[View]) -> Snapshot:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from decentral_dp.exchange import Bundle, Program, Value
+from decentral_dp.exchange import Bundle, Coordination, Lottery, Program, Published, Value
 from decentral_dp.privacy.ledger import Ledger, Recorder
 from decentral_dp.privacy.sensitivity import Array
 
@@ -39,6 +39,28 @@ class Node(NamedTuple):
     near: tuple[int, ...]
     mixing: sp.csr_array
     average: int = 1
+
+
+class Curator(Protocol):
+    """Adds a trusted coordinator's noise, and writes the ledger line."""
+
+    def release(self, index: int, values: Mapping[str, Value | Lottery]) -> Published: ...
+
+    def ledger(self, exchanges: int = 1) -> Ledger: ...
+
+
+class House(NamedTuple):
+    """A trusted coordinator and its agents, complete.
+
+    desk: what it knows beforehand; reads the agents' answers (`combined`, `pooled`). holders: blocks of agents in
+    order, each with `answer` and `hand_over`.
+    """
+
+    program: Coordination
+    desk: Any
+    make_curator: Callable[[], Curator]
+    holders: tuple[Any, ...]
+    n_agents: int
 
 
 class Trouble(NamedTuple):
@@ -74,6 +96,12 @@ class Engine(Protocol):
     def run(
         self, nodes: Sequence[Node], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
     ) -> Outcome: ...
+
+    def coordinate(
+        self, house: House, rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+    ) -> Outcome:
+        """The same for a trusted coordinator's program; snapshots have one row."""
+        ...
 
 
 Block = tuple[NDArray[np.int64], tuple[int, ...], sp.csr_array]

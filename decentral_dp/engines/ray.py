@@ -19,9 +19,10 @@ import ray
 import ray.exceptions
 from threadpoolctl import threadpool_limits
 
+from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
-from decentral_dp.engines.protocol import Node, Outcome, Snapshot
+from decentral_dp.engines.protocol import House, Node, Outcome, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.ledger import Recorder, assemble
 
@@ -45,6 +46,17 @@ class Actor:
 
     def recorder(self) -> Recorder:
         return self._host.recorder()
+
+
+class HolderActor:
+    """A block of agents that answers a trusted coordinator, in a process of its own."""
+
+    def __init__(self, holder: Any) -> None:
+        threadpool_limits(limits=1)
+        self._holder = holder
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        return getattr(self._holder, method)(*arguments)
 
 
 class ActorLostError(RuntimeError):
@@ -112,23 +124,41 @@ class RayEngine:
     def run(
         self, nodes: Sequence[Node], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
     ) -> Outcome:
-        with cluster(self.address):
-            actors = _start(nodes, rounds)
-            try:
-                return _drive(actors, nodes, rounds, evaluate, observe)
-            except ray.exceptions.RayActorError as error:
-                raise ActorLostError(
-                    f"an agent's actor ended before the run did: {str(error).splitlines()[0]}"
-                ) from error
-            finally:
-                for actor in actors:
-                    ray.kill(actor)
+        with cluster(self.address), _actors(Actor, [(node, rounds) for node in nodes]) as actors:
+            return _drive(actors, nodes, rounds, evaluate, observe)
+
+    def coordinate(
+        self, house: House, rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+    ) -> Outcome:
+        """The coordinator is this process: what agents answer comes here, and nothing goes from agent to agent."""
+        with cluster(self.address), _actors(HolderActor, [(holder,) for holder in house.holders]) as actors:
+
+            def everywhere(method: str, *arguments: Any) -> list[Any]:
+                # Once into the object store, not once for every actor.
+                shared = [ray.put(a) for a in arguments]
+                return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
+
+            return coordinate(house, rounds, evaluate, observe, everywhere)
 
 
-def _start(nodes: Sequence[Node], rounds: int) -> list[Any]:
+@contextmanager
+def _actors(kind: type[Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[list[Any]]:
+    """One actor for each, for the length of the block."""
+    actors = _start(kind, arguments)
+    try:
+        yield actors
+    except ray.exceptions.RayActorError as error:
+        raise ActorLostError(f"an agent's actor ended before the run did: {str(error).splitlines()[0]}") from error
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def _start(kind: type[Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
     cores = [n["Resources"].get("CPU", 0.0) for n in ray.nodes() if n["Alive"]]  # type: ignore[no-untyped-call] # ray has no types for it
-    remote = ray.remote(num_cpus=core_share(cores, len(nodes)), scheduling_strategy="SPREAD", max_restarts=0)(Actor)
-    return [remote.remote(node, rounds) for node in nodes]
+    share = core_share(cores, len(arguments))
+    remote = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", max_restarts=0)(kind)
+    return [remote.remote(*given) for given in arguments]
 
 
 def core_share(cores: Sequence[float], actors: int) -> float:

@@ -7,11 +7,13 @@ What composes, given the public transcript so far (each bound holds whatever the
 
     Laplace     pure: Σε_t. (ε, δ): privacy-loss distributions
     other       known to be of pure ε and nothing else: pure: Σε_t. (ε, δ): as randomised response, the worst of them
+    exponential mechanisms: the same, and ρ = ε²/8 concentrated (bounded range; Dong, Durfee & Rogers 2020)
     Gaussian    pure: ∞.    (ε, δ): exactly Gaussian with μ² = Σμ_t², δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)
     both        (ε, δ): privacy-loss distributions
     a fresh batch, fixed size, share η of the pool, feeding several channels of one round: one release of
                 E_t = Σ_channels ε (or μ² = Σ_channels μ²) on that batch, amplified once: log(1 + η(e^{E_t} − 1)).
                 Amplifying channel by channel and adding would under-report.
+    Poisson     Gaussian releases on a Poisson sample: privacy-loss distributions of the replace-one pair
 
 Prices are those of ideal samplers, and float64 ones are not: what they may add (`prices`) is in every ε, and is taken
 from δ before ε is read off. So ε(δ) holds for the noise that is drawn. The pure ε holds but for the slack's δ: no
@@ -125,7 +127,7 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     for kind in charged.kinds:
         account, slack = accounts(charged, kind, None).dominating(), sampling_slack(charged, kind, None)
         parts = [account.between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
-        spent = _along(parts, max(0.0, delta - float(slack.delta.max())))
+        spent = _along(parts, float(slack.left(delta).min()))
         worst = np.maximum(worst, np.where(spent > 0.0, spent + slack.epsilon.max(), 0.0))
     return worst
 
@@ -148,9 +150,10 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
 
 def pure_epsilon(releases: Releases) -> float:
     """Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
-    if releases.mu > 0.0 or (releases.sampled_gaussian[0] > 0.0).any():
+    if releases.mu > 0.0 or (releases.sampled_gaussian[0] > 0.0).any() or (releases.poisson[0] > 0.0).any():
         return float("inf")
-    return float(releases.laplace.sum() + amplified(*releases.sampled_laplace).sum() + releases.pure.sum())
+    plain = releases.laplace.sum() + releases.pure.sum() + releases.ranged.sum()
+    return float(plain + amplified(*releases.sampled_laplace).sum())
 
 
 def epsilon_at(releases: Releases, delta: float) -> float:
@@ -164,7 +167,7 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
     if delta == 0.0 or not np.isfinite([_moves(s) for s in segments]).all():
         return np.asarray(pure)
     mu = np.sqrt(np.cumsum([s.mu**2 for s in segments]))
-    if not any(s.laplace.size or s.pure.size or s.sampled_laplace.size or s.sampled_gaussian.size for s in segments):
+    if all(s.only_gaussian for s in segments):
         return gaussian_epsilon(mu, delta)
     rho = np.cumsum([_concentrated(s) for s in segments])
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
@@ -175,18 +178,18 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
 
 def _moves(releases: Releases) -> float:
     """Finite if the releases hide anything at all."""
-    plain, drawn = (
-        releases.laplace.sum() + releases.pure.sum() + releases.mu,
-        releases.sampled_laplace.sum() + releases.sampled_gaussian.sum(),
-    )
-    return float(plain + drawn)
+    return float(sum(np.sum(part) for part in releases))
 
 
 def _concentrated(releases: Releases) -> float:
-    """ρ of zero-concentrated privacy: ε²/2 per pure release, μ²/2 per Gaussian one (not amplified)."""
+    """ρ of zero-concentrated privacy, unamplified.
+
+    ε²/2 per pure release, ε²/8 per exponential mechanism, μ²/2 per Gaussian one.
+    """
     squares = (releases.laplace**2).sum() + (amplified(*releases.sampled_laplace) ** 2).sum()
-    squares += (releases.pure**2).sum()
-    return 0.5 * float(squares + releases.mu**2 + (releases.sampled_gaussian[0] ** 2).sum())
+    squares += (releases.pure**2).sum() + 0.25 * (releases.ranged**2).sum()
+    squares += (releases.sampled_gaussian[0] ** 2).sum() + (releases.poisson[0] ** 2).sum()
+    return 0.5 * float(squares + releases.mu**2)
 
 
 def _largest(costs: Iterable[Cost]) -> Cost:
@@ -198,7 +201,7 @@ def _largest(costs: Iterable[Cost]) -> Cost:
 def _cost(charged: Charges, kind: Kind, channel: str | None, delta: float, notes: list[str]) -> Cost:
     """What one record of that kind costs every agent, over all channels or over one."""
     account, slack = accounts(charged, kind, channel), sampling_slack(charged, kind, channel)
-    left = np.maximum(0.0, delta - slack.delta)
+    left = slack.left(delta)
     pure = account.pure()
     if delta == 0.0:
         epsilon = pure

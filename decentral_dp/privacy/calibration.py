@@ -153,12 +153,13 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
 def _own_cost(account: Account) -> Array:
     """(G,) Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases."""
     total = account.mu() ** 2
-    for _, loss, column in (*account.laplace, *account.other):
+    for _, loss, column in (*account.laplace, *account.other, *account.ranged):
         total = total + loss.sum(axis=0)[column]
     if account.sampled_laplace is not None:
         total = total + (account.sampled_laplace[1] * account.sampled_laplace[2]).sum(axis=0)
-    if account.sampled_gaussian is not None:
-        total = total + ((account.sampled_gaussian[1] * account.sampled_gaussian[2]) ** 2).sum(axis=0)
+    for sampled in (account.sampled_gaussian, account.sampled_poisson):
+        if sampled is not None:
+            total = total + ((sampled[1] * sampled[2]) ** 2).sum(axis=0)
     return np.asarray(total)
 
 
@@ -176,8 +177,9 @@ def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Arra
     for kind in charged.kinds:
         account, slack = accounts(charged, kind, None), sampling_slack(charged, kind, None)
         # What is left for ideal samplers. Far from the solution the slack may be more than everything.
-        left = max(0.0, delta - float(slack.delta.max()))
-        if left == 0.0 and (account.gaussian or account.sampled_gaussian is not None):
+        left = float(slack.left(delta).min())
+        sampled = account.sampled_gaussian is not None or account.sampled_poisson is not None
+        if left == 0.0 and (account.gaussian or sampled):
             left = 0.5 * delta
         need = np.maximum(need, _needed(account, max(0.5 * epsilon, epsilon - float(slack.epsilon.max())), left))
     return np.where(need > 0.0, need, 1.0)[charged.group]
@@ -198,7 +200,7 @@ def _needed(account: Account, epsilon: float, delta: float) -> Array:
     start: float | None = None
     for bundle in bundles:
         releases = account.releases(bundle)
-        start = _solve(partial(_cost_at, releases, delta), epsilon, start)
+        start = solve(partial(_cost_at, releases, delta), epsilon, start)
         out[bundle] = start
     return out
 
@@ -212,15 +214,17 @@ def _cost_at(releases: Releases, delta: float, factor: float) -> float:
         releases.sampled_laplace * unit,
         releases.sampled_gaussian * unit,
         releases.pure / factor,
+        releases.ranged / factor,
+        releases.poisson * unit,
     )
     return epsilon_at(divided, delta)
 
 
 def _largest_mu(epsilon: float, delta: float) -> float:
-    return 1.0 / _solve(lambda f: float(gaussian_epsilon(1.0 / f, delta)), epsilon, None, 1e-9)
+    return 1.0 / solve(lambda f: float(gaussian_epsilon(1.0 / f, delta)), epsilon, None, 1e-9)
 
 
-def _solve(
+def solve(
     price: Callable[[float], float], target: float, guess: float | None, tightness: float = 0.5 * TIGHTNESS
 ) -> float:
     """A factor whose price lies in [(1 − tightness)·target, target]; the price falls as the factor grows.

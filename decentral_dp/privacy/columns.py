@@ -22,8 +22,8 @@ from decentral_dp.privacy.sensitivity import KINDS, Array, Kind
 class Line(NamedTuple):
     """One channel's charges for one kind of record.
 
-    loss: (T, g) pure ε ("laplace", "pure") or μ ("gaussian") of every release before amplification. rate: (T, g).
-    column: (G,) its column for each group of agents.
+    loss: (T, g) pure ε ("laplace", "pure", "exponential") or μ ("gaussian") of every release before amplification.
+    rate: (T, g). column: (G,) its column for each group of agents. sampling, distortion: as in the ledger.
     """
 
     channel: str
@@ -33,6 +33,8 @@ class Line(NamedTuple):
     loss: Array
     rate: Array
     column: IntArray
+    sampling: str = "fixed"
+    distortion: float = 0.0
 
 
 class Charges(NamedTuple):
@@ -65,21 +67,28 @@ def _line(c: ChannelLedger, kind: Kind, column: IntArray) -> Line:
     if c.mechanism == "laplace":
         loss = laplace_loss(sensitivity, c.scale, c.dimension)
     elif c.mechanism == "gaussian":
-        loss = gaussian_mu(sensitivity, c.scale, c.dimension)
-    elif c.mechanism == "pure":
+        # A record in a Poisson sample is compared with its absence, which is half as far but rounded as coarsely.
+        widths = 4 * c.dimension if c.sampling == "poisson" else c.dimension
+        loss = gaussian_mu(sensitivity, c.scale, widths)
+    elif c.mechanism in ("pure", "exponential"):
         loss = pure_loss(sensitivity, c.scale)
     else:
         loss = np.where(sensitivity > 0.0, np.inf, 0.0)
-    # Without noise both rules agree, so the line may pass for a Laplace one.
-    mechanism = "laplace" if c.mechanism == "none" else c.mechanism
-    return Line(c.channel, mechanism, c.dimension, c.rounds, loss, c.rate[kind], column)
+    # Where nothing is hidden all rules agree, so the line may pass for a Laplace one.
+    mechanism = "laplace" if c.mechanism in ("none", "uncertified") else c.mechanism
+    return Line(c.channel, mechanism, c.dimension, c.rounds, loss, c.rate[kind], column, c.sampling, c.distortion)
 
 
 def _check(c: ChannelLedger, agents: int) -> None:
-    if c.mechanism not in ("laplace", "gaussian", "pure", "none"):
+    if c.mechanism not in PRICED:
         raise InputError(
             f"ledger: channel {c.channel!r} was released by {c.mechanism!r}, which no accountant knows; "
-            'it prices "laplace", "gaussian", "pure", "none" and "free".'
+            f"it prices {', '.join(PRICED)} and free releases."
+        )
+    if c.sampling not in ("fixed", "poisson") or (c.sampling == "poisson" and c.mechanism == "laplace"):
+        raise InputError(
+            f"ledger: channel {c.channel!r} adds {c.mechanism} noise to batches drawn by {c.sampling!r} sampling; no "
+            'rule here covers that. "poisson" goes with Gaussian noise, "fixed" with Laplace and Gaussian noise.'
         )
     if c.group.size != agents or (c.rounds.size > 1 and (np.diff(c.rounds) <= 0).any()):
         raise InputError(f"ledger: channel {c.channel!r} must list {agents} agents and ascending rounds.")
@@ -96,18 +105,21 @@ def _check(c: ChannelLedger, agents: int) -> None:
                 raise InputError(f"ledger: channel {c.channel!r} has a {name} that is negative or not a number.")
         if not (rate <= 1.0).all():
             raise InputError(f"ledger: channel {c.channel!r} has a sampling rate above 1, {rate.max():g}.")
-        if c.mechanism == "pure" and (rate < 1.0).any():
+        if c.mechanism in ("pure", "exponential") and (rate < 1.0).any():
             raise InputError(f"ledger: channel {c.channel!r} samples for a release of pure ε; no rule here covers it.")
+
+
+PRICED = ("laplace", "gaussian", "pure", "exponential", "none", "uncertified")
 
 
 @dataclass(frozen=True)
 class Account:
     """What one kind of record is charged, for all groups, over some channels.
 
-    laplace, gaussian, other: (rounds, loss (T, g), column (G,)) of releases that every record takes part in; other:
-    those of pure ε and unknown law.
-    sampled_laplace, sampled_gaussian: (rounds (R,), base (R, G), rate (R, G)) of rounds with a fresh batch, over all
-    channels that it feeds; base is Σε or √Σμ².
+    laplace, gaussian, other, ranged: (rounds, loss (T, g), column (G,)) of releases that every record takes part in;
+    other: those of pure ε and unknown law; ranged: exponential mechanisms.
+    sampled_laplace, sampled_gaussian, sampled_poisson: (rounds (R,), base (R, G), rate (R, G)) of rounds with a fresh
+    batch, over all channels that it feeds; base is Σε or √Σμ².
     """
 
     groups: int
@@ -116,14 +128,24 @@ class Account:
     sampled_laplace: tuple[IntArray, Array, Array] | None
     sampled_gaussian: tuple[IntArray, Array, Array] | None
     other: tuple[tuple[IntArray, Array, IntArray], ...] = ()
+    ranged: tuple[tuple[IntArray, Array, IntArray], ...] = ()
+    sampled_poisson: tuple[IntArray, Array, Array] | None = None
 
     @property
     def plain_gaussian(self) -> bool:
-        return not self.laplace and not self.other and self.sampled_laplace is None and self.sampled_gaussian is None
+        return not self.laplace and self._plain
 
     @property
     def plain_laplace(self) -> bool:
-        return not self.gaussian and not self.other and self.sampled_laplace is None and self.sampled_gaussian is None
+        return not self.gaussian and self._plain
+
+    @property
+    def _plain(self) -> bool:
+        return not self.other and not self.ranged and all(part is None for part in self._sampled)
+
+    @property
+    def _sampled(self) -> tuple[tuple[IntArray, Array, Array] | None, ...]:
+        return self.sampled_laplace, self.sampled_gaussian, self.sampled_poisson
 
     def mu(self) -> Array:
         """(G,) √Σμ² of the Gaussian releases that every record takes part in."""
@@ -135,22 +157,23 @@ class Account:
     def pure(self) -> Array:
         """(G,) pure ε."""
         total = np.zeros(self.groups)
-        for _, loss, column in (*self.laplace, *self.other):
+        for _, loss, column in (*self.laplace, *self.other, *self.ranged):
             total += loss.sum(axis=0)[column]
         if self.sampled_laplace is not None:
             _, base, rate = self.sampled_laplace
             total += amplified(base, rate).sum(axis=0)
         gaussian = self.mu()
-        if self.sampled_gaussian is not None:
-            gaussian = gaussian + self.sampled_gaussian[1].sum(axis=0)
+        for sampled in (self.sampled_gaussian, self.sampled_poisson):
+            if sampled is not None:
+                gaussian = gaussian + sampled[1].sum(axis=0)
         return np.where(gaussian > 0.0, np.inf, total)
 
     def size(self) -> Array:
         """(G,) a number that orders columns by cost; +inf where nothing is hidden, 0 where nothing is charged."""
         total = self.mu()
-        for _, loss, column in (*self.laplace, *self.other):
+        for _, loss, column in (*self.laplace, *self.other, *self.ranged):
             total = total + loss.sum(axis=0)[column]
-        for sampled in (self.sampled_laplace, self.sampled_gaussian):
+        for sampled in self._sampled:
             if sampled is not None:
                 _, base, rate = sampled
                 total = total + (np.where(np.isinf(base), np.inf, base * rate)).sum(axis=0)
@@ -159,11 +182,11 @@ class Account:
     def alike(self, groups: IntArray) -> list[IntArray]:
         """The given groups, bundled where every charge is the same."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
-        plain = (*self.laplace, *self.gaussian, *self.other)
+        plain = (*self.laplace, *self.gaussian, *self.other, *self.ranged)
         names = [_distinct(loss) for _, loss, _ in plain]
         for j in groups:
             key = [names[k][column[j]] for k, (_, _, column) in enumerate(plain)]
-            for sampled in (self.sampled_laplace, self.sampled_gaussian):
+            for sampled in self._sampled:
                 if sampled is not None:
                     key += [sampled[1][:, j].tobytes(), sampled[2][:, j].tobytes()]
             bundles.setdefault(tuple(key), []).append(int(j))
@@ -202,6 +225,8 @@ class Account:
             sampled(self.sampled_laplace),
             sampled(self.sampled_gaussian),
             moved(self.other),
+            moved(self.ranged),
+            sampled(self.sampled_poisson),
         )
 
     def _bound(self, groups: IntArray) -> Account:
@@ -223,6 +248,8 @@ class Account:
             sampled(self.sampled_laplace),
             sampled(self.sampled_gaussian),
             plain(self.other),
+            plain(self.ranged),
+            sampled(self.sampled_poisson),
         )
 
 
@@ -235,18 +262,23 @@ def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
     """The account of one kind of record over all channels, or over one."""
     lines = [line for line in charged.lines[kind] if channel in (None, line.channel)]
     groups = int(charged.group.max()) + 1
-    plain: dict[str, list[tuple[IntArray, Array, IntArray]]] = {"laplace": [], "gaussian": [], "pure": []}
-    drawn: dict[str, list[Line]] = {"laplace": [], "gaussian": []}
+    plain: dict[str, list[tuple[IntArray, Array, IntArray]]] = {
+        "laplace": [], "gaussian": [], "pure": [], "exponential": []
+    }  # fmt: skip
+    drawn: dict[str, list[Line]] = {"laplace": [], "gaussian": [], "poisson": []}
     for line in lines:
         fresh = (line.rate < 1.0) & (line.loss > 0.0)
         if not fresh.any():
             plain[line.mechanism].append((line.rounds, line.loss, line.column))
             continue
         plain[line.mechanism].append((line.rounds, np.where(fresh, 0.0, line.loss), line.column))
-        drawn[line.mechanism].append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
+        sampled = "poisson" if line.sampling == "poisson" else line.mechanism
+        drawn[sampled].append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
     laplace, gaussian = _batches(drawn["laplace"], 1.0), _batches(drawn["gaussian"], 2.0)
-    if laplace is not None and gaussian is not None:
-        _refuse_mixed(kind, laplace, gaussian)
+    poisson = _batches(drawn["poisson"], 2.0)
+    for one, other in ((laplace, gaussian), (laplace, poisson), (gaussian, poisson)):
+        if one is not None and other is not None:
+            _refuse_mixed(kind, one, other)
     return Account(
         groups,
         tuple(p for p in plain["laplace"] if (p[1] > 0.0).any()),
@@ -254,19 +286,23 @@ def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
         laplace,
         gaussian,
         tuple(p for p in plain["pure"] if (p[1] > 0.0).any()),
+        tuple(p for p in plain["exponential"] if (p[1] > 0.0).any()),
+        poisson,
     )
 
 
 def sampling_slack(charged: Charges, kind: Kind, channel: str | None) -> Slack:
     """(G,) what float64 samplers may add to one record's (ε, δ), over all channels or over one."""
     groups = int(charged.group.max()) + 1
-    epsilon, delta = np.zeros(groups), np.zeros(groups)
+    epsilon, delta, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
     for line in charged.lines[kind]:
         if channel in (None, line.channel):
             slack = numerical_slack(line.loss, line.mechanism, line.dimension)
-            epsilon += slack.epsilon.sum(axis=0)[line.column]
+            away = line.distortion * (line.loss > 0.0).sum(axis=0)
+            epsilon += (slack.epsilon.sum(axis=0) + 2.0 * away)[line.column]
             delta += slack.delta.sum(axis=0)[line.column]
-    return Slack(epsilon, delta)
+            ratio += away[line.column]
+    return Slack(epsilon, delta, ratio)
 
 
 def _batches(lines: Sequence[Line], power: float) -> tuple[IntArray, Array, Array] | None:
@@ -299,6 +335,6 @@ def _refuse_mixed(kind: Kind, a: tuple[IntArray, Array, Array], b: tuple[IntArra
     both = ((a[1][i] > 0.0) & (b[1][j] > 0.0)).any(axis=1)
     if both.any():
         raise InputError(
-            f"ledger: in round {int(common[np.argmax(both)])} one {kind} batch feeds Laplace and Gaussian releases; no "
-            "amplification rule here covers both. Use one mechanism, or read all records."
+            f"ledger: in round {int(common[np.argmax(both)])} one {kind} batch feeds releases of two mechanisms or two "
+            "ways of sampling; no amplification rule here covers both. Use one, or read all records."
         )

@@ -24,8 +24,9 @@ class ChannelLedger:
     """All releases of one channel.
 
     channel: "x", "y", "z", …
-    mechanism: "laplace" | "gaussian" | "pure" (anything of pure ε = sensitivity/scale) | "none" (no noise) | "free"
-        (reads no record, `reason` says why).
+    mechanism: "laplace" | "gaussian" | "pure" (anything of pure ε = sensitivity/scale) | "exponential" (the same, with
+        probabilities ∝ exp(−score/scale)) | "none" (no noise) | "uncertified" (a law for which nothing is proven,
+        `reason` says why) | "free" (reads no record, `reason` says why).
     dimension: coordinates of one release.
     group: (m,) column of each agent.
     rounds: (R,) index of every release, ascending: its round, or with E exchanges a round, round t's t·E … (t+1)·E − 1.
@@ -36,6 +37,8 @@ class ChannelLedger:
         of the scores; +inf where nothing is proven.
     rate: record kind → (T, g) share of the pool drawn afresh each round; 1 without sampling. Releases of one round
         with a rate below 1 are fed by one and the same batch of that kind.
+    sampling: how the batch is drawn: "fixed" (so many records of the pool) | "poisson" (every record by its own coin).
+    distortion: by how much the log of the law of a release may be away from that of the ideal mechanism.
     """
 
     channel: str
@@ -47,6 +50,8 @@ class ChannelLedger:
     sensitivity: Mapping[Kind, Array]
     rate: Mapping[Kind, Array]
     reason: str = ""
+    sampling: str = "fixed"
+    distortion: float = 0.0
 
     def until(self, index: int) -> ChannelLedger:
         """The releases with index ≤ the given one."""
@@ -95,6 +100,21 @@ class Ledger:
             return False
         return all(_same(mine[name], theirs[name], rtol) for name in mine)
 
+    def costs_within(self, plan: Ledger, rtol: float = 1e-9) -> bool:
+        """Whether this lists the plan's releases, none dearer than there, where the scales were not yet known.
+
+        Mechanisms with one price, sensitivity/scale, whatever the scale; one column each.
+        """
+        mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (self, plan))
+        if (self.n_agents, self.exchanges) != (plan.n_agents, plan.exchanges) or mine.keys() != theirs.keys():
+            return False
+        return all(_within(mine[name], theirs[name], rtol) for name in mine)
+
+    def for_all(self, n_agents: int) -> Ledger:
+        """The releases of a coordinator, which cost the records of every agent the same; this lists one agent."""
+        group = np.zeros(n_agents, dtype=np.int64)
+        return replace(self, n_agents=n_agents, channels=tuple(replace(c, group=group) for c in self.channels))
+
     def only(self, agents: IntArray) -> Ledger:
         """The releases of some agents, renumbered in the given order."""
         channels = tuple(replace(c, group=c.group[agents]) for c in self.channels)
@@ -124,7 +144,7 @@ def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:
 
 
 def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
-    if a.mechanism != b.mechanism or a.dimension != b.dimension:
+    if (a.mechanism, a.dimension, a.sampling, a.distortion) != (b.mechanism, b.dimension, b.sampling, b.distortion):
         return False
     if a.mechanism == "free":
         # When it was sent does not matter: it costs nothing.
@@ -143,6 +163,23 @@ def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
     return all(np.allclose(p[:, mine], q[:, theirs], rtol=rtol, atol=0.0) for p, q in pairs)
 
 
+def _within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
+    alike = ("mechanism", "dimension", "sampling", "distortion")
+    if any(getattr(spent, name) != getattr(planned, name) for name in alike):
+        return False
+    if spent.mechanism == "free":
+        return True
+    if not np.array_equal(spent.rounds, planned.rounds) or not spent.sensitivity.keys() <= planned.sensitivity.keys():
+        return False
+    for kind, moved in spent.sensitivity.items():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            price = np.where(moved == 0.0, 0.0, moved / spent.scale)
+            allowed = planned.sensitivity[kind] / planned.scale
+        if (price > allowed * (1.0 + rtol)).any() or (spent.rate[kind] > planned.rate[kind]).any():
+            return False
+    return True
+
+
 def _frame(c: ChannelLedger, exchanges: int) -> pd.DataFrame:
     agents, rounds = c.group.size, c.rounds.size
     kinds: list[Kind | None] = [*c.sensitivity] or [None]
@@ -159,6 +196,7 @@ def _frame(c: ChannelLedger, exchanges: int) -> pd.DataFrame:
             "scale": c.scale[:, c.group].T.reshape(-1),
             "sensitivity": (c.sensitivity[kind] if kind else nothing)[:, c.group].T.reshape(-1),
             "sampling": (c.rate[kind] if kind else nothing + 1.0)[:, c.group].T.reshape(-1),
+            "sampler": c.sampling,
             "dimension": c.dimension,
             "reason": c.reason,
         }
@@ -178,6 +216,8 @@ class _Column:
     scale: list[Array | float] = field(default_factory=list)
     sensitivity: dict[Kind, list[Array | float]] = field(default_factory=dict)
     rate: dict[Kind, list[Array | float]] = field(default_factory=dict)
+    sampling: set[str] = field(default_factory=set)
+    distortion: float = 0.0
 
 
 class Recorder:
@@ -190,7 +230,9 @@ class Recorder:
         self._drawn: dict[tuple[Kind, int], int] = {}
         self._mixed: set[Kind] = set()
 
-    def charge(self, index: int, channel: str, mechanism: str, scale: Array, value: Bounded) -> None:
+    def charge(
+        self, index: int, channel: str, mechanism: str, scale: Array, value: Bounded, distortion: float = 0.0
+    ) -> None:
         """One release. Raises ValueError where it cannot be listed as what it is."""
         if index == 0:
             if any((s.sensitivity > 0.0).any() for s in value.spread.values()):
@@ -209,6 +251,10 @@ class Recorder:
             column.rate[kind] = [1.0] * len(column.rounds)
         column.rounds.append(index)
         column.scale.append(_compact(scale))
+        column.distortion = max(column.distortion, distortion)
+        column.sampling |= {s.sampling for s in value.spread.values() if (s.rate < 1.0).any()}
+        if len(column.sampling) > 1:
+            raise ValueError(f"{channel} at index {index} mixes batches drawn in several ways")
         for kind in column.sensitivity:
             spread = value.spread.get(kind)
             if spread is not None:
@@ -291,4 +337,7 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
         stack(lambda c: c.scale),
         {k: stack(lambda c, k=k: c.sensitivity[k]) for k in first.sensitivity},  # type: ignore[misc]
         {k: stack(lambda c, k=k: c.rate[k]) for k in first.rate},  # type: ignore[misc]
+        first.reason,
+        next(iter(first.sampling), "fixed"),
+        first.distortion,
     )

@@ -11,6 +11,9 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, w
 * Similar releases share one distribution, that of the largest of them; the sum of squares grows by at most 1 %.
 * A release on a fresh fixed-size batch (replace-one, share η of the pool) has the profile δ(ε') = η·δ_base(ε) with
   ε' = log(1 + η(e^ε − 1)) ≥ 0, and f(−e) = 1 − e^{−e} + e^{−e} f(e) (Balle, Barthe & Gaboardi 2018).
+* A Gaussian release on a Poisson sample of rate q is dominated by (1−q)N(0) + qN(μ/2) against (1−q)N(0) + qN(−μ/2):
+  of all events with one probability under N(0), a half-space is likeliest under the one shift and least likely under
+  the other. That pair is its own mirror image.
 * Gaussian releases compose exactly: μ² adds, also adaptively.
 
 Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is read off.
@@ -41,7 +44,9 @@ class Releases(NamedTuple):
 
     laplace: (n,) pure ε of releases that every record takes part in. mu: √Σμ² of such Gaussian releases.
     sampled_laplace, sampled_gaussian: (2, k) base pure ε (or base μ) and share of the pool, one column per round.
-    pure: (n,) pure ε of releases of any other law that every record takes part in.
+    pure: (n,) pure ε of releases of any other law that every record takes part in. ranged: (n,) the same of
+    exponential mechanisms. poisson: (2, k) base μ (two records exchanged) and rate of Gaussian releases on a Poisson
+    sample.
     """
 
     laplace: Array = _NONE
@@ -49,6 +54,25 @@ class Releases(NamedTuple):
     sampled_laplace: Array = np.zeros((2, 0))
     sampled_gaussian: Array = np.zeros((2, 0))
     pure: Array = _NONE
+    ranged: Array = _NONE
+    poisson: Array = np.zeros((2, 0))
+
+    def joined(self, other: Releases) -> Releases:
+        """Both sets of releases."""
+        return Releases(
+            np.concatenate([self.laplace, other.laplace]),
+            math.hypot(self.mu, other.mu),
+            np.concatenate([self.sampled_laplace, other.sampled_laplace], axis=1),
+            np.concatenate([self.sampled_gaussian, other.sampled_gaussian], axis=1),
+            np.concatenate([self.pure, other.pure]),
+            np.concatenate([self.ranged, other.ranged]),
+            np.concatenate([self.poisson, other.poisson], axis=1),
+        )
+
+    @property
+    def only_gaussian(self) -> bool:
+        """Whether all of them are Gaussian releases that every record takes part in."""
+        return not any(part.size for part in self if isinstance(part, np.ndarray))
 
 
 class _Part(NamedTuple):
@@ -60,15 +84,8 @@ class _Part(NamedTuple):
 
 def epsilons(segments: Sequence[Releases], delta: float) -> list[float]:
     """Upper bounds on ε(δ) after the first, the first two, … segments; +inf where δ is too small to tell."""
-    every = Releases(
-        np.concatenate([s.laplace for s in segments]),
-        math.sqrt(math.fsum(s.mu**2 for s in segments)),
-        np.concatenate([s.sampled_laplace for s in segments], axis=1),
-        np.concatenate([s.sampled_gaussian for s in segments], axis=1),
-        np.concatenate([s.pure for s in segments]),
-    )
-    releases = every.laplace.size + every.sampled_laplace.shape[1] + every.sampled_gaussian.shape[1] + every.pure.size
-    releases += len(segments)
+    every = reduce(Releases.joined, segments)
+    releases = len(segments) + sum(part.shape[-1] for part in every if isinstance(part, np.ndarray))
     # What is cut off the tails is charged as infinite loss; all cuts together take less than a thousandth of δ.
     tail = 1e-4 * delta / releases
     step = _resolution(every, delta, len(segments))
@@ -98,14 +115,17 @@ def _squares(releases: Releases) -> Array:
     """Variances of the privacy losses, about: small losses ε² (η²χ² when sampled), large ones saturate."""
     e, rate = releases.sampled_laplace
     m, share = releases.sampled_gaussian
+    drawn, q = releases.poisson
     # 0·∞ and ∞ belong to releases that are dropped, or capped, below.
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         chi = rate**2 * (2.0 / 3.0 * np.exp(e) + np.exp(-2.0 * e) / 3.0 - 1.0)
         parts = [
             np.minimum(releases.laplace**2, 3.0),
             np.minimum(releases.pure**2, 3.0),
+            np.minimum(releases.ranged**2, 3.0),
             np.minimum(amplified(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
+            np.minimum(drawn**2, 4.0 * q**2 / (1.0 - q) * np.sinh(0.25 * drawn**2)),
             np.array([releases.mu**2]) if releases.mu > 0.0 else _NONE,
         ]
     squares = np.concatenate(parts)
@@ -127,9 +147,9 @@ def _resolution(releases: Releases, delta: float, segments: int) -> float:
         low, high = (h, high) if added <= _GRID_SHARE * total else (low, h)
     deviation = math.sqrt(total)
     guess = 0.5 * total + deviation * math.sqrt(2.0 * math.log(1.0 / delta))
-    pure = np.concatenate([releases.laplace, amplified(*releases.sampled_laplace), releases.pure])
+    pure = np.concatenate([releases.laplace, amplified(*releases.sampled_laplace), releases.pure, releases.ranged])
     guess = max(guess, float(pure.max(initial=0.0)))
-    if releases.mu == 0.0 and not releases.sampled_gaussian.size:
+    if releases.mu == 0.0 and not releases.sampled_gaussian.size and not releases.poisson.size:
         guess = min(guess, float(pure.sum()))
     return max(min(low, guess / 800.0), 4.0 * guess / _MAX_POINTS)
 
@@ -138,13 +158,15 @@ def _parts(releases: Releases, step: float, tail: float, share: float) -> Iterat
     """Dominating distributions of the releases; equal ones are raised to their power."""
     for loss, count in _buckets(_merge_small(releases.laplace, step), share):
         yield _power(_discretise(laplace_profile(loss, 1.0), loss, step), count, tail)
-    for loss, count in _buckets(_merge_small(releases.pure, step), share):
+    for loss, count in _buckets(_merge_small(np.concatenate([releases.pure, releases.ranged]), step), share):
         yield _power(_discretise(response_profile(loss), loss, step), count, tail)
     for loss, rate, count in _sampled_buckets(releases.sampled_laplace, share):
         reach = float(amplified(loss, rate))
         yield _power(_discretise(laplace_profile(loss, rate), reach, step), count, tail)
     for mu, rate, count in _sampled_buckets(releases.sampled_gaussian, share):
         yield _power(_discretise(gaussian_profile(mu, rate), _gaussian_reach(mu, rate, tail), step), count, tail)
+    for mu, rate, count in _sampled_buckets(releases.poisson, share):
+        yield _power(_discretise(poisson_profile(mu, rate), _poisson_reach(mu, rate, tail), step), count, tail)
     if releases.mu > 0.0:
         yield _discretise(gaussian_profile(releases.mu, 1.0), _gaussian_reach(releases.mu, 1.0, tail), step)
 
@@ -242,6 +264,30 @@ def gaussian_profile(mu: float, rate: float) -> Callable[[Array], Array]:
     return profile
 
 
+def poisson_profile(mu: float, rate: float) -> Callable[[Array], Array]:
+    """δ(ε) for ε ≥ 0 of a Gaussian release on a Poisson sample, one record replaced.
+
+    P = (1−q)N(0, 1) + qN(m, 1), Q = (1−q)N(0, 1) + qN(−m, 1), m = μ/2. log(P/Q) grows with the outcome; with
+    w = e^{mτ} and a = e^{−m²/2}, it is ε where (1−q) + qaw = e^ε((1−q) + qa/w), so that
+    mτ = ε/2 + asinh((1−q) sinh(ε/2)/(qa)).
+    """
+    if rate == 1.0:
+        return gaussian_profile(mu, 1.0)
+    m = 0.5 * mu
+
+    def profile(e: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            # sinh(ε/2) = e^{ε/2}(1 − e^{−ε})/2; asinh(e^L) = log(e^L + √(e^{2L} + 1)).
+            size = 0.5 * e + np.log(-np.expm1(-e)) + (0.5 * m * m + math.log1p(-rate) - math.log(2.0 * rate))
+        tau = (0.5 * e + np.logaddexp(size, 0.5 * np.logaddexp(2.0 * size, 0.0))) / m
+        out = math.log1p(-rate) + log_ndtr(-tau)
+        first = np.logaddexp(out, math.log(rate) + log_ndtr(m - tau))
+        second = e + np.logaddexp(out, math.log(rate) + log_ndtr(-m - tau))
+        return np.asarray(np.exp(first) * -np.expm1(np.minimum(0.0, second - first)))
+
+    return profile
+
+
 def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
     """log δ of a Gaussian pair: δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)."""
     first = log_ndtr(0.5 * mu - epsilon / mu)
@@ -260,6 +306,16 @@ def _base_epsilon(e: Array, rate: float) -> Array:
 def _gaussian_reach(mu: float, rate: float, tail: float) -> float:
     """A loss that a (sampled) Gaussian pair exceeds with probability below `tail`."""
     return float(amplified(0.5 * mu * mu - mu * float(ndtri(max(tail, 1e-300))), rate))
+
+
+def _poisson_reach(mu: float, rate: float, tail: float) -> float:
+    """The loss at an outcome that N(μ/2, 1), and so the mixture, exceeds with probability below `tail`."""
+    if rate == 1.0:
+        return _gaussian_reach(mu, 1.0, tail)
+    m = 0.5 * mu
+    x = m - float(ndtri(max(tail, 1e-300)))
+    stay, drawn = math.log1p(-rate), math.log(rate) - 0.5 * m * m
+    return float(np.logaddexp(stay, drawn + m * x) - np.logaddexp(stay, drawn - m * x))
 
 
 # Composition --------------------------------------------------------------------------------------------------------

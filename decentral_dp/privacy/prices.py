@@ -37,10 +37,18 @@ GRID_BITS = {"laplace": 20, "gaussian": 16}
 
 
 class Slack(NamedTuple):
-    """What float64 sampling may add to the (ε, δ) of ideal samplers; elementwise."""
+    """What float64 sampling may add to the (ε, δ) of ideal samplers; elementwise.
+
+    ratio: τ, where laws are away from the ideal ones by factors between e^{−τ} and e^τ; its 2τ is in epsilon already.
+    """
 
     epsilon: Array
     delta: Array
+    ratio: Array | float = 0.0
+
+    def left(self, delta: float) -> Array:
+        """The δ for which ideal samplers must be priced: δ̂ ≤ e^τ δ + what the samplers add."""
+        return np.asarray(np.maximum(0.0, delta - self.delta) * np.exp(-np.asarray(self.ratio)))
 
 
 def grid(scale: Array | float, mechanism: str) -> Array:
@@ -90,9 +98,9 @@ def pure_loss(sensitivity: Array | float, scale: Array | float) -> Array:
 def numerical_slack(loss: Array, mechanism: str, dimension: int) -> Slack:
     """What float64 sampling may add to releases of these prices (pure ε or μ), by the bounds above; 0 for price 0.
 
-    Exact samplers, as those of "pure" releases, add nothing.
+    Exact samplers, as those of "pure" and "exponential" releases, add nothing.
     """
-    moved = (loss > 0.0) & (mechanism != "pure")
+    moved = (loss > 0.0) & (mechanism not in ("pure", "exponential"))
     with np.errstate(over="ignore"):
         if mechanism == "laplace":
             epsilon, delta = 2e-15 * dimension, 1.3e-16 * (2.0 * dimension + np.expm1(loss))

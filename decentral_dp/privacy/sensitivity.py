@@ -33,11 +33,13 @@ class Spread(NamedTuple):
     sensitivity: (b,) norm of the largest change; +inf where nothing is proven.
     rate: (b,) share of the pool that was drawn afresh for this value; 1 where every record takes part.
     batch: the round whose fresh batch fed the value; None without sampling; MIXED where several rounds' batches did.
+    sampling: how that batch was drawn: "fixed", so many records of the pool, or "poisson", each by its own coin.
     """
 
     sensitivity: Array
     rate: Array
     batch: int | None
+    sampling: str = "fixed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Bounded:
         with np.errstate(invalid="ignore"):
             # Nothing moves what is multiplied by zero, however far it might have moved.
             moved = {k: np.where(size == 0.0, 0.0, s.sensitivity * size) for k, s in self.spread.items()}
-        spread = {k: Spread(moved[k], s.rate, s.batch) for k, s in self.spread.items()}
+        spread = {k: s._replace(sensitivity=moved[k]) for k, s in self.spread.items()}
         return Bounded(self.public * factor, self.private * factor, spread, self.norm)
 
     __rmul__ = __mul__
@@ -108,8 +110,10 @@ def _merge(a: Mapping[Kind, Spread], b: Mapping[Kind, Spread]) -> dict[Kind, Spr
             continue
         first = merged[kind]
         total = first.sensitivity + s.sensitivity
-        same = first.batch == s.batch
-        merged[kind] = Spread(total, first.rate if same else np.ones_like(total), first.batch if same else MIXED)
+        if first.batch == s.batch:
+            merged[kind] = first._replace(sensitivity=total)
+        else:
+            merged[kind] = Spread(total, np.ones_like(total), MIXED)
     return merged
 
 

@@ -30,6 +30,9 @@ TERMS = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x
 # Each matrix and the term that it is the whole of: both read records or neither does, and both obey the same clip.
 MATRICES = {"lower_hessian": "lower_hvp", "lower_jacobian": "lower_jvp", "lower_hessian_product": "lower_hvp"}
 
+# ∇_x l(x, y; ξ) − ∇_x l(x, y'; ξ), for problems that are `Changed`; it reads records wherever ∇²_xy l does.
+CHANGE = "lower_grad_x_change"
+
 # The family that a term belongs to, and with it the clip that bounds it and the noise that its releases follow.
 FEEDS = {
     "lower_grad_y": "y",
@@ -178,6 +181,27 @@ class Started(Protocol):
 
     @property
     def start(self) -> Mapping[str, Array]: ...
+
+
+@runtime_checkable
+class Changed(Protocol):
+    """A problem whose ∇_x l reads records."""
+
+    def change(self, x: Array, y: Array, other: Array, train: Any, clip: Clip) -> Array:
+        """Mean over train records of ∇_x l(x, y) − ∇_x l(x, other), (p,), each record's clipped to clip.x."""
+        ...
+
+
+def sizes(p: int, q: int) -> dict[str, tuple[int, ...]]:
+    """Term or matrix → its shape."""
+    vectors = {term: (p,) if family == "x" else (q,) for term, family in FEEDS.items() if term not in MATRICES}
+    matrices = {"lower_hessian": (q, q), "lower_jacobian": (p, q), "lower_hessian_product": (q, p)}
+    return {**vectors, **matrices, CHANGE: (p,)}
+
+
+def kind_read(term: str, touches: Mapping[str, Kind]) -> Kind:
+    """The kind of records that a term reads, a matrix or `CHANGE` included. Raises KeyError where it reads none."""
+    return touches["lower_jvp" if term == CHANGE else MATRICES.get(term, term)]
 
 
 def asked(wanted: Collection[str], touches: Mapping[str, Kind]) -> list[str]:

@@ -1,0 +1,82 @@
+"""What a trusted coordinator's algorithm is: hyper-parameters, `init`, `step`, what it will release, at what price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.exchange import Coordination
+from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.problems.desk import Desk
+
+
+class Calibration(NamedTuple):
+    """A published choice of noise: scale (R,) of every release, and the sensitivities (R,) that it really meets."""
+
+    scale: Array
+    sensitivity: Mapping[Kind, Array]
+
+
+class Charge(NamedTuple):
+    """The releases of one channel, before a target is known.
+
+    mechanism: "gaussian", "laplace", "exponential" or "uncertified". width: coordinates of one release.
+    indices: (R,), ascending, from 1. weight: kind → (R,) prices (μ, or pure ε) in proportion to each other, also to
+    those of the other channels; one common factor meets the target. rate: kind → share of a Poisson sample.
+    distortion: as in the ledger. reason: why a law is uncertified.
+    """
+
+    mechanism: str
+    width: int
+    indices: NDArray[np.int64]
+    weight: Mapping[Kind, Array]
+    rate: Mapping[Kind, float] = MappingProxyType({})
+    distortion: float = 0.0
+    reason: str = ""
+
+
+class Coordinated(Coordination, Protocol):
+    """A coordinator's program that also says what it will release."""
+
+    @property
+    def protocol(self) -> str:
+        """"released", or "printed" where noise and constants are those of the paper."""
+        ...
+
+    @property
+    def needs_constants(self) -> bool:
+        """Whether it can run only where the problem's constants are known."""
+        ...
+
+    @property
+    def pools(self) -> bool:
+        """Whether the coordinator must hold the records."""
+        ...
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The terms (of `problems.protocol`) that it asks the agents for."""
+        ...
+
+    def settled(self, desk: Desk) -> tuple[Self, Desk]:
+        """With everything filled in that was left out, from public facts: steps, weights, clips.
+
+        Raises InputError for what cannot be run with these facts.
+        """
+        ...
+
+    def free(self, desk: Desk) -> Mapping[str, int]:
+        """Channel → width, of what is published without reading a record."""
+        ...
+
+    def planned(self, desk: Desk, rounds: int) -> Mapping[str, Charge]:
+        """What each channel will release in so many rounds, in the order of the ledger."""
+        ...
+
+    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
+        """The paper's noise for a claimed (ε, δ), on the channels of `planned`."""
+        ...

@@ -1,0 +1,164 @@
+"""Jobs of a trusted coordinator: its desk, and the plan of what it will release at what price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.algorithms.central.protocol import Charge, Coordinated
+from decentral_dp.data import Shards
+from decentral_dp.errors import InputError
+from decentral_dp.planning import LARGEST_PLAN
+from decentral_dp.privacy.accountants import epsilon_of
+from decentral_dp.privacy.calibration import solve
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import FREE
+from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.families import family_of
+from decentral_dp.problems.protocol import Problem
+from decentral_dp.schema import Scenario, by_channel
+
+
+def check_coordinated(s: Scenario) -> None:
+    """Refuse the keys of a scenario that a trusted coordinator has no use for. Raises InputError."""
+    privacy, kind = s.privacy, s.algorithm.kind
+    if s.problem.stream != "all":
+        raise InputError(
+            f'problem.stream: {kind} reads all records in every round. Leave the stream out, or set "all"; for samples '
+            "give algorithm.rate, where the algorithm has one."
+        )
+    if s.run.average != 1:
+        raise InputError(f"run.average: {kind} publishes one value after the other, not averages. Leave it out.")
+    for channel in ("x", "y", "z"):
+        if privacy.noise(channel) is not None:
+            raise InputError(
+                f"privacy.{channel}: the noise of {kind} follows from privacy.epsilon and delta. Leave the scale out."
+            )
+    for key, given in (("box", privacy.box), ("share", privacy.share), ("cap", privacy.cap)):
+        if given:
+            raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")
+    if privacy.epsilon is None and privacy.guarantee != "none":
+        raise InputError(
+            f"privacy.epsilon: missing. {kind} sets its noise by a target; give for example epsilon = 1.0."
+        )
+
+
+def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinated) -> Desk:
+    """What the coordinator knows before any record is read. Raises InputError where needed constants are unknown."""
+    table = s.algorithm.domain
+    domain = Domain() if table is None else Domain(**table.model_dump(exclude_none=True))
+    counts: dict[Kind, int] = {
+        "train": int(shards.train_counts.sum()),
+        "validation": int(shards.validation_counts.sum()),
+    }
+    family = None
+    if algorithm.needs_constants:
+        if shards.l2 is None:
+            raise InputError(
+                f"problem.normalise: {s.algorithm.kind} needs records of bounded length, and nothing bounds these. "
+                'Set normalise = "l2" (or "l1", or "box").'
+            )
+        radius = float(np.hypot(shards.l2, 1.0)) if s.problem.intercept else shards.l2
+        family = family_of(problem, radius, _label_bound(s, shards))
+    clip = Clip("l2", **by_channel(s.privacy.clip)) if s.privacy.guarantee != "none" else Clip("l2")
+    return Desk(problem, counts, shards.n_agents, clip, domain, family)
+
+
+def _label_bound(s: Scenario, shards: Shards) -> float:
+    if shards.classes:
+        return 1.0
+    if s.problem.label_bound is None:
+        raise InputError(
+            f"problem.label_bound: missing. {s.algorithm.kind} needs labels of bounded size; give a public bound, at "
+            "which they are cut."
+        )
+    return s.problem.label_bound
+
+
+def bounded_labels(s: Scenario, labels: Any) -> Array:
+    """Labels as numbers; cut at their declared bound, where there is one."""
+    numbers = np.asarray(labels, dtype=np.float64)
+    bound = s.problem.label_bound
+    return numbers if bound is None else np.asarray(np.clip(numbers, -bound, bound))
+
+
+def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk) -> Ledger:
+    """Every release and its price: the target's, the paper's, or none. Raises InputError for a target out of reach."""
+    rounds, privacy = s.algorithm.rounds, s.privacy
+    charges = algorithm.planned(desk, rounds)
+    if rounds * algorithm.exchanges > LARGEST_PLAN:
+        raise InputError(f"algorithm.rounds: {rounds} rounds are more releases than can be priced. Use fewer rounds.")
+    _check_mechanism(s, charges)
+    if privacy.guarantee == "certified" and any(charge.mechanism == "uncertified" for charge in charges.values()):
+        raise InputError(
+            f'privacy.guarantee: nothing is proven for {s.algorithm.kind} as it runs, so it cannot be "certified". Set '
+            '"as_printed" to run it all the same, at ε = ∞.'
+        )
+    free = [_free(c, width, rounds * algorithm.exchanges) for c, width in algorithm.free(desk).items()]
+
+    def listed(channels: list[ChannelLedger]) -> Ledger:
+        return Ledger(desk.agents, (*free, *channels), algorithm.exchanges).for_all(desk.agents)
+
+    def at(factor: float) -> Ledger:
+        return listed([_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
+
+    if privacy.guarantee == "none":
+        lines = [_line(c, charge._replace(mechanism="none"), 1.0) for c, charge in charges.items()]
+        return listed([replace(line, scale=np.zeros_like(line.scale)) for line in lines])
+    target = 0.0 if privacy.epsilon is None else privacy.epsilon
+    if privacy.guarantee == "as_printed":
+        lines = []
+        for channel, calibration in algorithm.printed(desk, rounds, target, privacy.delta).items():
+            charge = charges[channel]._replace(weight=calibration.sensitivity)
+            lines.append(replace(_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
+        return listed(lines)
+
+    def price(factor: float) -> float:
+        return float(epsilon_of(at(factor).only(np.zeros(1, dtype=np.int64)), privacy.delta)[0])
+
+    return at(solve(price, target, None))
+
+
+def _line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
+    releases = charge.indices.size
+    moved = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
+    if charge.mechanism == "uncertified":
+        moved = {k: np.full((releases, 1), np.inf) for k in charge.weight}
+    return ChannelLedger(
+        channel,
+        charge.mechanism,
+        charge.width,
+        np.zeros(1, dtype=np.int64),
+        charge.indices,
+        np.ones((releases, 1)),
+        moved,
+        {k: np.full((releases, 1), charge.rate.get(k, 1.0)) for k in moved},
+        charge.reason,
+        "poisson" if any(r < 1.0 for r in charge.rate.values()) else "fixed",
+        charge.distortion,
+    )
+
+
+def _free(channel: str, width: int, releases: int) -> ChannelLedger:
+    index = np.arange(1, releases + 1)
+    none = np.zeros((releases, 1))
+    return ChannelLedger(channel, "free", width, np.zeros(1, dtype=np.int64), index, none, {}, {}, FREE)
+
+
+def _check_mechanism(s: Scenario, charges: Mapping[str, Charge]) -> None:
+    privacy, used = s.privacy, {c.mechanism for c in charges.values()}
+    if privacy.guarantee != "none" and privacy.delta == 0.0 and "gaussian" in used:
+        raise InputError(
+            f"privacy.delta: {s.algorithm.kind} adds Gaussian noise, which gives no pure guarantee. Take a delta above "
+            "0, for example 1e-6."
+        )
+    if "mechanism" in privacy.model_fields_set and privacy.mechanism not in used:
+        fits = "gaussian" if "gaussian" in used else None
+        mend = f'Set "{fits}", or leave it out.' if fits else "Leave it out."
+        raise InputError(f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism}" noise. {mend}')

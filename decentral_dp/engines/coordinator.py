@@ -1,0 +1,97 @@
+"""A trusted coordinator at work: its program, advanced from exchange to exchange. The same for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.engines.protocol import Curator, House, Outcome, Snapshot, Trouble
+from decentral_dp.exchange import Ask, Pool, Publish, Sum
+from decentral_dp.privacy.sensitivity import Array
+
+# Calls a method of every block of agents, and returns what they answer, in their order.
+Everywhere = Callable[..., list[Any]]
+
+
+def coordinate(
+    house: House, rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool], everywhere: Everywhere
+) -> Outcome:
+    """Run the program. Only public values go to the agents; only what was published is seen."""
+    coordinator = _Coordinator(house, everywhere)
+    looks = set(evaluate) | {rounds}
+    last = coordinator.snapshot(0)
+    done = 0 in looks and observe(last)
+    for t in range(1, rounds + 1):
+        if done:
+            break
+        coordinator.round(t - 1)
+        if t in looks:
+            last = coordinator.snapshot(t)
+            done = observe(last)
+    return Outcome(last, coordinator.curator.ledger(house.program.exchanges).for_all(house.n_agents))
+
+
+class _Coordinator:
+    def __init__(self, house: House, everywhere: Everywhere) -> None:
+        self.curator: Curator = house.make_curator()
+        self._house = house
+        self._everywhere = everywhere
+        self._state: Any = house.program.init(house.desk)
+        self._asked = 0
+        self._pool: Any = None
+        self._trouble: Trouble | None = None
+
+    def round(self, t: int) -> None:
+        program = self._house.program
+        index, end = t * program.exchanges, (t + 1) * program.exchanges
+        running = program.step(t, self._house.desk, self._state)
+        reply: Any = None
+        # Overflow is a result (see `trouble`), not a warning.
+        with np.errstate(all="ignore"):
+            while True:
+                try:
+                    request = running.send(reply)
+                except StopIteration as done:
+                    self._state = done.value
+                    break
+                if isinstance(request, Publish):
+                    index += 1
+                    reply = self.curator.release(index, request.values)
+                    self._look_at(t + 1, reply.own)
+                elif isinstance(request, Ask):
+                    reply = self._ask(request)
+                elif isinstance(request, Pool):
+                    reply = self._pooled()
+                else:
+                    raise RuntimeError("a coordinator's program makes Ask, Pool and Publish, and nothing else")
+        if index != end:
+            raise RuntimeError("a step published another number of times than its program states")
+
+    def _ask(self, request: Ask) -> Any:
+        questions = request.values
+        if not all(isinstance(q, Sum) for q in questions.values()):
+            raise RuntimeError("a coordinator asks for sums over records, and for nothing else")
+        self._asked += 1
+        blocks = self._everywhere("answer", self._asked, questions)
+        answers = {name: np.concatenate([block[name] for block in blocks]) for name in questions}
+        return self._house.desk.combined(self._asked, questions, answers)
+
+    def _pooled(self) -> Any:
+        if self._pool is None:
+            handed = [records for block in self._everywhere("hand_over") for records in block]
+            self._pool = self._house.desk.pooled(handed)
+        return self._pool
+
+    def _look_at(self, t: int, values: Any) -> None:
+        if self._trouble is None:
+            bad = next((c for c, v in values.items() if not np.isfinite(v).all()), None)
+            self._trouble = None if bad is None else Trouble(t, bad)
+
+    def snapshot(self, t: int) -> Snapshot:
+        """What is public, and what the simulator sees: the same."""
+        known: dict[str, Array] = {
+            c: np.asarray(v)[None] for c, v in self._house.program.published(self._state).items()
+        }
+        return Snapshot(t, known, known, known, self._trouble)

@@ -1,0 +1,131 @@
+"""A trusted coordinator's mechanism: noise that makes every release cost what was planned for it.
+
+The plan fixes the price of each release, μ_t or ε_t, before the run; scales follow from prices and from sensitivities,
+which may depend on what was released. Prices that the transcript cannot touch compose as if releases were independent
+(Dong, Roth & Su 2022), so the plan is the guarantee whatever happens. In a plan every scale is 1: there the grid is as
+coarse beside the noise as it gets, so that a release given its price at scale 1 costs at most as much at its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.exchange import Bundle, Lottery, Published, Value
+from decentral_dp.privacy.keys import Streams, tag
+from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
+from decentral_dp.privacy.mechanisms import FREE, gaussian_integers, laplace_integers
+from decentral_dp.privacy.prices import grid
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Norm, Spread
+
+# Room for the float64 arithmetic of a scale.
+_UP = 1.0 + 1e-12
+# A release that nothing can move gets some noise all the same, so that its grid is defined.
+_LEAST_SCALE = 2.0**-800
+# Integers of the grid up to here are exact in float64 with the noise on top. A query beyond is cut off, which moves it
+# no further from its neighbour's.
+_LARGEST_INTEGER = 2.0**51
+
+
+class Curator:
+    """Releases values at the prices of a plan; the recorder keeps what they were charged.
+
+    fixed: whether the plan's scales are those of the noise (a published calibration), instead of prices at scale 1.
+    """
+
+    def __init__(self, plan: Ledger, root: bytes, fixed: bool = False) -> None:
+        self.plan = plan
+        self.recorder = Recorder(1)
+        self._fixed = fixed
+        self._streams = Streams(root, "noise", [0])
+        self._channels = {c.channel: c for c in plan.channels}
+
+    def release(self, index: int, values: Mapping[str, Value | Lottery]) -> Published:
+        """Everything that is published at this index."""
+        out: dict[str, Array] = {}
+        scales: dict[str, float] = {}
+        for channel, value in values.items():
+            if isinstance(value, np.ndarray):
+                out[channel] = value
+                self.recorder.free(index, channel, value.shape[1], FREE)
+                continue
+            moved = _moved(value)
+            scales[channel] = scale = self.scale(index, channel, moved)
+            if isinstance(value, Bounded):
+                out[channel] = self._noised(index, channel, value, scale)
+            else:
+                out[channel] = value.draw(self.generator(index, channel), scale)[None]
+            self._charge(index, channel, value, moved, scale)
+        return Published(Bundle(out), scales)
+
+    def _noised(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
+        mechanism = self._channels[channel].mechanism
+        if mechanism == "none":
+            return value.value
+        wanted: Norm = "l1" if mechanism == "laplace" else "l2"
+        if value.norm != wanted:
+            raise ValueError(f"{mechanism} noise on {channel} needs a value bounded in {wanted}, got {value.norm}")
+        g = grid(scale, mechanism).reshape(1, 1)
+        query = np.clip(value.private, -_LARGEST_INTEGER * g, _LARGEST_INTEGER * g)
+        generator, d = self.generator(index, channel), query.shape[1]
+        if mechanism == "gaussian":
+            integers = gaussian_integers(query, g, scale / g, generator.standard_normal((1, 1, d)))
+        else:
+            exponentials, uniforms = generator.standard_exponential((2, 1, d)), generator.random((1, d))
+            integers = laplace_integers(query, g, scale / g, exponentials, uniforms)
+        return np.asarray(value.public + g * integers)
+
+    def scale(self, index: int, channel: str, sensitivity: Mapping[Kind, float]) -> float:
+        """The smallest scale that costs no kind of record more than planned for this release."""
+        line = self._channels[channel]
+        at = self._position(index, channel)
+        if line.mechanism == "none":
+            return 0.0
+        if self._fixed:
+            return float(line.scale[at, 0])
+        planned = self.planned(index, channel)
+        needed = max((moved / planned[kind] for kind, moved in sensitivity.items() if moved > 0.0), default=0.0)
+        return max(_UP * needed, _LEAST_SCALE)
+
+    def planned(self, index: int, channel: str) -> dict[Kind, float]:
+        """What the release may cost one record of each kind: at scale 1, its sensitivity."""
+        at = self._position(index, channel)
+        return {kind: float(s[at, 0]) for kind, s in self._channels[channel].sensitivity.items()}
+
+    def _position(self, index: int, channel: str) -> int:
+        line = self._channels.get(channel)
+        at = -1 if line is None else int(np.searchsorted(line.rounds, index))
+        if line is None or line.mechanism == "free" or at >= line.rounds.size or line.rounds[at] != index:
+            raise ValueError(f"a release on {channel!r} with the index {index} was not planned")
+        return at
+
+    def generator(self, index: int, channel: str) -> np.random.Generator:
+        """The keyed random bits of one release."""
+        return self._streams.at(0, index, tag(channel))
+
+    def _charge(
+        self, index: int, channel: str, value: Bounded | Lottery, moved: Mapping[Kind, float], scale: float
+    ) -> None:
+        mechanism = self._channels[channel].mechanism
+        distortion = 0.0
+        if isinstance(value, Bounded):
+            entry = value
+        else:
+            if mechanism not in (value.mechanism, "none"):
+                raise ValueError(f"{channel} is planned as {mechanism} and drawn by {value.mechanism}")
+            spread = {k: Spread(np.array([s]), np.ones(1), None) for k, s in moved.items()}
+            entry = Bounded(np.zeros((1, value.width)), np.zeros((1, value.width)), spread, "l2")
+            distortion = value.distortion
+        self.recorder.charge(index, channel, mechanism, np.array([scale]), entry, distortion)
+
+    def ledger(self, exchanges: int = 1) -> Ledger:
+        """What was released so far, as a ledger of one agent."""
+        return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, exchanges)
+
+
+def _moved(value: Any) -> dict[Kind, float]:
+    if isinstance(value, Bounded):
+        return {kind: float(s.sensitivity[0]) for kind, s in value.spread.items()}
+    return {kind: float(s) for kind, s in value.sensitivity.items()}

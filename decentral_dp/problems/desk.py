@@ -1,0 +1,102 @@
+"""What a trusted coordinator knows beforehand, and how it reads the agents' answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.exchange import Bundle, Sum
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, summation_slack
+from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.families import Family
+from decentral_dp.problems.protocol import CHANGE, FEEDS, MATRICES, Problem, Started, kind_read
+
+# Gauss–Legendre on [−1, 1].
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Public facts. counts: kind → records of all agents together. family: None where constants are not needed.
+
+    clip: bounds of per-record contributions, as the agents apply them. domain: of x.
+    """
+
+    problem: Problem
+    counts: Mapping[Kind, int]
+    agents: int
+    clip: Clip
+    domain: Domain
+    family: Family | None = None
+
+    def reads(self, term: str) -> bool:
+        """Whether this term reads records, so that it must be asked for."""
+        return ("lower_jvp" if term == CHANGE else MATRICES.get(term, term)) in self.problem.touches
+
+    def bound(self, term: str) -> float:
+        """The clip of this term."""
+        return self.clip.bound("x" if term == CHANGE else FEEDS[term])
+
+    def start(self, variable: str, constants: Mapping[str, float]) -> Array:
+        """Where x or y starts: a constant (0 if absent) plus the problem's own public start, x inside its domain."""
+        point = np.full(self.problem.p if variable == "x" else self.problem.q, float(constants.get(variable, 0.0)))
+        own = self.problem.start.get(variable) if isinstance(self.problem, Started) else None
+        point = point if own is None else point + own
+        return self.domain.project(point) if variable == "x" else np.asarray(point)
+
+    def inside(self, x: Array, y: Array, pull: float = 0.0) -> Array:
+        """y projected on the ball of the minimisers at x of g, or of g + f/pull; y itself where none is known."""
+        if self.family is None:
+            return y
+        centre = self.family.centre(x)
+        radius = self.family.constants(x, x, 1.0 + 1.0 / pull if pull else 1.0).radius
+        away = y - centre
+        norm = float(np.linalg.norm(away))
+        return np.asarray(centre + away * (radius / norm)) if norm > radius else y
+
+    def regulariser_grad_y(self, x: Array, y: Array) -> Array:
+        """∇_y R(x, y), (q,): no record is read."""
+        return self.problem.regulariser(x[None], y[None], np.zeros((1, y.size))).grad_y[0]
+
+    def regulariser_change(self, x: Array, y: Array, other: Array) -> Array:
+        """∇_x R(x, y) − ∇_x R(x, other), (p,): ∇²_xy R·(y − other) along the segment, exact to the sixth order in y."""
+        at = other + np.outer(0.5 * (1.0 + _NODES), y - other)
+        n = len(at)
+        along = self.problem.regulariser(np.tile(x, (n, 1)), at, np.tile(y - other, (n, 1))).jvp
+        return np.asarray(0.5 * _WEIGHTS @ along)
+
+    def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Kind, float]:
+        """How far one replaced record moves the mean that answers a question: 2C/(qN), times the slack of its sum."""
+        kind = kind_read(term, self.problem.touches)
+        n = self.counts[kind]
+        return {kind: float(2.0 * self.bound(term) / (rate * n) * summation_slack(n + self.agents, width))}
+
+    def combined(self, number: int, questions: Mapping[str, Sum], answers: Mapping[str, Array]) -> Bundle:
+        """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
+
+        answers: the sums of all agents in their order, (m, …). Matrices come row by row in one row.
+        """
+        out: dict[str, Any] = {}
+        for name, asked in questions.items():
+            total = answers[name].sum(axis=0).reshape(1, -1)
+            kind = kind_read(asked.term, self.problem.touches)
+            (moved,) = self.mean_sensitivity(asked.term, total.shape[1], asked.rate).values()
+            drawn = asked.rate < 1.0
+            spread = Spread(
+                np.array([moved]), np.array([asked.rate]), number if drawn else None, "poisson" if drawn else "fixed"
+            )
+            mean = total / (asked.rate * self.counts[kind])
+            out[name] = Bounded(np.zeros_like(mean), mean, {kind: spread}, self.clip.norm)
+        return Bundle(out)
+
+    def pooled(self, handed: Sequence[tuple[Any, Any]]) -> Any:
+        """The door to all agents' records."""
+        if self.family is None:
+            raise ValueError("records are pooled only where the problem's constants are known")
+        from decentral_dp.problems.pooled import Pooled
+
+        return Pooled.of(self.family, handed)

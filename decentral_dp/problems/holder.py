@@ -1,0 +1,80 @@
+"""The agents that answer a trusted coordinator: clipped sums over their records, taken where the records are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.exchange import Sum
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.keys import Streams, tag
+from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, kind_read, sizes, take
+
+Records = Mapping[Kind, Sequence[Any]]
+
+
+class Holder:
+    """A block of agents. records: kind → those of each agent. coins: for Poisson samples, keyed by agent."""
+
+    def __init__(
+        self, agents: NDArray[np.int64], problem: Problem, records: Records, clip: Clip, coins: Streams
+    ) -> None:
+        self.agents = agents
+        self._problem = problem
+        self._records = records
+        self._clip = clip
+        self._coins = coins
+
+    def answer(self, number: int, questions: Mapping[str, Sum]) -> dict[str, Array]:
+        """Question → (b, …) sums of the agents' clipped contributions. number: of this `Ask` in the run.
+
+        Overflow in a record's contribution is cut to zero by the clip, and no warning.
+        """
+        parts: dict[str, list[Array]] = {name: [] for name in questions}
+        with np.errstate(all="ignore"):
+            for row in range(self.agents.size):
+                for name, total in self._of_one(row, number, questions):
+                    parts[name].append(total)
+        return {name: np.stack(totals) for name, totals in parts.items()}
+
+    def hand_over(self) -> list[tuple[Any, Any]]:
+        """Every agent's (train, validation) records."""
+        return list(zip(self._records["train"], self._records["validation"], strict=True))
+
+    def _of_one(self, row: int, number: int, questions: Mapping[str, Sum]) -> Iterator[tuple[str, Array]]:
+        batches: dict[tuple[Kind, float], Any] = {}
+        for name, asked in questions.items():
+            kind = kind_read(asked.term, self._problem.touches)
+            if (kind, asked.rate) not in batches:
+                batches[kind, asked.rate] = self._drawn(row, number, kind, asked.rate)
+            yield name, self._summed(asked, batches[kind, asked.rate])
+
+    def _drawn(self, row: int, number: int, kind: Kind, rate: float) -> Any:
+        records = self._records[kind][row]
+        if rate == 1.0:
+            return records
+        coins = self._coins.at(row, number, tag(kind)).random(len(records[0]))
+        return take(records, np.flatnonzero(coins < rate))
+
+    def _summed(self, asked: Sum, batch: Any) -> Array:
+        problem, n = self._problem, len(batch[0])
+        if not n:
+            # A sample may be empty.
+            return np.zeros(sizes(problem.p, problem.q)[asked.term])
+        if asked.term in MATRICES:
+            return n * problem.matrices(asked.x, asked.y, asked.along, batch, self._clip, (asked.term,))[asked.term]
+        if asked.term == CHANGE:
+            if not isinstance(problem, Changed) or asked.along is None:
+                raise ValueError(f"{CHANGE} needs a problem that knows it, and the point to compare with")
+            return n * problem.change(asked.x, asked.y, asked.along, batch, self._clip)
+        z = np.zeros(problem.q) if asked.along is None else asked.along
+        none = take(batch, slice(0))
+        lower = asked.term.startswith("lower_")
+        train, validation = (batch, none) if lower else (none, batch)
+        means = problem.terms(asked.x, asked.y, z, train, validation, self._clip, (asked.term,))
+        mean = getattr(means, asked.term)
+        return np.asarray(n * mean)
