@@ -71,8 +71,7 @@ class Evaluator:
             for name, per_row in self._scores(self._solved(values)).items():
                 full = values is published or name.startswith("test")
                 if full:
-                    ending = "" if name == "consensus_x" and values is published else suffix
-                    rows += self._summary(index, name + ending, per_row, each=values is published)
+                    rows += self._summary(index, name + suffix, per_row, each=values is published)
         if self.hypergradient and np.isfinite(published["x"]).all():
             rows += self._hypergradient(index, published["x"].mean(axis=0))
         return rows
@@ -111,7 +110,8 @@ class Evaluator:
                     scores["test_accuracy"] = accuracy
             if isinstance(self.problem, Scored):
                 scores.update(self.problem.scores(v["x"], v["y"]))
-            for channel, value in v.items():
+            # One value for all is no disagreement.
+            for channel, value in v.items() if self.names is None else ():
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - value.mean(axis=0), axis=1)
         return scores
 

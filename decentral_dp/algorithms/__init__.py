@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from decentral_dp.algorithms.central.bsa import Bsa
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
+from decentral_dp.algorithms.central.pp_ift import PpIft
 from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.central.second_order import SecondOrder
 from decentral_dp.algorithms.decentralised.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.decentralised.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
@@ -23,6 +25,7 @@ from decentral_dp.algorithms.references import (
     DSGD,
     GBDSBO,
     KORNOWSKI,
+    LOWY_LIU,
     MA_DSBO,
     SPDB,
     VRDBO,
@@ -153,6 +156,24 @@ ALGORITHMS: dict[str, Entry] = {
         "decentral_dp.algorithms.central.bsa",
         ("x", "y", "inner", "inverse", "smoothness"),
         (Citation("Algorithm", BSA),),
+    ),
+    "pp_ift": Entry(
+        _plain(PpIft),
+        "a trusted coordinator: implicit differentiation at a private lower-level point, private by construction",
+        f"{_TRUSTED}.pp_ift",
+        (),
+        (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
+        optional=("x", "inner", "smoothness", "solver", "domain"),
+        trusted=True,
+    ),
+    "second_order_dp_bilevel": Entry(
+        _plain(SecondOrder),
+        "a trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1)",
+        f"{_TRUSTED}.second_order",
+        (),
+        (Citation("Algorithm", LOWY_LIU),),
+        optional=("x", "domain"),
+        trusted=True,
     ),
     "dp_bilevel": Entry(
         _plain(DpBilevel),

@@ -1,0 +1,136 @@
+"""Implicit differentiation at a private lower-level point: private by construction, for any losses.
+
+Round t, with means over all records, each clipped, and R the data-independent regulariser:
+
+    ỹ ≈ argmin_y g(x, y)                                       released by a private solver (`inner`)
+    a = mean ∇_x h,  b = mean ∇_y h,  J = mean ∇²_xy l + ∇²_xy R,  H = mean ∇²_yy l + ∇²_yy R          at (x, ỹ)
+    x <- P(x − η_t (a − J H⁻¹ b + noise))
+
+h, l → upper and lower loss; η → x; P → domain; K steps of the solver → inner, its b → smoothness.
+
+The hypergradient is taken where everybody may look, at the released ỹ, so that no accuracy of a solver, no Lipschitz
+constant of a second derivative, and no bound on a loss is needed: clips and the curvature w₀ of R bound what one record
+can do. The price is the bias of ỹ, at most C‖ỹ − y_Z(x)‖.
+
+Whose data: every record of every agent. Sensitivities: 2C_y/n_t per solver step; for the gradient, with K ≥ ‖J‖ and
+clips C_x of ∇_x h and ∇²_xy l, C_z of ∇_y h and ∇²_yy l,
+
+    train       2C_x C_z/(w₀ n_t) + K C_z²/(n_t w₀(w₀ + C_z/n_t)),        validation  (2C_x + 2K C_z/w₀)/n_v,
+
+where Hessians of records are positive semidefinite; elsewhere H's eigenvalues are raised to w₀ and the middle term is
+2K C_z²/(n_t w₀²). Gaussian releases of planned prices, Σμ² exact.
+
+The output is the last x_t at which a lower-level point was released, with that point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central.inner import DpGd, Level
+from decentral_dp.algorithms.central.plan import Part, gaussian_charges
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.messages import check_message
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, Publish, Request, Response, Sum
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.protocol import kind_read, regulariser_matrices
+
+# The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
+_MODEL_SHARE = 0.5
+
+
+class State(NamedTuple):
+    """x: (p,) the iterate. y: (q,) the last released point. at: the x that it is for."""
+
+    x: Array
+    y: Array
+    at: Array
+
+
+@dataclass(frozen=True)
+class PpIft:
+    """x: η. inner: K. smoothness: of g. None: settled by public constants."""
+
+    x: StepSize | None = None
+    inner: int | None = None
+    smoothness: float | None = None
+    solver: str = "dp_gd"
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    needs_constants = False
+    pools = False
+    asks = ("lower_grad_y", "upper_grad_x", "upper_grad_y", "lower_jacobian", "lower_hessian")
+
+    @property
+    def exchanges(self) -> int:
+        return self._solver.publishes + 1
+
+    @property
+    def _solver(self) -> DpGd:
+        return DpGd(self.inner or 1, self.smoothness or 1.0)
+
+    def settled(self, desk: Desk) -> tuple[Self, Desk]:
+        p, q = desk.problem.p, desk.problem.q
+        mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
+        check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
+        return replace(self), desk
+
+    def init(self, desk: Desk) -> State:
+        x = desk.start("x", self.start)
+        return State(x, desk.start("y", self.start), x)
+
+    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+        y = yield from self._solver.solve(desk, Level("y"), s.x, s.y)
+        told = yield Publish(gx=(yield from self._gradient(desk, s.x, y)))
+        eta = self.x(t) if self.x is not None else 0.0
+        return State(desk.domain.project(s.x - eta * told.own.gx[0]), y, s.x)
+
+    def _gradient(self, desk: Desk, x: Array, y: Array) -> Generator[Request, Response, Bounded]:
+        """a − J H⁻¹ b at the released y."""
+        p, q = desk.problem.p, desk.problem.q
+        asked = {name: Sum(term, x, y) for name, term in _MEANS.items() if desk.reads(term)}
+        answer: Mapping[str, Any] = yield Ask(**asked)
+        regulariser = regulariser_matrices(desk.problem, x[None], y[None], None)
+        public = {
+            "a": np.zeros((1, p)),
+            "b": np.zeros((1, q)),
+            "jacobian": regulariser.jacobian.reshape(1, p * q),
+            "hessian": regulariser.hessian.reshape(1, q * q),
+        }
+        return desk.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.at, "y": s.y}
+
+    def free(self, desk: Desk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
+        each = self._solver.publishes
+        kinds: list[Kind] = [k for k in ("train", "validation") if k in {kind_of(desk, t) for t in _MEANS.values()}]
+        parts = {
+            "y": self._solver.part(desk, Level("y"), 0, _MODEL_SHARE),
+            "gx": Part((each,), desk.problem.p, kinds, 1.0 - _MODEL_SHARE),
+        }
+        return gaussian_charges(rounds, self.exchanges, parts)
+
+    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        raise InputError(
+            'privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'
+        )
+
+
+_MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian", "hessian": "lower_hessian"}
+
+
+def kind_of(desk: Desk, term: str) -> Kind | None:
+    """The records that a term reads, if any."""
+    return kind_read(term, desk.problem.touches) if desk.reads(term) else None
