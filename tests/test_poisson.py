@@ -24,7 +24,7 @@ def line(mechanism: str, moved: float, releases: int, rate: float = 1.0, **keys:
     kinds: tuple[Kind, ...] = ("train",)
     one = np.ones((releases, 1))
     index = np.arange(1, releases + 1)
-    moves, rates = {k: moved * one for k in kinds}, {k: rate * one for k in kinds}
+    moves, rates = dict.fromkeys(kinds, moved * one), dict.fromkeys(kinds, rate * one)
     return ChannelLedger("v", mechanism, 1, np.zeros(1, dtype=np.int64), index, one, moves, rates, **keys)  # type: ignore[arg-type]
 
 

@@ -22,7 +22,7 @@ from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Norm, Spread
 
 # Room for the float64 arithmetic of a scale.
 _UP = 1.0 + 1e-12
-# A release that nothing can move gets some noise all the same, so that its grid is defined.
+# Of a release that nothing moves, or moves by less than float64 can tell.
 _LEAST_SCALE = 2.0**-800
 # Integers of the grid up to here are exact in float64 with the noise on top. A query beyond is cut off, which moves it
 # no further from its neighbour's.
@@ -54,7 +54,9 @@ class Curator:
             moved = _moved(value)
             scales[channel] = scale = self.scale(index, channel, moved)
             if isinstance(value, Bounded):
-                out[channel] = self._noised(index, channel, value, scale)
+                # What no record can move is no secret, and there is no scale for its noise to have.
+                still = not any(moved.values())
+                out[channel] = value.value if still else self._noised(index, channel, value, scale)
             else:
                 out[channel] = value.draw(self.generator(index, channel), scale)[None]
             self._charge(index, channel, value, moved, scale)
@@ -79,8 +81,8 @@ class Curator:
 
     def scale(self, index: int, channel: str, sensitivity: Mapping[Kind, float]) -> float:
         """The smallest scale that costs no kind of record more than planned for this release."""
-        line = self._channels[channel]
         at = self._position(index, channel)
+        line = self._channels[channel]
         if line.mechanism == "none":
             return 0.0
         if self._fixed:

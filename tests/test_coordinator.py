@@ -1,0 +1,270 @@
+"""The trusted coordinator's exchanges: what goes where, what it costs, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from decentral_dp.engines import ENGINES
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import House, Snapshot
+from decentral_dp.exchange import Ask, Publish, Request, Response, Sum
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.curator import Curator
+from decentral_dp.privacy.keys import Streams, seeded_root
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.holder import Holder
+from decentral_dp.problems.logistic import LogisticHyperparameter
+
+ROOT = seeded_root(5, b"coordinator")
+COUNTS = [7, 3, 12]
+D = 4
+
+
+def plan(price: float, releases: int, width: int, kinds: tuple[Kind, ...] = ("train",), **keys: Any) -> Ledger:
+    one = np.ones((releases, 1))
+    rate = keys.pop("rate", 1.0)
+    line = ChannelLedger(
+        "gy", "gaussian", width, np.zeros(1, dtype=np.int64), np.arange(1, releases + 1), one,
+        dict.fromkeys(kinds, price * one), dict.fromkeys(kinds, rate * one), **keys,
+    )  # fmt: skip
+    return Ledger(1, (line,))
+
+
+def bounded(value: Array, moved: float, **spread: Any) -> Bounded:
+    return Bounded(np.zeros_like(value), value, {"train": Spread(np.array([moved]), np.ones(1), None, **spread)}, "l2")
+
+
+def records(counts: list[int] = COUNTS, seed: int = 0) -> dict[Kind, list[Any]]:
+    rng, problem = np.random.default_rng(seed), LogisticHyperparameter(D)
+    made: dict[Kind, list[Any]] = {"train": [], "validation": []}
+    for n in counts:
+        for kind in made:
+            made[kind].append(problem.prepare(rng.normal(size=(n, D)), rng.choice([-1.0, 1.0], size=n), "l2"))
+    return made
+
+
+class State(NamedTuple):
+    y: Array
+
+
+@dataclass(frozen=True)
+class Descent:
+    """One clipped mean a round, asked for and published."""
+
+    rate: float = 1.0
+    kind: str = "honest"
+
+    exchanges = 1
+
+    def init(self, desk: Any) -> State:
+        return State(np.zeros(D))
+
+    def step(self, t: int, desk: Any, s: State) -> Generator[Request, Response, State]:
+        answer = yield Ask(g=Sum("lower_grad_y", np.zeros(D), s.y, rate=self.rate))
+        if self.kind == "carries":
+            yield Ask(g=Sum("lower_grad_y", np.zeros(D), answer.g))
+        if self.kind == "twice":
+            yield Publish(gy=answer.g)
+        if self.kind == "other channel":
+            told = yield Publish(other=answer.g)
+        elif self.kind == "tells":
+            told = yield Publish(gy=answer.g.private)
+        else:
+            told = yield Publish(gy=answer.g)
+        return State(s.y - told.own["gy"][0])
+
+    def published(self, s: State) -> Mapping[str, Array]:
+        return {"y": s.y}
+
+
+def house(program: Descent, price: float = 1.0, sizes: tuple[int, ...] = (3,), **keys: Any) -> House:
+    problem, made, clip = LogisticHyperparameter(D), records(), Clip("l2", y=0.5)
+    desk = Desk(problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain())
+    ends = np.cumsum(sizes)
+    holders = tuple(
+        Holder(a, problem, {k: [r[i] for i in a] for k, r in made.items()}, clip, Streams(ROOT, "coins", a))
+        for a in (np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True))
+    )
+    ledger = plan(price, 6, D, **keys)
+    return House(program, desk, lambda: Curator(ledger, ROOT), holders, len(COUNTS))
+
+
+def run(program: Descent, rounds: int = 6, **keys: Any) -> tuple[Snapshot, Ledger]:
+    last, ledger = LocalEngine().coordinate(house(program, **keys), rounds, [], lambda _: False)
+    return last, ledger
+
+
+def by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
+    """The same descent over raw records, one by one, with the noise and the coins of the streams."""
+    made, y = records(), np.zeros(D)
+    for t in range(rounds):
+        total = np.zeros(D)
+        for agent, shard in enumerate(made["train"]):
+            coins = Streams(ROOT, "coins", [agent]).at(0, t + 1, _tag("train")).random(len(shard.signed))
+            for row, coin in zip(shard.signed, coins, strict=True):
+                if rate == 1.0 or coin < rate:
+                    g = -row / (1.0 + np.exp(row @ y))
+                    total += g * min(1.0, 0.5 / np.linalg.norm(g))
+        y = y - (total / (rate * sum(COUNTS)) + noise[t])
+    return y
+
+
+def _tag(name: str) -> int:
+    from decentral_dp.privacy.keys import tag
+
+    return tag(name)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+def test_agrees_with_a_loop_over_records(rate: float) -> None:
+    sampling = {} if rate == 1.0 else {"rate": rate, "sampling": "poisson"}
+    moved = 2.0 * 0.5 / (rate * sum(COUNTS))
+    last, ledger = run(Descent(rate), price=2.0, **sampling)
+    scale = moved / 2.0
+    assert ledger.channels[0].scale == pytest.approx(np.full((6, 1), scale), rel=1e-9)
+    normals = [Streams(ROOT, "noise", [0]).at(0, t, _tag("gy")).standard_normal((1, 1, D))[0, 0] for t in range(1, 7)]
+    # On a grid of 2^-16 of the scale, twice rounded.
+    assert last.released["y"][0] == pytest.approx(by_hand(6, [scale * n for n in normals], rate), abs=6 * scale * 2e-5)
+    assert ledger.channels[0].sampling == ("fixed" if rate == 1.0 else "poisson")
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+def test_blocks_do_not_matter(rate: float) -> None:
+    sampling = {} if rate == 1.0 else {"rate": rate, "sampling": "poisson"}
+    whole, ledger = run(Descent(rate), **sampling)
+    for sizes in ((1, 2), (1, 1, 1)):
+        cut, other = run(Descent(rate), sizes=sizes, **sampling)
+        assert np.array_equal(cut.released["y"], whole.released["y"])
+        assert ledger.same_releases(other)
+
+
+def test_ray_agrees(ray_cluster: None) -> None:
+    whole, ledger = run(Descent(0.4), rate=0.4, sampling="poisson")
+    far = house(Descent(0.4), sizes=(2, 1), rate=0.4, sampling="poisson")
+    last, other = ENGINES["ray"](None).coordinate(far, 6, [3], lambda _: False)
+    assert last.released["y"] == pytest.approx(whole.released["y"], abs=1e-12)
+    assert ledger.same_releases(other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("carries", "not public"),
+        ("twice", "planned|another number"),
+        ("other channel", "was not planned"),
+    ],
+)
+def test_a_program_that_breaks_the_rules_is_stopped(kind: str, words: str) -> None:
+    with pytest.raises((ValueError, RuntimeError), match=words):
+        run(Descent(kind=kind), rounds=6)
+
+
+def test_what_is_smuggled_out_as_an_array_is_seen_in_the_ledger() -> None:
+    """By type an array is public; what was planned as charged was then not released, and the run is refused."""
+    _, ledger = run(Descent(kind="tells"))
+    assert ledger.channels[0].mechanism == "free"
+    assert not ledger.costs_within(plan(1.0, 6, D).for_all(3))
+
+
+def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
+    problem, clip, made = LogisticHyperparameter(D), Clip("l2", y=0.5), records()
+    desk = Desk(problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain())
+    question = {"g": Sum("lower_grad_y", np.zeros(D), np.zeros(D))}
+
+    def mean(train: list[Any]) -> Bounded:
+        holder = Holder(np.arange(3), problem, {**made, "train": train}, clip, Streams(ROOT, "coins", range(3)))
+        answer: Bounded = desk.combined(1, question, holder.answer(1, question)).g
+        return answer
+
+    worst = 0.0
+    for sign in (1.0, -1.0):
+        row = np.zeros((COUNTS[1], D))
+        row[:, 0] = 100.0
+        other = [*made["train"]]
+        other[1] = problem.prepare(row, np.array([sign, *np.ones(COUNTS[1] - 1)]), "l2")
+        base = [*other]
+        base[1] = problem.prepare(row, np.ones(COUNTS[1]), "l2")
+        apart = float(np.linalg.norm(mean(other).value - mean(base).value))
+        carried = float(mean(base).spread["train"].sensitivity[0])
+        assert apart <= carried
+        worst = max(worst, apart / carried)
+    assert worst > 0.999
+
+
+class Dice(NamedTuple):
+    """A lottery that says what it was asked for."""
+
+    sensitivity: Mapping[Kind, float]
+    mechanism: str = "exponential"
+    width: int = 1
+    distortion: float = 0.0
+
+    def draw(self, generator: np.random.Generator, scale: float) -> Array:
+        return np.array([scale])
+
+
+def test_the_scale_is_the_least_that_no_kind_of_record_exceeds() -> None:
+    both: tuple[Kind, ...] = ("train", "validation")
+    line = plan(0.5, 1, 1, both).channels[0]
+    prices: dict[Kind, Array] = {"train": np.array([[0.5]]), "validation": np.array([[0.1]])}
+    for mechanism in ("exponential", "gaussian"):
+        ledger = Ledger(1, (ChannelLedger(**{**vars(line), "mechanism": mechanism, "sensitivity": prices}),))
+        dice = Dice({"train": 1.0, "validation": 0.4}, mechanism)
+        curator = Curator(ledger, ROOT)
+        told = curator.release(1, {"gy": dice})
+        assert told.scale["gy"] == pytest.approx(4.0)
+        assert told.own["gy"][0, 0] == told.scale["gy"]
+        assert curator.ledger().costs_within(ledger)
+        half = ChannelLedger(**{**vars(ledger.channels[0]), "sensitivity": {k: v / 2 for k, v in prices.items()}})
+        assert not curator.ledger().costs_within(Ledger(1, (half,)))
+
+
+def test_noise_has_the_scale_that_is_charged() -> None:
+    """With 4000 coordinates the right deviation passes, and two thirds or three halves of it do not."""
+    n, moved, price = 4000, 0.3, 0.7
+    curator = Curator(plan(price, 1, n), ROOT)
+    told = curator.release(1, {"gy": bounded(np.full((1, n), 2.0), moved)})
+    noise = (told.own["gy"] - 2.0) / (moved / price)
+    assert abs(noise.std() - 1.0) < 0.05
+    for wrong in (2.0 / 3.0, 1.5):
+        assert abs(noise.std() / wrong - 1.0) > 0.05
+
+
+def test_a_query_too_large_for_the_grid_is_cut_and_neighbours_stay_near() -> None:
+    curator, other = Curator(plan(1.0, 1, 1), ROOT), Curator(plan(1.0, 1, 1), ROOT)
+    one = curator.release(1, {"gy": bounded(np.array([[1e300]]), 1e-9)}).own["gy"]
+    two = other.release(1, {"gy": bounded(np.array([[1e300 * 2]]), 1e-9)}).own["gy"]
+    assert np.isfinite(one).all()
+    assert np.array_equal(one, two)
+
+
+def test_a_release_that_nothing_moves_costs_nothing() -> None:
+    curator = Curator(plan(1.0, 1, 2), ROOT)
+    told = curator.release(1, {"gy": bounded(np.array([[1.0, -2.0]]), 0.0)})
+    assert told.own["gy"] == pytest.approx(np.array([[1.0, -2.0]]), abs=1e-200)
+    assert curator.ledger().costs_within(plan(1.0, 1, 2))
+
+
+@pytest.mark.parametrize("domain", [Domain("box", -1.0, 2.0), Domain("ball", radius=1.5), Domain("simplex"), Domain()])
+def test_projection_is_the_nearest_point(domain: Domain) -> None:
+    """⟨x − Px, u − Px⟩ ≤ 0 for all u inside, which is what projection means; and it maps into the set."""
+    rng = np.random.default_rng(1)
+    low, high = domain.corners(3)
+    inside = [domain.project(v) for v in rng.normal(size=(200, 3)) * 3.0]
+    for v in rng.normal(size=(100, 3)) * 4.0:
+        near = domain.project(v)
+        assert np.allclose(domain.project(near), near, atol=1e-12)
+        assert all((v - near) @ (u - near) <= 1e-9 for u in inside)
+        assert (near >= low - 1e-12).all()
+        assert (near <= high + 1e-12).all()
+    if domain.compact:
+        widths = [np.linalg.norm(u - v) for u in inside for v in inside]
+        assert max(widths) <= domain.diameter(3) + 1e-12
