@@ -16,6 +16,7 @@ from decentral_dp.data.loaders import load
 from decentral_dp.data.scaling import normalise, scale
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
+from decentral_dp.privacy.curator import Curator as Mechanism
 from decentral_dp.privacy.prices import gaussian_mu, laplace_loss
 from decentral_dp.privacy.sensitivity import KINDS, Kind
 from decentral_dp.tuning import exponential, penalty, ppift
@@ -87,7 +88,7 @@ def test_what_is_returned_is_what_was_released(method: str) -> None:
     expected = {
         "ppift": {"model": ("gaussian", 16, 3), "slope": ("gaussian", 15, 1)},
         "penalty": {"model": ("gaussian", 16, 3), "pulled": ("gaussian", 15, 3)},
-        "em": {"weight": ("pure", 1, 1), "model": ("laplace", 1, 3)},
+        "em": {"weight": ("exponential", 1, 1), "model": ("laplace", 1, 3)},
     }[method]
     for channel, (mechanism, releases, d) in expected.items():
         rows = frame[(frame["channel"] == channel) & (frame["records"] == "train")]
@@ -119,18 +120,18 @@ def test_no_scale_makes_a_release_dearer_than_planned(sensitivity: float, epsilo
     ):
         index = 1 if channel == "pulled" else 2
         curator = Curator(plan, bytes(32))
-        for kind, planned in curator.planned(index, channel).items():
-            scale = curator.scale(index, channel, {kind: sensitivity})
+        for kind, planned in curator.mechanism.planned(index, channel).items():
+            scale = curator.mechanism.scale(index, channel, {kind: sensitivity})
             assert loss(sensitivity, scale, d) <= loss(planned, 1.0, d)
 
 
 def test_releases_that_are_not_those_planned_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Curator.scale
+    whole = Mechanism.scale
     for factor in (0.5, 2.0):
-        monkeypatch.setattr(Curator, "scale", lambda *a, f=factor: f * whole(*a))
+        monkeypatch.setattr(Mechanism, "scale", lambda *a, f=factor: f * whole(*a))
         with pytest.raises(ValueError, match="did not cost what was planned"):
             call()
-    monkeypatch.setattr(Curator, "scale", whole)
+    monkeypatch.setattr(Mechanism, "scale", whole)
     curator = Curator(gaussian_plan("slope", 1, 1, 2, 1.0, 1e-6), bytes(32))
     curator.release(1, "model", np.zeros(2), {"train": 0.1})
     with pytest.raises(ValueError, match="not what was planned"):
@@ -156,7 +157,7 @@ def test_the_law_of_the_drawn_weight_is_pure() -> None:
     family = Family("logistic", 1.0, 1.0)
     weights = exponential.candidates(low, high)
     allowed = score_sensitivity(family, low, n, n, 0.0)
-    planned = Curator(pure_plan(1, 1.0), bytes(32)).planned(1, "weight")
+    planned = Curator(pure_plan(1, 1.0), bytes(32)).mechanism.planned(1, "weight")
     scale = max(moved / planned[kind] for kind, moved in allowed.items())
 
     def log_law(data: dict[Kind, np.ndarray]) -> np.ndarray:
@@ -188,7 +189,7 @@ def test_the_drawn_weight_follows_its_law() -> None:
         for seed in range(2000):
             curator = Curator(plan, seed.to_bytes(32, "little"))
             drawn.append(exponential.release_weight(curator, family, train, validation, low, high))
-        scale = float(curator.recorder.columns["weight"].scale[0])
+        scale = float(curator.mechanism.recorder.columns["weight"].scale[0])
     law = np.exp(-score / scale - logsumexp(-score / scale))
     below = np.searchsorted(exponential.candidates(low, high), drawn)
     counts = np.bincount(below, minlength=law.size)

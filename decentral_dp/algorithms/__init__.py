@@ -10,6 +10,7 @@ from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
 from decentral_dp.algorithms.central.pp_ift import PpIft
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.central.second_order import SecondOrder
+from decentral_dp.algorithms.central.tuner import RegularisationTuner
 from decentral_dp.algorithms.decentralised.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.decentralised.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
@@ -156,6 +157,15 @@ ALGORITHMS: dict[str, Entry] = {
         "decentral_dp.algorithms.central.bsa",
         ("x", "y", "inner", "inverse", "smoothness"),
         (Citation("Algorithm", BSA),),
+    ),
+    "regularisation_tuner": Entry(
+        _plain(RegularisationTuner),
+        "a trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7)",
+        f"{_TRUSTED}.tuner",
+        (),
+        (Citation("The rule of method = \"penalty\", its sign corrected", KORNOWSKI),),
+        optional=("method", "penalty", "candidates", "domain"),
+        trusted=True,
     ),
     "pp_ift": Entry(
         _plain(PpIft),

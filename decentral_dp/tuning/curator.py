@@ -7,15 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.privacy.keys import Streams, tag
-from decentral_dp.privacy.ledger import ChannelLedger, Ledger, Recorder, assemble
-from decentral_dp.privacy.mechanisms import gaussian_integers, laplace_integers
-from decentral_dp.privacy.prices import grid
+from decentral_dp.exchange import Lottery
+from decentral_dp.privacy import curator
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Norm, Spread
 from decentral_dp.tuning.constants import Family
-
-# Room for the float64 arithmetic of a scale.
-_UP = 1.0 + 1e-12
 
 
 class Released(NamedTuple):
@@ -26,54 +22,30 @@ class Released(NamedTuple):
 
 
 class Curator:
-    """Releases values at the prices of a plan, each at most once; the recorder keeps what they were charged."""
+    """Releases values at the prices of a plan, each at most once."""
 
     def __init__(self, plan: Ledger, root: bytes) -> None:
         self.plan = plan
-        self.recorder = Recorder(1)
-        self._streams = Streams(root, "noise", [0])
+        self.mechanism = curator.Curator(plan, root)
         self._channels = {c.channel: c for c in plan.channels}
 
     def release(self, index: int, channel: str, value: Array, sensitivity: Mapping[Kind, float]) -> Released:
         """value plus noise that makes it cost what is planned. sensitivity: l2, or l1 where the channel is Laplace."""
-        scale = self.scale(index, channel, sensitivity)
-        mechanism, d = self._channels[channel].mechanism, value.size
-        self.charge(index, channel, value, sensitivity, scale)
-        g = grid(scale, mechanism).reshape(1, 1)
-        generator = self.generator(index, channel)
-        if mechanism == "gaussian":
-            integers = gaussian_integers(value[None], g, scale / g, generator.standard_normal((1, 1, d)))
-        else:
-            exponentials, uniforms = generator.standard_exponential((2, 1, d)), generator.random((1, d))
-            integers = laplace_integers(value[None], g, scale / g, exponentials, uniforms)
-        return Released((g * integers)[0], scale)
-
-    def scale(self, index: int, channel: str, sensitivity: Mapping[Kind, float]) -> float:
-        """The smallest scale that costs no kind of record more than planned for this release."""
-        planned = self.planned(index, channel)
-        return _UP * max(moved / planned[kind] for kind, moved in sensitivity.items())
-
-    def planned(self, index: int, channel: str) -> dict[Kind, float]:
-        """What the release may cost one record of each kind: at scale 1, its sensitivity."""
-        line = self._channels[channel]
-        at = int(np.searchsorted(line.rounds, index))
-        return {kind: float(s[at, 0]) for kind, s in line.sensitivity.items()}
-
-    def generator(self, index: int, channel: str) -> np.random.Generator:
-        """The keyed random bits of one release."""
-        return self._streams.at(0, index, tag(channel))
-
-    def charge(self, index: int, channel: str, value: Array, sensitivity: Mapping[Kind, float], scale: float) -> None:
-        """Write the ledger line of a release."""
-        mechanism = self._channels[channel].mechanism
-        norm: Norm = "l2" if mechanism == "gaussian" else "l1"
+        norm: Norm = "l2" if self._channels[channel].mechanism == "gaussian" else "l1"
         spread = {k: Spread(np.array([s]), np.ones(1), None) for k, s in sensitivity.items()}
-        bounded = Bounded(np.zeros((1, value.size)), value[None], spread, norm)
-        self.recorder.charge(index, channel, mechanism, np.array([scale]), bounded)
+        return self._told(index, channel, Bounded(np.zeros((1, value.size)), value[None], spread, norm))
+
+    def draw(self, index: int, channel: str, lottery: Lottery) -> Released:
+        """What the lottery draws at the planned price."""
+        return self._told(index, channel, lottery)
+
+    def _told(self, index: int, channel: str, value: Bounded | Lottery) -> Released:
+        told = self.mechanism.release(index, {channel: value})
+        return Released(told.own[channel][0], told.scale[channel])
 
     def ledger(self) -> Ledger:
         """What was released. Raises ValueError unless it is what was planned, at the planned prices."""
-        spent = assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1)
+        spent = self.mechanism.ledger()
         if [_listed(c) for c in spent.channels] != [_listed(c) for c in self._channels.values()]:
             raise ValueError("what was released is not what was planned")
         for line in spent.channels:

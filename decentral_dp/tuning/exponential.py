@@ -10,12 +10,15 @@ order, and where one solution starts the search for the next, both are certified
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
-from decentral_dp.privacy.exponential import choose
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.exact import Weights
+from decentral_dp.privacy.exponential import score_unit, units
+from decentral_dp.privacy.sensitivity import Array, Kind
 from decentral_dp.tuning.constants import Family, score_sensitivity
 from decentral_dp.tuning.curator import Curator
 from decentral_dp.tuning.records import Records, summation_error
@@ -57,14 +60,29 @@ def release_weight(
     counts, d = (len(train.labels), len(validation.labels)), train.features.shape[1]
     error = score_error(family, smallest, counts, d)
     moved = score_sensitivity(family, smallest, *counts, error)
-    planned = curator.planned(1, CHANNEL)
-    budget = max(planned.values())
-    # `choose` rounds scores to r ≤ 2⁻²⁰ of the oscillation it is given, which moves their differences by up to 2r.
-    room = 2.0**-17 * budget * max(moved[kind] / planned[kind] for kind in moved)
-    padded = {kind: s + room for kind, s in moved.items()}
-    scale = curator.scale(1, CHANNEL, padded)
     weights = candidates(smallest, largest)
-    values = score(family, train, validation, weights)
-    weight = float(weights[choose(curator.generator(1, CHANNEL), values, budget, scale * budget).value])
-    curator.charge(1, CHANNEL, np.array([math.log(weight)]), padded, scale)
-    return weight
+    return float(curator.draw(1, CHANNEL, Choice(weights, score(family, train, validation, weights), moved)).value[0])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of the weights (n,), by their scores (n,). moved: kind → what one record moves the scores by, sup − inf."""
+
+    weights: Array
+    scores: Array
+    moved: Mapping[Kind, float]
+
+    mechanism = "exponential"
+    width = 1
+    distortion = 0.0
+
+    @property
+    def sensitivity(self) -> dict[Kind, float]:
+        """With the 2r that rounding scores to a grid of r can add to their differences."""
+        room = 2.0 * score_unit(max(self.moved.values()))
+        return {kind: s + room for kind, s in self.moved.items()}
+
+    def draw(self, generator: np.random.Generator, scale: float) -> Array:
+        whole = units(self.scores, score_unit(max(self.moved.values())))
+        rate = Fraction(score_unit(max(self.moved.values()))) / Fraction(scale)
+        return np.asarray(self.weights[Weights.of(whole - whole.min(), rate).draw(generator)]).reshape(1)

@@ -81,7 +81,7 @@ def pure_plan(d: int, epsilon: float) -> Ledger:
     return Ledger(
         1,
         (
-            _channel("weight", "pure", 1, np.array([1]), {"train": half, "validation": 2.0 * half}),
+            _channel("weight", "exponential", 1, np.array([1]), {"train": half, "validation": 2.0 * half}),
             _channel("model", "laplace", d, np.array([2]), {"train": half}),
         ),
     )
