@@ -103,10 +103,11 @@ class LogisticHyperparameter:
     ) -> Terms:
         train, validation = heard(wanted, train, validation)
         with np.errstate(all="ignore"):
-            grad, hvp = _train_sums(y, z, train, clip)
+            curved = "lower_hvp" in wanted
+            grad, hvp = _train_sums(y, z if curved else None, train, clip)
             upper = _validation_sum(y, validation, clip)
             n_train, n_validation = max(len(train.l1), 1), max(len(validation.l1), 1)
-            return Terms(grad / n_train, hvp / n_train, None, upper / n_validation, None)
+            return Terms(grad / n_train, hvp / n_train if curved else None, None, upper / n_validation, None)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]
@@ -167,7 +168,7 @@ class LogisticHyperparameter:
         )
 
 
-def _train_sums(y: Array, z: Array, records: LogisticRecords, clip: Clip) -> tuple[Array, Array]:
+def _train_sums(y: Array, z: Array | None, records: LogisticRecords, clip: Clip) -> tuple[Array, Array]:
     """Sums of the clipped ∇_y l and ∇²_yy l·z. One pass: forward and backward products while a block is in cache."""
     signed, norms = records.signed, records.l1 if clip.norm == "l1" else records.l2
     grad, hvp = np.zeros(len(y)), np.zeros(len(y))
@@ -177,11 +178,12 @@ def _train_sums(y: Array, z: Array, records: LogisticRecords, clip: Clip) -> tup
         # and inf·0 in the curvature, which the clip turns into its limit 0.
         exp_t = np.exp(a.dot(y))
         slope = np.reciprocal(exp_t + 1.0)
-        curvature = np.multiply(exp_t, slope, out=exp_t)
-        curvature *= slope
-        curvature *= a.dot(z)
+        if z is not None:
+            curvature = np.multiply(exp_t, slope, out=exp_t)
+            curvature *= slope
+            curvature *= a.dot(z)
+            hvp += clip_coefficients(curvature, n, clip.z).dot(a)
         grad += clip_coefficients(np.negative(slope, out=slope), n, clip.y).dot(a)
-        hvp += clip_coefficients(curvature, n, clip.z).dot(a)
     return grad, hvp
 
 

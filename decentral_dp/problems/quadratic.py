@@ -112,16 +112,18 @@ class Quadratic:
     ) -> Terms:
         train, validation = heard(wanted, train, validation)
         grad, hvp, upper = np.zeros(self.q), np.zeros(self.q), np.zeros(self.q)
+        curved = "lower_hvp" in wanted
         with np.errstate(all="ignore"):
             for part in blocks(*train.features.shape):
                 a, norms = train.features[part], _norms(train, clip)[part]
                 grad += clip_coefficients(a.dot(y) - train.target[part], norms, clip.y).dot(a)
-                hvp += clip_coefficients(a.dot(z), norms, clip.z).dot(a)
+                if curved:
+                    hvp += clip_coefficients(a.dot(z), norms, clip.z).dot(a)
             for part in blocks(*validation.features.shape):
                 a, norms = validation.features[part], _norms(validation, clip)[part]
                 upper += clip_coefficients(a.dot(y) - validation.target[part], norms, clip.z).dot(a)
             n_train, n_validation = max(len(train.target), 1), max(len(validation.target), 1)
-            return Terms(grad / n_train, hvp / n_train, None, upper / n_validation, None)
+            return Terms(grad / n_train, hvp / n_train if curved else None, None, upper / n_validation, None)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: QuadraticRecords, clip: Clip, wanted: Collection[str]

@@ -81,7 +81,7 @@ class RegularisationTuner:
         family = desk.family
         if family is None or desk.problem.p != 1:
             raise InputError(
-                f"problem.kind: regularisation_tuner tunes one strength, and this problem has p = {desk.problem.p} upper "
+                f"problem.kind: regularisation_tuner tunes one strength; this problem has p = {desk.problem.p} upper "
                 'variables. Take "logistic_regularisation" or "ridge_regularisation".'
             )
         if desk.domain.kind != "box":
@@ -91,8 +91,8 @@ class RegularisationTuner:
             )
         if self.method == "em" and desk.rounds != 1:
             raise InputError(
-                f'algorithm.rounds: got {desk.rounds}; the method "em" chooses once, so that more rounds would spend the '
-                "budget again. Set rounds = 1."
+                f'algorithm.rounds: got {desk.rounds}; the method "em" chooses once, and more rounds would spend the budget '
+                "again. Set rounds = 1."
             )
         low, high = desk.domain.corners(1)
         bounds = PooledBounds(family, desk.counts["train"], desk.counts["validation"])

@@ -1,0 +1,95 @@
+"""Cost of a trusted coordinator's questions and draws, as ratios or against a limit in the same run."""
+
+import time
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from decentral_dp.exchange import Sum
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.keys import Streams, seeded_root
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.families import family_of
+from decentral_dp.problems.holder import Holder
+from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.lotteries import Candidates, Score
+from decentral_dp.problems.pooled import Pooled
+from decentral_dp.problems.pooled_bounds import PooledBounds
+from decentral_dp.problems.quadratic import Quadratic
+from decentral_dp.problems.regularised import logistic_regularisation, ridge_regularisation
+
+
+def fastest(functions, rounds):
+    """Shortest time of each, in seconds; the functions take turns, so that a busy machine slows all alike."""
+    best = [float("inf")] * len(functions)
+    for _ in range(rounds):
+        for k, function in enumerate(functions):
+            start = time.perf_counter()
+            function()
+            best[k] = min(best[k], time.perf_counter() - start)
+    return best
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "d"), [("logistic", 20_000, 200), ("logistic", 100_000, 64), ("ridge", 20_000, 200)]
+)
+def test_ask_ratio(benchmark, kind, n, d):
+    """One question of a gradient over ten agents' records, against X·y and rᵀ·X over the same records."""
+    agents, rng = 10, np.random.default_rng([n, d])
+    problem = LogisticHyperparameter(d) if kind == "logistic" else Quadratic(d)
+    parts = [
+        problem.prepare(rng.normal(size=(n // agents, d)), rng.choice([-1.0, 1.0], size=n // agents), "l2")
+        for _ in range(agents)
+    ]
+    clip, root = Clip("l2", 1.0, 1.0, 1.0), seeded_root(1, b"ask")
+    holder = Holder(
+        np.arange(agents), problem, {"train": parts, "validation": parts}, clip, Streams(root, "coins", range(agents))
+    )
+    desk = Desk(problem, {"train": n, "validation": n}, agents, clip, Domain())
+    x, y = rng.normal(size=(2, d)) / d
+    question = {"g": Sum("lower_grad_y", x, y)}
+    rows = [p[0] for p in parts]
+    left = [rng.normal(size=n // agents) for _ in parts]
+
+    def ask():
+        return desk.combined(1, question, holder.answer(1, question))
+
+    def products():
+        return [a @ y for a in rows], [r @ a for r, a in zip(left, rows, strict=True)]
+
+    with threadpool_limits(1, user_api="blas"):
+        ours, bare = fastest([ask, products], rounds=15)
+        benchmark.pedantic(ask, rounds=5, warmup_rounds=1)
+    benchmark.extra_info["ratio"] = ours / bare
+    print(f"\nask {kind} {n} x {d}: {ours / bare:.2f} of two bare passes")
+    assert ours / bare <= 1.3
+
+
+@pytest.mark.parametrize("kind", ["ridge", "logistic"])
+def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
+    """A draw at n = 10⁵, after sufficient statistics (squares) or with a solve at every score (logistic)."""
+    n, d, rng = 100_000, 20, np.random.default_rng(3)
+    problem = ridge_regularisation(d) if kind == "ridge" else logistic_regularisation(d, [0.0, 1.0])
+    features = rng.normal(size=(n, d))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    labels = np.sign(features[:, 0] + 0.5 * rng.normal(size=n))
+    records = problem.prepare(features, labels if kind == "ridge" else (labels > 0).astype(float), "l2")
+    family = family_of(problem, 1.0, 1.0)
+    pool, low, high = Pooled.of(family, [(records, records)]), np.array([-5.0]), np.array([0.0])
+    facts = Score.of_value(PooledBounds(family, n, n), low, high)
+    scale = max(facts.sensitivity.values())
+    streams = Streams(seeded_root(2, b"draw"), "noise", [0])
+
+    def grid():
+        points = np.linspace(low, high, 65)
+        return Candidates(facts, points, pool.scores).draw(streams.at(0, 1, 1), scale)
+
+    started = time.perf_counter()
+    grid()
+    spent = time.perf_counter() - started
+    benchmark.pedantic(grid, rounds=2)
+    benchmark.extra_info["seconds"] = spent
+    print(f"\n{kind}: one of 65 strengths in {spent:.2f} s at n = {n}")
+    assert spent < 1.0 or kind == "logistic"
