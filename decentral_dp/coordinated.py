@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.central.protocol import Charge, Coordinated
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
+from decentral_dp.named import algorithm_of
 from decentral_dp.planning import LARGEST_PLAN
 from decentral_dp.privacy.accountants import epsilon_of
-from decentral_dp.privacy.calibration import solve
+from decentral_dp.privacy.calibration import largest_mu, solve
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import FREE
 from decentral_dp.privacy.sensitivity import Array, Kind
 from decentral_dp.problems.desk import Desk
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.families import family_of
+from decentral_dp.problems.families import Family, family_of
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.schema import Scenario, by_channel
 
 
-def check_coordinated(s: Scenario) -> None:
-    """Refuse the keys of a scenario that a trusted coordinator has no use for. Raises InputError."""
-    privacy, kind = s.privacy, s.algorithm.kind
+def check_coordinated(s: Scenario) -> Coordinated:
+    """The program of a trusted coordinator. Whatever can be refused before a record is read is refused here.
+
+    Raises InputError.
+    """
+    privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
     if s.problem.stream != "all":
-        raise InputError(
-            f'problem.stream: {kind} reads all records in every round. Leave the stream out, or set "all"; for samples '
-            "give algorithm.rate, where the algorithm has one."
-        )
+        samples = "rate" in ALGORITHMS[kind].optional
+        mend = "for samples give algorithm.rate." if samples else "it knows no samples."
+        raise InputError(f"problem.stream: {kind} reads all records in every round. Leave the stream out; {mend}")
     if s.run.average != 1:
         raise InputError(f"run.average: {kind} publishes one value after the other, not averages. Leave it out.")
     for channel in ("x", "y", "z"):
@@ -47,32 +52,73 @@ def check_coordinated(s: Scenario) -> None:
         raise InputError(
             f"privacy.epsilon: missing. {kind} sets its noise by a target; give for example epsilon = 1.0."
         )
+    if table.rounds > LARGEST_PLAN:
+        raise _too_long(table.rounds)
+    program = cast(Coordinated, algorithm_of(s))
+    if privacy.clip and not program.asks:
+        raise InputError(
+            f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
+            "Leave it out."
+        )
+    _check_start(s)
+    return program
+
+
+def _check_start(s: Scenario) -> None:
+    """Refuse a stated start outside the domain, which would silently be another."""
+    domain, x = s.algorithm.domain, s.algorithm.init.get("x")
+    if domain is None or x is None or domain.kind != "box" or domain.low is None or domain.high is None:
+        return
+    if not domain.low <= x <= domain.high:
+        raise InputError(
+            f"algorithm.init.x: {x:g} lies outside the domain, which is from {domain.low:g} to {domain.high:g}. Start "
+            "inside, or leave it out."
+        )
+
+
+def _too_long(rounds: int) -> InputError:
+    return InputError(f"algorithm.rounds: {rounds} rounds are more releases than can be priced. Use fewer rounds.")
 
 
 def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinated) -> Desk:
     """What the coordinator knows before any record is read. Raises InputError where needed constants are unknown."""
+    if shards.classes and s.problem.label_bound is not None:
+        raise InputError(
+            "problem.label_bound: these labels are classes, numbered from 0 on, and cutting them would mix them up. "
+            "Leave it out."
+        )
     table = s.algorithm.domain
     domain = Domain() if table is None else Domain(**table.model_dump(exclude_none=True))
     counts: dict[Kind, int] = {
         "train": int(shards.train_counts.sum()),
         "validation": int(shards.validation_counts.sum()),
     }
-    family = None
-    if algorithm.needs_constants:
-        if shards.l2 is None:
-            raise InputError(
-                f"problem.normalise: {s.algorithm.kind} needs records of bounded length, and nothing bounds these. "
-                'Set normalise = "l2" (or "l1", or "box").'
-            )
-        radius = float(np.hypot(shards.l2, 1.0)) if s.problem.intercept else shards.l2
-        family = family_of(problem, radius, _label_bound(s, shards))
-    clip = Clip("l2", **by_channel(s.privacy.clip)) if s.privacy.guarantee != "none" else Clip("l2")
-    return Desk(problem, counts, shards.n_agents, clip, domain, family)
+    try:
+        family = _family(s, shards, problem)
+    except InputError:
+        if algorithm.needs_constants:
+            raise
+        family = None
+    privacy, noisy = s.privacy, s.privacy.guarantee != "none"
+    clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
+    targeted = privacy.epsilon is not None and privacy.delta > 0.0
+    budget = largest_mu(privacy.epsilon or 0.0, privacy.delta) if targeted else math.inf
+    return Desk(problem, counts, shards.n_agents, clip, domain, family, s.algorithm.rounds, budget, noisy)
+
+
+def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
+    if shards.l2 is None:
+        raise InputError(
+            f"problem.normalise: {s.algorithm.kind} needs records of bounded length, and nothing bounds these. "
+            'Set normalise = "l2" (or "l1", or "box").'
+        )
+    return family_of(problem, shards.l2, _label_bound(s, shards))
 
 
 def _label_bound(s: Scenario, shards: Shards) -> float:
     if shards.classes:
-        return 1.0
+        # Labels of classes are their numbers, from 0 on.
+        return float(max(1, len(shards.classes) - 1))
     if s.problem.label_bound is None:
         raise InputError(
             f"problem.label_bound: missing. {s.algorithm.kind} needs labels of bounded size; give a public bound, at "
@@ -91,9 +137,9 @@ def bounded_labels(s: Scenario, labels: Any) -> Array:
 def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk) -> Ledger:
     """Every release and its price: the target's, the paper's, or none. Raises InputError for a target out of reach."""
     rounds, privacy = s.algorithm.rounds, s.privacy
-    charges = algorithm.planned(desk, rounds)
     if rounds * algorithm.exchanges > LARGEST_PLAN:
-        raise InputError(f"algorithm.rounds: {rounds} rounds are more releases than can be priced. Use fewer rounds.")
+        raise _too_long(rounds)
+    charges = algorithm.planned(desk, rounds)
     _check_mechanism(s, charges)
     if privacy.guarantee == "certified" and any(charge.mechanism == "uncertified" for charge in charges.values()):
         raise InputError(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
-from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp import describe_trusted as trusted
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
@@ -36,11 +36,6 @@ PROTOCOLS = {
     "private": "private state, gradients at the agent's own released point",
     "printed": "private state and private gradient point (as published)",
 }
-# Where everybody trusts a coordinator.
-TRUSTED_PROTOCOLS = {
-    "released": "trusted coordinator: noise once, by it; everything computed at points that it has published",
-    "printed": "trusted coordinator, with the noise and the constants of the paper",
-}
 # Where a server asks, its points are public under every protocol.
 CENTRAL_PROTOCOLS = {
     "released": "public points, every agent's clipped answer noised by the agent",
@@ -49,9 +44,18 @@ CENTRAL_PROTOCOLS = {
 
 
 def privacy_summary(job: Job) -> dict[str, Any]:
-    """The guarantee, ε per agent, channel and record kind, the claim beside it, T → ∞, and what to know about them."""
+    """The guarantee, ε per agent, channel and record kind, the claim beside it, T → ∞, and what to know about them.
+
+    A trusted coordinator's plan has an end, and no T → ∞; instead there is who sees what, what the constants are, and
+    the price of every release.
+    """
     budget, table = job.budget, job.scenario.privacy
-    limits = _each_at_infinity(job)
+    if job.desk is None:
+        limits, limit = _each_at_infinity(job), _limits(job)
+        particular: dict[str, Any] = {"seen": []}
+    else:
+        limits, limit = [None] * job.n_agents, None
+        particular = {"seen": trusted.seen(job), "constants": trusted.constants(job), "prices": trusted.prices(job)}
     agents = [
         {
             "agent": i,
@@ -69,18 +73,19 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     noise = "secret" if job.scenario.seed is None else "reproducible from the recorded seed, therefore a simulation"
     return {
         "guarantee": table.guarantee,
-        "mechanism": job.mechanism,
+        "mechanism": job.mechanism if job.desk is None else trusted.mechanisms(job),
         "protocol": _protocols(job)[job.algorithm.protocol],
-        "seen": _seen(job),
+        **particular,
         "exchanges": job.algorithm.exchanges,
         "clip": _clip(job),
         "delta": table.delta,
         "epsilon_max": budget.epsilon.max(),
         "epsilon_pure_max": budget.epsilon_pure.max(),
-        "target": table.epsilon if job.mechanism != "none" else None,
+        # A trusted coordinator's "as_printed" has a claim instead.
+        "target": table.epsilon if job.mechanism != "none" and table.guarantee == "certified" else None,
         "cap": table.cap,
         "agents": agents,
-        "at_infinity": at_infinity(job) | {"channels": {c: at_infinity(job, channel=c) for c in budget.channels}},
+        "at_infinity": limit,
         "claimed": claimed(job),
         "free_channels": {c.channel: c.reason for c in job.ledger.channels if c.mechanism == "free"},
         "noise": "off" if job.mechanism == "none" else noise,
@@ -91,34 +96,16 @@ def privacy_summary(job: Job) -> dict[str, Any]:
 
 def _protocols(job: Job) -> dict[str, str]:
     if job.desk is not None:
-        return TRUSTED_PROTOCOLS
+        return trusted.PROTOCOLS
     return CENTRAL_PROTOCOLS if job.program.central else PROTOCOLS
-
-
-def _seen(job: Job) -> list[str]:
-    """Who sees what, besides what is published."""
-    if job.desk is None:
-        return []
-    algorithm = cast(Coordinated, job.algorithm)
-    out = ["The coordinator is trusted: the guarantee is against everybody who sees what it publishes, not against it."]
-    if algorithm.pools:
-        out.append("Every agent hands its records to the coordinator, which holds them all.")
-    asked = [t for t in algorithm.asks if job.desk.reads(t)]
-    if asked:
-        out.append(
-            f"The coordinator receives from every agent clipped sums of {', '.join(asked)} over its records, without "
-            "noise. To the agents go published values alone."
-        )
-    return out
 
 
 def _clip(job: Job) -> dict[str, Any] | None:
     """The norm, and the bounds that bound anything: those of families that read records."""
+    if job.desk is not None:
+        return trusted.clip(job)
     if job.scenario.privacy.guarantee != "certified":
         return None
-    if job.desk is not None:
-        bounds = {c: job.clip.bound(c) for c in CHANNELS if np.isfinite(job.clip.bound(c))}
-        return {"norm": job.clip.norm, **bounds} if bounds else None
     families = clipped_families(job.program.releases(job.problem.p, job.problem.q), job.problem)
     return {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
 
@@ -150,6 +137,11 @@ def at_infinity(job: Job, agents: IntArray | None = None, channel: str | None = 
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
         endless = _endless_budget(job, job.algorithm, who, channel)
     return {"finite_data": finite, "endless_stream": endless}
+
+
+def _limits(job: Job) -> dict[str, Any]:
+    """`at_infinity` of everything, and channel by channel."""
+    return at_infinity(job) | {"channels": {c: at_infinity(job, channel=c) for c in job.budget.channels}}
 
 
 def _each_at_infinity(job: Job) -> list[dict[str, Any] | None]:
@@ -231,6 +223,8 @@ def _endless_printed(job: Job, algorithm: LdpDsbo, noise: Mapping[str, StepSize]
 
 def claimed(job: Job) -> dict[str, Any] | None:
     """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
+    if job.desk is not None:
+        return trusted.claimed(job)
     if job.scenario.privacy.guarantee != "as_printed" or not isinstance(job.algorithm, LdpDsbo):
         return None
     steps = {c: getattr(job.algorithm, c) for c in CHANNELS}
@@ -247,6 +241,8 @@ def claimed(job: Job) -> dict[str, Any] | None:
 def notes(job: Job) -> list[str]:
     """Sentences that belong beside the numbers."""
     out = [*job.shards.notes, *job.budget.notes, *delta_notes(job)]
+    if job.desk is not None:
+        return out + trusted.notes(job)
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
     if job.mechanism != "none":
@@ -283,8 +279,6 @@ def _printed_notes(job: Job) -> list[str]:
 
 def _limit(job: Job, finite: float | None) -> str:
     """What becomes of the budget for T → ∞ on finite shards."""
-    if job.desk is not None:
-        return "Prices are planned for these rounds together: more rounds are another plan, with more noise in each."
     if finite is None:
         return "What becomes of ε for T → ∞ on finite shards is unknown: for this protocol no bound is derived."
     if np.isinf(job.budget.epsilon).any():

@@ -20,6 +20,7 @@ What answers and records lead to is `Bounded`, and `Ask` refuses to carry it: to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -110,6 +111,7 @@ class Sum(NamedTuple):
 
     term: of `problems.protocol`. x: (p,), y: (q,), along: the term's further argument. rate: below 1, of a Poisson
     sample that is drawn where the records are, one for all questions of an `Ask` with this rate and kind of records.
+    times: a public factor on every contribution, before it is clipped.
     """
 
     term: str
@@ -117,6 +119,7 @@ class Sum(NamedTuple):
     y: Array
     along: Array | None = None
     rate: float = 1.0
+    times: float = 1.0
 
 
 class Ask:
@@ -137,6 +140,8 @@ class Ask:
                 for part in (value.x, value.y, value.along):
                     if part is not None and not isinstance(part, np.ndarray):
                         raise ValueError(f"{name} asks the agents at a point that is not public; publish it first")
+                if not 0.0 < value.times < math.inf:
+                    raise ValueError(f"{name} is asked {value.times} times; no clip bounds that")
         self.values: dict[str, Any] = values
 
 

@@ -137,13 +137,14 @@ class Job:
 
 def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit."""
-    trusted = is_coordinated(scenario)
-    (check_coordinated if trusted else _check_guarantee)(scenario)
+    program = check_coordinated(scenario) if is_coordinated(scenario) else None
+    if program is None:
+        _check_guarantee(scenario)
     topology = topology_of(scenario)
     shards = shards_of(scenario, topology.n_agents)
     problem = problem or problem_of(scenario, shards)
-    if trusted:
-        return _coordinated(scenario, topology, shards, problem)
+    if program is not None:
+        return _coordinated(scenario, topology, shards, problem, program)
     privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
     algorithm = cast(Algorithm, algorithm_of(scenario))
     if isinstance(algorithm, Checked):
@@ -181,10 +182,9 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     )  # fmt: skip
 
 
-def _coordinated(s: Scenario, topology: Topology, shards: Shards, problem: Problem) -> Job:
+def _coordinated(s: Scenario, topology: Topology, shards: Shards, problem: Problem, program: Coordinated) -> Job:
     """The job of a trusted coordinator."""
-    named = cast(Coordinated, algorithm_of(s))
-    algorithm, desk = named.settled(desk_of(s, shards, problem, named))
+    algorithm, desk = program.settled(desk_of(s, shards, problem, program))
     ledger = plan_of(s, algorithm, desk)
     shards = replace(shards, labels=bounded_labels(s, shards.labels))
     records = _records(problem, shards, desk.clip)
@@ -199,6 +199,10 @@ def _coordinated(s: Scenario, topology: Topology, shards: Shards, problem: Probl
 
 def _check_guarantee(s: Scenario) -> None:
     privacy, guarantee = s.privacy, s.privacy.guarantee
+    if s.problem.label_bound is not None:
+        raise InputError(
+            f"problem.label_bound: {s.algorithm.kind} clips contributions and cuts no labels. Leave it out."
+        )
     if guarantee == "as_printed":
         if privacy.mechanism != "laplace":
             raise InputError(

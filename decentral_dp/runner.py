@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp import metrics as measuring
 from decentral_dp.describe import privacy_summary, problem_summary, theorem, topology_summary
+from decentral_dp.describe_trusted import evaluated_on, settings
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, Snapshot
 from decentral_dp.errors import InputError
@@ -179,13 +180,20 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
         "metrics": measuring.final(metrics),
-        "evaluated_on": f"average of the last {average} released values" if average > 1 else "last released values",
+        "evaluated_on": _evaluated_on(job, average),
+        **({} if job.desk is None else {"algorithm": settings(job)}),
         "privacy": privacy_summary(job),
         "theorem": theorem(job),
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),
     }
+
+
+def _evaluated_on(job: Job, average: int) -> str:
+    if job.desk is not None:
+        return evaluated_on(job)
+    return f"average of the last {average} released values" if average > 1 else "last released values"
 
 
 def versions() -> dict[str, str]:

@@ -681,7 +681,7 @@ def workers_in(folder: Path) -> list[int]:
     return found
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -694,9 +694,24 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
     content = {"scenario": str(tmp_path / "base.toml"), "seeds": 60, "set": {"algorithm": {"rounds": 40}}}
     make()
     (tmp_path / "long.toml").write_text(tomli_w.dumps(content))
+    # Each of the two workers stays in its 26th cell: however late the interrupt comes, the study is not done before.
+    (tmp_path / "held").mkdir()
+    (tmp_path / "held" / "sitecustomize.py").write_text(
+        "import time, decentral_dp.study.cells as c\n"
+        "real, done = c.compute, []\n"
+        "def compute(task):\n"
+        "    done.append(task)\n"
+        "    return real(task) if len(done) <= 25 else time.sleep(300)\n"
+        "c.compute = compute\n"
+    )
     order = ["study", str(tmp_path / "long.toml"), "--out", str(out), "--jobs", "2"]
+    path = os.pathsep.join([str(tmp_path / "held"), str(Path(cli.__file__).parent.parent)])
     started = subprocess.Popen(
-        [sys.executable, "-m", "decentral_dp.cli", *order], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "decentral_dp.cli", *order],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
     )
     with started:
         wait_for(lambda: len(files(out)) >= 3)
@@ -704,7 +719,7 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
         said = started.communicate(timeout=60)
     wait_for(lambda: not workers_in(out))
     before = files(out)
-    assert 3 <= len(before) < 60
+    assert 3 <= len(before) <= 50
     if how == signal.SIGINT:
         assert started.returncode == 130
         assert said[0] == ""
@@ -720,13 +735,13 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
 
 
 def test_workers_end_at_once_where_their_parent_was_killed(make: Make, tmp_path: Path) -> None:
-    # Cells that would take a minute.
+    # Cells that would take five minutes: a worker that ends with its cell only is far too late on any machine.
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(
         "import pathlib, time, decentral_dp.study.cells as c\n"
         "def compute(task):\n"
         "    pathlib.Path(task.folder, f'{task.key}.begun').touch()\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(300)\n"
         "c.compute = compute\n"
     )
     make()
@@ -739,7 +754,7 @@ def test_workers_end_at_once_where_their_parent_was_killed(make: Make, tmp_path:
         wait_for(lambda: len(list(tmp_path.glob("*.begun"))) == 2)
         assert len(workers_in(tmp_path)) == 2
         started.kill()
-    wait_for(lambda: not workers_in(tmp_path), seconds=3.0)
+    wait_for(lambda: not workers_in(tmp_path), seconds=30.0)
 
 
 # --- command line, shipped studies ------------------------------------------------------------------------------------

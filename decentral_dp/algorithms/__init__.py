@@ -7,10 +7,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from decentral_dp.algorithms.central.bsa import Bsa
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
+from decentral_dp.algorithms.central.exponential import ExponentialMechanism
+from decentral_dp.algorithms.central.gradient_norm import GradientNormMechanism
+from decentral_dp.algorithms.central.grid_walk import GridWalk
 from decentral_dp.algorithms.central.pp_ift import PpIft
 from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.central.regularised_exponential import RegularisedExponentialMechanism
 from decentral_dp.algorithms.central.second_order import SecondOrder
 from decentral_dp.algorithms.central.tuner import RegularisationTuner
+from decentral_dp.algorithms.central.warm_start import WarmStart
 from decentral_dp.algorithms.decentralised.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.decentralised.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
@@ -68,8 +73,10 @@ class Entry(NamedTuple):
     private: bool = False
     # Keys that may be left out: the algorithm then settles them from public facts.
     optional: tuple[str, ...] = ()
-    # Whether it is the program of a trusted coordinator, and who wrote it that way.
+    # Whether it is the program of a trusted coordinator.
     trusted: bool = False
+    # Where the paper states the budget of its own calibration, which "as_printed" runs.
+    claim: str = ""
 
 
 def _plain(algorithm: Callable[..., Built]) -> Callable[[Options, str], Built]:
@@ -184,6 +191,7 @@ ALGORITHMS: dict[str, Entry] = {
         (Citation("Algorithm", LOWY_LIU),),
         optional=("x", "domain"),
         trusted=True,
+        claim="Theorem 4.2 of Lowy & Liu (2025), as printed",
     ),
     "dp_bilevel": Entry(
         _plain(DpBilevel),
@@ -193,5 +201,56 @@ ALGORITHMS: dict[str, Entry] = {
         (Citation("Algorithm", KORNOWSKI),),
         optional=("x", "penalty", "inner", "smoothness", "rate", "solver", "domain"),
         trusted=True,
+        claim="Theorems 4 and 11 of Kornowski (2024), as printed",
+    ),
+    "exponential_mechanism": Entry(
+        _plain(ExponentialMechanism),
+        "a trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)",
+        f"{_TRUSTED}.exponential",
+        ("domain",),
+        (Citation("Mechanism (Equation 4, its scale corrected)", LOWY_LIU),),
+        optional=("method", "candidates"),
+        trusted=True,
+        claim="Equation 4 of Lowy & Liu (2025), as printed",
+    ),
+    "regularised_exponential_mechanism": Entry(
+        _plain(RegularisedExponentialMechanism),
+        "a trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5)",
+        f"{_TRUSTED}.regularised_exponential",
+        ("domain",),
+        (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
+        optional=("method", "strength"),
+        trusted=True,
+        claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
+    ),
+    "gradient_norm_exponential_mechanism": Entry(
+        _plain(GradientNormMechanism),
+        "a trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)",
+        f"{_TRUSTED}.gradient_norm",
+        ("domain",),
+        (Citation("Mechanism (Appendix C.3, its scale corrected)", LOWY_LIU),),
+        optional=("method", "candidates"),
+        trusted=True,
+        claim="Appendix C.3 of Lowy & Liu (2025), as printed",
+    ),
+    "grid_walk": Entry(
+        _plain(GridWalk),
+        "a trusted coordinator: a Markov chain for the exponential mechanism, at ε = ∞ (Lowy & Liu, 2025, B.3)",
+        f"{_TRUSTED}.grid_walk",
+        ("domain",),
+        (Citation("Algorithm (Appendix B.3)", LOWY_LIU),),
+        optional=("candidates", "inner"),
+        trusted=True,
+        claim="Theorem B.15 of Lowy & Liu (2025), as printed",
+    ),
+    "warm_start": Entry(
+        _plain(WarmStart),
+        "a trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2)",
+        f"{_TRUSTED}.warm_start",
+        ("domain",),
+        (Citation("Algorithm 2", LOWY_LIU),),
+        optional=("x", "candidates"),
+        trusted=True,
+        claim="Theorem 4.3 of Lowy & Liu (2025), as printed",
     ),
 }

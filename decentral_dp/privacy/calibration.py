@@ -191,7 +191,7 @@ def _needed(account: Account, epsilon: float, delta: float) -> Array:
     out = np.zeros(account.groups)
     open_groups = np.flatnonzero(size > 0.0)
     if account.plain_gaussian and delta > 0.0:
-        return account.mu() / _largest_mu(epsilon, delta)
+        return account.mu() / largest_mu(epsilon, delta)
     if account.plain_laplace and delta == 0.0:
         return account.pure() / (epsilon * (1.0 - 2e-6))
     bundles = account.alike(open_groups)
@@ -220,7 +220,8 @@ def _cost_at(releases: Releases, delta: float, factor: float) -> float:
     return epsilon_at(divided, delta)
 
 
-def _largest_mu(epsilon: float, delta: float) -> float:
+def largest_mu(epsilon: float, delta: float) -> float:
+    """μ of the Gaussian pair that is (ε, δ)-private and no more, from below."""
     return 1.0 / solve(lambda f: float(gaussian_epsilon(1.0 / f, delta)), epsilon, None, 1e-9)
 
 

@@ -106,6 +106,25 @@ def _ridge(facts: Facts) -> Problem:
     return ridge_hyperparameter(facts.n_features)
 
 
+def _logistic_shared(facts: Facts) -> Problem:
+    from decentral_dp.problems.regularised import logistic_regularisation
+
+    classes = _classes(facts, "logistic_regularisation", 2)
+    return logistic_regularisation(facts.n_features, classes, facts.intercept)
+
+
+def _ridge_shared(facts: Facts) -> Problem:
+    from decentral_dp.problems.regularised import ridge_regularisation
+
+    return ridge_regularisation(facts.n_features)
+
+
+def _mean_lower_bound(facts: Facts) -> Problem:
+    from decentral_dp.problems.mean_lower_bound import MeanLowerBound
+
+    return MeanLowerBound.from_dataset(facts.n_features, ridge=1.0 if facts.ridge is None else facts.ridge)
+
+
 def _hyper_cleaning(facts: Facts) -> Problem:
     from decentral_dp.problems.hyper_cleaning import HyperCleaning
 
@@ -157,10 +176,22 @@ PROBLEMS: dict[str, Entry] = {
         "decentral_dp.problems.logistic:LogisticHyperparameter",
         ("intercept",),
     ),
+    "logistic_regularisation": Entry(
+        _logistic_shared,
+        "one regularisation strength for all features of a logistic regression: x is one number",
+        "decentral_dp.problems.regularised:logistic_regularisation",
+        ("intercept",),
+    ),
     "mean_estimation": Entry(
         _mean_estimation,
         "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
         "decentral_dp.problems.mean_estimation:MeanEstimation",
+        ("ridge",),
+    ),
+    "mean_lower_bound": Entry(
+        _mean_lower_bound,
+        "the mean of validation records, felt through the lower level: the instance of the lower bounds",
+        "decentral_dp.problems.mean_lower_bound:MeanLowerBound",
         ("ridge",),
     ),
     "meta_learning": Entry(
@@ -179,6 +210,11 @@ PROBLEMS: dict[str, Entry] = {
         _ridge,
         "one regularisation strength per feature of a least-squares regression",
         "decentral_dp.problems.regularised:ridge_hyperparameter",
+    ),
+    "ridge_regularisation": Entry(
+        _ridge_shared,
+        "one regularisation strength for all features of a least-squares regression: x is one number",
+        "decentral_dp.problems.regularised:ridge_regularisation",
     ),
     "softmax_hyperparameter": Entry(
         _softmax,

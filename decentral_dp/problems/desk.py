@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from decentral_dp.exchange import Bundle, Sum
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Bundle, Sum, Value
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.granular import Granular, up
 from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, summation_slack
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import Family
+from decentral_dp.problems.implicit import implicit_mean
+from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.protocol import CHANGE, FEEDS, MATRICES, Problem, Started, kind_read
 
 # Gauss–Legendre on [−1, 1].
@@ -21,9 +26,10 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 
 @dataclass(frozen=True)
 class Desk:
-    """Public facts. counts: kind → records of all agents together. family: None where constants are not needed.
+    """Public facts. counts: kind → records of all agents together. family: None where constants are not known.
 
-    clip: bounds of per-record contributions, as the agents apply them. domain: of x.
+    clip: bounds of per-record contributions, as the agents apply them. domain: of x. rounds: how many are to come.
+    budget: μ of the Gaussian pair that the target (ε, δ) is, inf where there is none. noisy: whether noise is added.
     """
 
     problem: Problem
@@ -32,6 +38,14 @@ class Desk:
     clip: Clip
     domain: Domain
     family: Family | None = None
+    rounds: int = 1
+    budget: float = math.inf
+    noisy: bool = True
+
+    def implicit(self, a: Value, b: Value, jacobian: Value, hessian: Value) -> Bounded:
+        """a − J H⁻¹ b from means at one public point, (1, p); see `implicit_mean`."""
+        # Every family's lower losses are convex; of other problems that is not known.
+        return implicit_mean(a, b, jacobian, hessian, self.clip, positive=self.family is not None)
 
     def reads(self, term: str) -> bool:
         """Whether this term reads records, so that it must be asked for."""
@@ -50,17 +64,28 @@ class Desk:
 
     def inside(self, x: Array, y: Array, pull: float = 0.0) -> Array:
         """y projected on the ball of the minimisers at x of g, or of g + f/pull; y itself where none is known."""
-        if self.family is None:
+        known = self.constants_at(x, pull)
+        if self.family is None or known is None:
             return y
-        centre = self.family.centre(x)
-        radius = self.family.constants(x, x, 1.0 + 1.0 / pull if pull else 1.0).radius
+        centre: Array = self.family.centre(x)
+        radius = known.radius
         away = y - centre
         norm = float(np.linalg.norm(away))
         return np.asarray(centre + away * (radius / norm)) if norm > radius else y
 
+    def constants_at(self, x: Array, pull: float = 0.0) -> Granular | None:
+        """On the ball of the minimisers at x of g, or of g + f/pull; None where none are known."""
+        if self.family is None:
+            return None
+        try:
+            return self.family.constants(x, x, 1.0 + 1.0 / pull if pull else 1.0)
+        except InputError:
+            # An x so far out that nothing holds there; it is public, as x always is.
+            return None
+
     def regulariser_grad_y(self, x: Array, y: Array) -> Array:
         """∇_y R(x, y), (q,): no record is read."""
-        return self.problem.regulariser(x[None], y[None], np.zeros((1, y.size))).grad_y[0]
+        return np.asarray(self.problem.regulariser(x[None], y[None], np.zeros((1, y.size))).grad_y[0])
 
     def regulariser_change(self, x: Array, y: Array, other: Array) -> Array:
         """∇_x R(x, y) − ∇_x R(x, other), (p,): ∇²_xy R·(y − other) along the segment, exact to the sixth order in y."""
@@ -73,7 +98,26 @@ class Desk:
         """How far one replaced record moves the mean that answers a question: 2C/(qN), times the slack of its sum."""
         kind = kind_read(term, self.problem.touches)
         n = self.counts[kind]
-        return {kind: float(2.0 * self.bound(term) / (rate * n) * summation_slack(n + self.agents, width))}
+        return {kind: float(2.0 * self.bound(term) / (rate * n) * summation_slack(n + self.agents + 2, width))}
+
+    def tightened(self, change: Bounded, asked: Sum, pull: float) -> Bounded:
+        """The answer to a question of `CHANGE` between two points of the ball of minimisers of g + f/pull.
+
+        Where constants are known, one record moves it by D_hxy ‖y − other‖/n as well: what it contributes is an
+        integral of ∇²_xy l over the segment, which is in the ball, and clipping brings no two values further apart.
+        Not so for a Poisson sample, which has to hide whether the record is in it, too.
+        """
+        known = self.constants_at(asked.x, pull)
+        if known is None or asked.along is None or asked.rate < 1.0:
+            return change
+        kind = kind_read(asked.term, self.problem.touches)
+        most, n = float(change.spread[kind].sensitivity[0]), self.counts[kind]
+        # Rounding errors are as large as what is added up, however little it differs between neighbours.
+        rounding = most - 2.0 * self.bound(asked.term) / n
+        swing = up(asked.times * known.d_hxy * float(np.linalg.norm(asked.y - asked.along)) / n) + rounding
+        if not swing < most:
+            return change
+        return replace(change, spread={kind: change.spread[kind]._replace(sensitivity=np.array([swing]))})
 
     def combined(self, number: int, questions: Mapping[str, Sum], answers: Mapping[str, Array]) -> Bundle:
         """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
@@ -93,10 +137,8 @@ class Desk:
             out[name] = Bounded(np.zeros_like(mean), mean, {kind: spread}, self.clip.norm)
         return Bundle(out)
 
-    def pooled(self, handed: Sequence[tuple[Any, Any]]) -> Any:
+    def pooled(self, handed: Sequence[tuple[Any, Any]]) -> Pooled:
         """The door to all agents' records."""
         if self.family is None:
             raise ValueError("records are pooled only where the problem's constants are known")
-        from decentral_dp.problems.pooled import Pooled
-
         return Pooled.of(self.family, handed)

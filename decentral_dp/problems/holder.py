@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,20 +62,28 @@ class Holder:
         return take(records, np.flatnonzero(coins < rate))
 
     def _summed(self, asked: Sum, batch: Any) -> Array:
+        # times · v, clipped to C, is times · (v clipped to C/times).
+        return asked.times * self._clipped(asked, batch, _shrunk(self._clip, asked.times))
+
+    def _clipped(self, asked: Sum, batch: Any, clip: Clip) -> Array:
         problem, n = self._problem, len(batch[0])
         if not n:
             # A sample may be empty.
             return np.zeros(sizes(problem.p, problem.q)[asked.term])
         if asked.term in MATRICES:
-            return n * problem.matrices(asked.x, asked.y, asked.along, batch, self._clip, (asked.term,))[asked.term]
+            return n * problem.matrices(asked.x, asked.y, asked.along, batch, clip, (asked.term,))[asked.term]
         if asked.term == CHANGE:
             if not isinstance(problem, Changed) or asked.along is None:
                 raise ValueError(f"{CHANGE} needs a problem that knows it, and the point to compare with")
-            return n * problem.change(asked.x, asked.y, asked.along, batch, self._clip)
+            return n * problem.change(asked.x, asked.y, asked.along, batch, clip)
         z = np.zeros(problem.q) if asked.along is None else asked.along
         none = take(batch, slice(0))
         lower = asked.term.startswith("lower_")
         train, validation = (batch, none) if lower else (none, batch)
-        means = problem.terms(asked.x, asked.y, z, train, validation, self._clip, (asked.term,))
+        means = problem.terms(asked.x, asked.y, z, train, validation, clip, (asked.term,))
         mean = getattr(means, asked.term)
         return np.asarray(n * mean)
+
+
+def _shrunk(clip: Clip, times: float) -> Clip:
+    return clip if times == 1.0 else replace(clip, x=clip.x / times, y=clip.y / times, z=clip.z / times)

@@ -61,6 +61,7 @@ class HyperCleaning:
     with CE(y; a, b) = log Σ_r exp(Y_r a) − Y_b a, Y = y as a (c, d) matrix, s = softmax(Ya), σ(t) = 1/(1 + exp(−t)):
 
         ∇_y l = σ(x_g)(s − e_b) aᵀ     ∇²_yy l·z = σ(x_g)(diag(s) − ssᵀ)(Za) aᵀ     ∇²_xy l·z = σ'(x_g)⟨s − e_b, Za⟩ e_g
+        ∇_x l = σ'(x_g) CE(y; a, b) e_g
 
     A group is a block of one agent's train records that lie next to each other: record k of the n of agent i is in
     group i·groups + ⌊k·groups/n⌋. The group hangs on the record's agent and place alone, which are public and which a
@@ -173,6 +174,16 @@ class HyperCleaning:
         upper = self.model.terms(x, y, z, _plain(train), _plain(validation), clip, ("upper_grad_y",)).upper_grad_y
         n = max(len(train.label), 1)
         return Terms(grad.ravel() / n, hvp.ravel() / n, jvp[:-1] / n, upper, None)
+
+    def change(self, x: Array, y: Array, other: Array, train: CleaningRecords, clip: Clip) -> Array:
+        """Mean of ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""
+        total, slope = np.zeros(self.p + 1), weights_of(x)[1]
+        with np.errstate(all="ignore"):
+            for part in blocks(*train.features.shape):
+                here, there = self.model.record_losses(np.stack([y, other]), _plain(train), part)
+                moved = slope[train.group[part]] * (here - there)
+                np.add.at(total, train.group[part], clip_coefficients(moved, np.ones(len(moved)), clip.x))
+        return total[:-1] / max(len(train.label), 1)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: CleaningRecords, clip: Clip, wanted: Collection[str]

@@ -14,7 +14,11 @@ from decentral_dp.problems.protocol import Regulariser
 
 
 class Penalty(Protocol):
-    """R(x, y) of as many upper as lower variables."""
+    """R(x, y)."""
+
+    def uppers(self, q: int) -> int:
+        """p: how many upper variables there are for q lower ones."""
+        ...
 
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         """∇_y R, ∇²_yy R·z and ∇²_xy R·z, row by row."""
@@ -31,6 +35,9 @@ class Penalty(Protocol):
 
 class Strengths(NamedTuple):
     """R(x, y) = ½ Σ_s exp(x_s) y_s²: one strength for every lower variable."""
+
+    def uppers(self, q: int) -> int:
+        return q
 
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -50,10 +57,39 @@ class Strengths(NamedTuple):
         return math.exp(x) * np.array([[y * z, z, y], [y, 1.0, 0.0], [z, 0.0, 1.0]])
 
 
+class SharedStrength(NamedTuple):
+    """R(x, y) = ½ exp(x) ‖y‖²: one strength for all lower variables, p = 1. dimension: q."""
+
+    dimension: int
+
+    def uppers(self, q: int) -> int:
+        return 1
+
+    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
+        with np.errstate(over="ignore", invalid="ignore"):
+            strength = np.exp(x)
+            return Regulariser(strength * y, strength * z, strength * (y * z).sum(axis=1, keepdims=True))
+
+    def value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * np.exp(x[:, 0]) * np.square(y).sum(axis=1))
+
+    def lipschitz(self, box: Mapping[str, float]) -> Array | None:
+        """What x moves is moved in all q lower variables at once; attained at the corner of the box."""
+        x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
+        if x > 700.0 or not all(math.isfinite(v) for v in (x, y, z)):
+            return None
+        q = self.dimension
+        return math.exp(x) * np.array([[q * y * z, z, y], [q * y, 1.0, 0.0], [q * z, 0.0, 1.0]])
+
+
 class Pull(NamedTuple):
     """R(x, y) = ½ ridge ‖y − x‖²: the lower variable is pulled toward the upper one. ridge > 0."""
 
     ridge: float
+
+    def uppers(self, q: int) -> int:
+        return q
 
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         with np.errstate(over="ignore", invalid="ignore"):

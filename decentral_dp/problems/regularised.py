@@ -2,8 +2,10 @@
 
     biased_regularisation    logistic or softmax loss,   R(x, y) = ½ ridge ‖y − x‖²       x: the point to stay near
     ridge_hyperparameter     least squares,              R(x, y) = ½ Σ_s exp(x_s) y_s²    x: one strength per feature
+    logistic_regularisation  logistic loss,              R(x, y) = ½ exp(x) ‖y‖²          x: one strength for all, p = 1
+    ridge_regularisation     least squares,              R(x, y) = ½ exp(x) ‖y‖²          x: one strength for all, p = 1
 
-Neither lower loss uses x, so nothing of x touches a record: its channel is free. p = q in both.
+No lower loss uses x, so nothing of x touches a record: its channel is free.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
 from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.penalties import Penalty, Pull, Strengths, check_ridge
+from decentral_dp.problems.penalties import Penalty, Pull, SharedStrength, Strengths, check_ridge
 from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
 from decentral_dp.problems.quadratic import Quadratic
 from decentral_dp.problems.softmax import SoftmaxHyperparameter
@@ -31,7 +33,7 @@ class Regularised:
 
     @property
     def p(self) -> int:
-        return self.model.q
+        return self.penalty.uppers(self.model.q)
 
     @property
     def q(self) -> int:
@@ -104,3 +106,22 @@ def ridge_hyperparameter(n_features: int) -> Regularised:
     y*(x) = (A + diag exp(x))⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
     """
     return Regularised("ridge_hyperparameter", Quadratic(n_features), Strengths())
+
+
+def logistic_regularisation(n_features: int, classes: Sequence[float], intercept: bool = False) -> Regularised:
+    """A logistic regression with one regularisation strength, tuned on validation records: p = 1.
+
+    y*(x) = argmin_y (1/m) Σ_i mean_i log(1 + exp(−b aᵀy)) + ½ exp(x) ‖y‖²
+
+    intercept → append a constant feature 1, regularised like the others.
+    """
+    model = LogisticHyperparameter.from_dataset(n_features, classes, intercept)
+    return Regularised("logistic_regularisation", model, SharedStrength(model.q))
+
+
+def ridge_regularisation(n_features: int) -> Regularised:
+    """Least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
+
+    y*(x) = (A + exp(x) I)⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
+    """
+    return Regularised("ridge_regularisation", Quadratic(n_features), SharedStrength(n_features))

@@ -6,38 +6,56 @@ Round t, with f and g the means over all records (Kornowski, Algorithms 1 and 3)
     ỹ^λ ≈ argmin_y f(x, y) + λ g(x, y)        released by a private solver
     x  <- P(x − η_t (∇_x f(x, ỹ^λ) + λ (∇_x g(x, ỹ^λ) − ∇_x g(x, ỹ)) + noise))
 
-The output is the x_t whose step ‖x_{t+1} − x_t‖ was the smallest: a function of released values. What of the last
-line reads no record is exact and free, and so is all of it where neither ∇_x h nor ∇_x l reads one.
+The output is the x_t of the smallest gradient mapping ‖x_{t+1} − x_t‖/η_t, of equals the latest, with the ỹ found
+there: functions of released values. What of the last line reads no record is exact and free, and so is all of it where
+neither ∇_x h nor ∇_x l reads one.
 
-λ → penalty, η → x, P → domain, a Poisson sample of the records → rate.
+λ → penalty, η → x, P → domain, a Poisson sample of the records → rate, how the lower level is solved → solver, its
+steps → inner. Whatever is left out of x, penalty, inner, smoothness and the clips follows from the problem's constants,
+where these are known (`dp_bilevel_defaults`).
 
 Whose data: every record of every agent, against those who see what the coordinator publishes; the coordinator is
-trusted, and receives clipped sums. Sensitivities are those of clipped means: 2C_y/n_t and 2C_z/(λ n_v) in the solvers,
-2C_x/n_v and 2λC_x/n_t in the step, the larger of the two kinds. A Gaussian release of price μ; Σμ² is exact, also where
-later releases depend on earlier ones. With samples, the accountant's Poisson rule.
+trusted, and receives clipped sums, or all records for "output_perturbation". Sensitivities: 2C_y/n_t and 2C_z/(λ n_v)
+in the solvers' descent, D_gy/(μ n_t) + 2a and D_fy/(λ μ n_v) + 2a of a perturbed minimiser with certificate a. In the
+step of x every record's contribution, λ included, is clipped to C_x: 2C_x/n_v and 2C_x/n_t, or λ D_hxy ‖ỹ^λ − ỹ‖/n_t
+where constants are known and that is less. Both kinds of records come to the same Σμ², which is exact, also where later
+releases depend on earlier ones.
 
-The paper's split (ε/√(18T), δ/(3(T+1))) per release is `printed`; composed exactly it is not ε for solvers in general.
+rate < 1: means over Poisson samples, in the solvers dp_gd and dp_loc_sgd and in the step of x, divided by their
+expected size, at the price of the accountant's Poisson rule. (With replacement, as the paper draws, records can be
+drawn several times, and Lemma 16 there is false.) A sample amplifies only while its noise multiplier s·q·n/C is about 1
+or more: a total of ε over T rounds takes batches of about εn/√T records, not any size (as in Theorem 11). And a mean
+over b records misses the whole by about C_x/√b, not 1/b.
+
+`printed`: (ε/√(18T), δ/(3(T+1))) for each of the three, as Algorithm 1 says, by its Lemma 15, and by Lemma 14 for the
+descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2 to .4 for ε = 1.
+For solvers that are private in another way it is no ε at all: the best composition of 3T such releases is 2.0 to 2.3.
 
 Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.inner import DpGd, Level
+from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults, check_penalty
+from decentral_dp.algorithms.central.inner import SOLVERS, Solver, solver_of
+from decentral_dp.algorithms.central.level import Level
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
+from decentral_dp.algorithms.central.printed import calibrated
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Publish, Request, Response, Sum
+from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.sensitivity import Array, Bounded, Kind
 from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.protocol import CHANGE
+from decentral_dp.problems.protocol import CHANGE, Changed
 
 
 class State(NamedTuple):
@@ -53,7 +71,10 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class DpBilevel:
-    """x: η, penalty: λ, inner: K steps of the solver, rate: of Poisson samples; None: settled by public constants."""
+    """x: η, penalty: λ, inner: steps of the solver, smoothness: b in dp_gd; None: settled by public constants.
+
+    rate: of Poisson samples. solver: a key of `inner.SOLVERS`.
+    """
 
     x: StepSize | None = None
     penalty: float | None = None
@@ -63,81 +84,199 @@ class DpBilevel:
     solver: str = "dp_gd"
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
-    # Settled: whether the step of x reads records.
+    # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².
     reads: bool = True
+    stages: int = 1
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     channels = ("x", "y")
     central = True
-    needs_constants = False
-    pools = False
-    asks = ("lower_grad_y", "upper_grad_y", "upper_grad_x", CHANGE)
+
+    def __post_init__(self) -> None:
+        if self.solver not in SOLVERS:
+            raise InputError(f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(SOLVERS)}.")
+        if not 0.0 < self.rate <= 1.0:
+            raise InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
+        if self.penalty is not None and not 0.0 < self.penalty < math.inf:
+            raise InputError(f"algorithm.penalty: got {self.penalty}; wanted a number above 0, for example 10.0.")
+
+    @property
+    def needs_constants(self) -> bool:
+        return SOLVERS[self.solver].constants
+
+    @property
+    def pools(self) -> bool:
+        return SOLVERS[self.solver].pools
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        solving = () if self.pools else ("lower_grad_y", "upper_grad_y")
+        return (*solving, "upper_grad_x", CHANGE)
 
     @property
     def exchanges(self) -> int:
         return 2 * self._solver.publishes + self.reads
 
     @property
-    def _solver(self) -> DpGd:
-        return DpGd(self.inner or 1, self.smoothness or 1.0, self.rate)
+    def _solver(self) -> Solver:
+        return solver_of(self.solver, self.inner or 1, self.stages, self.smoothness, self.rate)
 
     @property
     def _pulled(self) -> Level:
         return Level("pulled", self.penalty or 1.0)
 
     def settled(self, desk: Desk) -> tuple[Self, Desk]:
+        self._check(desk)
         reads = desk.reads("upper_grad_x") or desk.reads("lower_jvp")
-        if None in (self.x, self.penalty, self.inner, self.smoothness):
-            raise InputError("algorithm: give x, penalty, inner and smoothness.")
-        return replace(self, reads=reads), desk
+        penalty = self.penalty if self.penalty is not None else self._defaults(desk, reads, "penalty").penalty()
+        check_penalty(desk, penalty)
+        known = replace(self, penalty=penalty, reads=reads)
+        if self.solver.startswith("dp_loc"):
+            known = replace(known, stages=known._defaults(desk, reads, "domain").stages())
+        if self.inner is None and not self.pools:
+            steps = known._defaults(desk, reads, "inner").steps(self.solver, known.stages)
+            known = replace(known, inner=steps)
+        if self.solver == "dp_gd" and self.smoothness is None and desk.family is None:
+            # Raises: there is no default.
+            known._defaults(desk, reads, "smoothness")
+        if self.x is None:
+            known = replace(known, x=StepSize(known._defaults(desk, reads, "x").step_size()))
+        desk = known._clipped(desk)
+        return replace(known, shares=known._divided(desk)), desk
+
+    def _check(self, desk: Desk) -> None:
+        """Refuse what cannot run, or what would be left unread."""
+        if desk.reads("lower_jvp") and not isinstance(desk.problem, Changed):
+            name = getattr(desk.problem, "name", type(desk.problem).__name__)
+            raise InputError(
+                f'problem.kind: dp_bilevel needs ∇_x l at two points per record, which "{name}" does not offer; choose '
+                "another problem, for example hyper_cleaning."
+            )
+        if self.pools and not desk.reads("lower_grad_y"):
+            raise InputError(
+                'algorithm.solver: "output_perturbation" has nothing to perturb where the lower level reads no record; '
+                'take "dp_gd".'
+            )
+        if self.solver == "dp_loc_sgd" and self.rate == 1.0:
+            raise InputError(
+                'algorithm.rate: "dp_loc_sgd" reads samples; give a rate below 1, or take "dp_loc_gd", which reads all '
+                "records."
+            )
+        sampled = SOLVERS[self.solver].samples or desk.reads("upper_grad_x") or desk.reads("lower_jvp")
+        if self.rate < 1.0 and not sampled:
+            raise InputError(
+                f'algorithm.rate: got {self.rate}, but with "{self.solver}" on this problem nothing reads a sample; '
+                'leave it out, or take "dp_gd".'
+            )
+        unread = self.inner is not None and self.pools
+        if unread or (self.smoothness is not None and self.solver != "dp_gd"):
+            key = "inner" if unread else "smoothness"
+            raise InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
+
+    def _defaults(self, desk: Desk, reads: bool, wanted: str) -> Defaults:
+        found = Defaults.of(desk, 2 + reads, wanted)
+        return found if self.penalty is None else found.pulled(self.penalty)
+
+    def _clipped(self, desk: Desk) -> Desk:
+        """With every clip that something is bounded by. Raises InputError where one is missing."""
+        clip = desk.clip
+        for term in self.asks if desk.noisy else ():
+            channel = "x" if term in ("upper_grad_x", CHANGE) else "y" if term == "lower_grad_y" else "z"
+            if desk.reads(term) and math.isinf(clip.bound(channel)):
+                if desk.family is None or not desk.domain.compact:
+                    raise InputError(
+                        f"privacy.clip.{channel}: missing, and nothing else bounds what one record adds to {term}; "
+                        f"give one, for example clip = {{ {channel} = 1.0 }}."
+                    )
+                usual = self._defaults(desk, self.reads, "penalty").clip()
+                bounds = {c: usual.bound(c) if c == channel else clip.bound(c) for c in ("x", "y", "z")}
+                clip = Clip("l2", **bounds)
+        return replace(desk, clip=clip)
+
+    def _divided(self, desk: Desk) -> Mapping[str, float]:
+        """Shares of the budget; none where no constants tell."""
+        if desk.family is None or not desk.domain.compact or math.isinf(desk.budget):
+            return {}
+        moved = [s for term in self._step_terms(desk) for s in desk.mean_sensitivity(term, 1, self.rate).values()]
+        defaults = self._defaults(desk, self.reads, "penalty")
+        return defaults.shares(self.solver, self.inner or 1, self.stages, max(moved, default=0.0))
+
+    def _step_terms(self, desk: Desk) -> tuple[str, ...]:
+        return tuple(term for term in ("upper_grad_x", CHANGE) if desk.reads(term))
+
+    # The program -------------------------------------------------------------------------------------------------
 
     def init(self, desk: Desk) -> State:
         x, y = desk.start("x", self.start), desk.start("y", self.start)
-        return State(x, y, y, x, y, np.inf)
+        return State(x, y, y, x, y, math.inf)
 
     def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
-        lam = self._pulled.pull
+        lam, eta = self._pulled.pull, self.x(t) if self.x is not None else 0.0
         y = yield from self._solver.solve(desk, Level("y"), s.x, s.y)
         pulled = yield from self._solver.solve(desk, self._pulled, s.x, s.pulled)
         gradient = lam * desk.regulariser_change(s.x, pulled, y)
         if self.reads:
-            told = yield Publish(gx=(yield from self._slope(desk, s.x, y, pulled, lam)))
+            told = yield Publish(gx=(yield from self._slope(desk, s.x, y, pulled)))
             gradient = gradient + told.own.gx[0]
-        eta = self.x(t) if self.x is not None else 0.0
         x = desk.domain.project(s.x - eta * gradient)
-        moved = float(np.linalg.norm(x - s.x))
-        best = (s.x, y, moved) if moved < s.step else (s.best, s.best_y, s.step)
+        moved = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
+        best = (s.x, y, moved) if moved <= s.step else (s.best, s.best_y, s.step)
         return State(x, y, pulled, *best)
 
-    def _slope(
-        self, desk: Desk, x: Array, y: Array, pulled: Array, lam: float
-    ) -> Generator[Request, Response, Bounded]:
+    def _slope(self, desk: Desk, x: Array, y: Array, pulled: Array) -> Generator[Request, Response, Bounded]:
         """What of the step reads records."""
-        asked = {}
-        if desk.reads("upper_grad_x"):
-            asked["f"] = Sum("upper_grad_x", x, pulled, rate=self.rate)
-        if desk.reads("lower_jvp"):
-            asked["g"] = Sum(CHANGE, x, pulled, y, rate=self.rate)
+        lam = self._pulled.pull
+        questions = {
+            "upper_grad_x": Sum("upper_grad_x", x, pulled, rate=self.rate),
+            CHANGE: Sum(CHANGE, x, pulled, y, self.rate, times=lam),
+        }
+        asked = {term: questions[term] for term in self._step_terms(desk)}
         answer = yield Ask(**asked)
-        parts: list[Bounded] = [(1.0 if name == "f" else lam) * answer[name] for name in asked]
+        parts: list[Bounded] = [
+            desk.tightened(answer[term], sum_, lam) if term == CHANGE else answer[term] for term, sum_ in asked.items()
+        ]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.best, "y": s.best_y}
 
+    # What it costs -----------------------------------------------------------------------------------------------
+
     def free(self, desk: Desk) -> dict[str, int]:
-        return {}
+        """Solutions of levels that read no record."""
+        return {level.channel: desk.problem.q for level in (Level("y"), self._pulled) if not level.kinds(desk)}
 
     def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
         each = self._solver.publishes
         parts = {
-            "y": self._solver.part(desk, Level("y"), 0, 1.0),
-            "pulled": self._solver.part(desk, self._pulled, each, 1.0),
+            level.channel: self._solver.part(desk, level, k * each, self.shares.get(level.channel, 1.0))
+            for k, level in enumerate((Level("y"), self._pulled))
+            if level.kinds(desk)
         }
         if self.reads:
-            terms: dict[str, str] = {"upper_grad_x": "upper_grad_x", "lower_jvp": "lower_jvp"}
-            kinds: list[Kind] = [desk.problem.touches[t] for t in terms if desk.reads(t)]
-            parts["gx"] = Part((2 * each,), desk.problem.p, kinds, 1.0, self.rate)
+            reader: dict[str, str] = {"upper_grad_x": "upper_grad_x", CHANGE: "lower_jvp"}
+            kinds: list[Kind] = [desk.problem.touches[reader[term]] for term in self._step_terms(desk)]
+            parts["gx"] = Part((2 * each,), desk.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
         return gaussian_charges(rounds, self.exchanges, parts)
 
     def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        raise InputError('privacy.guarantee: "as_printed" is not there yet.')
+        """Lemma 15 at (ε/√(18T), δ/(3(T+1))), with the sensitivities of full batches, which Theorem 11 keeps."""
+        if self.pools:
+            raise InputError(
+                'algorithm.solver: the paper solves the lower level step by step; with "as_printed" take "dp_loc_gd", '
+                '"dp_loc_sgd" or "dp_gd".'
+            )
+        each = epsilon / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
+        inner, width = self._solver, desk.problem.q
+        below = {"lower_grad_y": 1.0}
+        above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._pulled.pull}
+        sampled = self.rate if SOLVERS[self.solver].samples else 1.0
+        out = {
+            channel: calibrated(desk, factors, width, sampled, rounds, inner.publishes, each)
+            for channel, factors in (("y", below), ("pulled", above))
+            if any(desk.reads(term) for term in factors)
+        }
+        if self.reads:
+            factors = dict.fromkeys(self._step_terms(desk), 1.0)
+            out["gx"] = calibrated(desk, factors, desk.problem.p, self.rate, rounds, 1, each)
+        return out

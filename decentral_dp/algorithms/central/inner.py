@@ -1,45 +1,62 @@
-"""Private solvers of the lower level, for trusted coordinators: a released ỹ near a minimiser.
+"""Private solvers of the lower level, for trusted coordinators: a released ỹ near a minimiser of g, or of g + f/λ.
 
-    "dp_gd"   y <- P(y − (1/b)(mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] + noise)),   `inner` times
+    "dp_gd"                y <- P(y − (1/b)(mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] + noise)),   `inner` times
+    "output_perturbation"  ỹ = P(the minimiser + noise), once; the coordinator holds the records
+    "dp_loc_gd"            descent in shrinking balls, see `inner_localised`
+    "dp_loc_sgd"           the same, every gradient over a Poisson sample
 
 h is the upper loss; with it, the minimiser is that of g + f/λ, which is that of f + λg. P projects on the ball that is
 known to hold the minimisers, b ≥ ‖∇²_yy‖ is public, and the start is the last released point.
+
+dp_gd comes as near to the minimiser as its noise allows in κ log n steps, κ = b/μ: the bias (1 − 1/κ)^K of K steps
+falls faster than the noise, whose variance per coordinate stays below s²/(bμ), s its deviation in every step.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from decentral_dp.algorithms.central.inner_localised import DpLocGd
+from decentral_dp.algorithms.central.level import Level
 from decentral_dp.algorithms.central.plan import Part
-from decentral_dp.exchange import Ask, Publish, Request, Response, Sum
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.exchange import Pool, Publish, Request, Response
+from decentral_dp.privacy.granular import Granular, pulled_modulus
+from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.desk import Desk
 
+__all__ = ["SOLVERS", "DpGd", "DpLocGd", "Level", "OutputPerturbation", "Solver", "solver_of"]
 
-class Level(NamedTuple):
-    """What is minimised over y, at x: g, or with pull = λ > 0 the function g + f/λ. channel: of the releases."""
 
-    channel: str
-    pull: float = 0.0
+class Known(NamedTuple):
+    """What a solver's defaults follow from, all public.
 
-    def kinds(self, desk: Desk) -> tuple[Kind, ...]:
-        """The records it reads."""
-        terms = ("lower_grad_y", "upper_grad_y") if self.pull else ("lower_grad_y",)
-        return tuple(desk.problem.touches[t] for t in terms if desk.reads(t))
+    constants: on the ball of the minimisers of g + f/pull. slope: bound on a record's ∇_y. records: how many are
+    averaged. price: μ of all releases of one solve. dimension: q.
+    """
 
-    def questions(self, desk: Desk, x: Array, y: Array, rate: float) -> Mapping[str, Sum]:
-        asked = {"g": Sum("lower_grad_y", x, y, rate=rate)}
-        if self.pull:
-            asked["f"] = Sum("upper_grad_y", x, y, rate=rate)
-        return asked
+    constants: Granular
+    pull: float
+    slope: float
+    records: int
+    price: float
+    dimension: int
+
+    @property
+    def modulus(self) -> float:
+        return pulled_modulus(self.constants, self.pull)
+
+    @property
+    def smoothness(self) -> float:
+        return self.constants.b_gyy + self.constants.b_fyy / self.pull
 
 
 class DpGd(NamedTuple):
-    """steps: K. smoothness: b of g + f/λ. rate: of Poisson samples."""
+    """steps: K. smoothness: b of g + f/λ; None: of the constants at x. rate: of Poisson samples."""
 
     steps: int
-    smoothness: float
+    smoothness: float | None
     rate: float = 1.0
 
     @property
@@ -52,11 +69,78 @@ class DpGd(NamedTuple):
 
     def solve(self, desk: Desk, level: Level, x: Array, y: Array) -> Generator[Request, Response, Array]:
         """ỹ, (q,), from the public start y."""
+        y = desk.inside(x, y, level.pull)
         for _ in range(self.steps):
-            answer = yield Ask(**level.questions(desk, x, y, self.rate))
-            slope = answer.g + desk.regulariser_grad_y(x, y)
-            if level.pull:
-                slope = slope + (1.0 / level.pull) * answer.f
-            told = yield Publish(**{level.channel: slope})
-            y = desk.inside(x, y - told.own[level.channel][0] / self.smoothness, level.pull)
+            told = yield from level.slope(desk, x, y, self.rate)
+            y = desk.inside(x, y - told.own[level.channel][0] / self._smoothness(desk, level, x), level.pull)
         return y
+
+    def _smoothness(self, desk: Desk, level: Level, x: Array) -> float:
+        known = None if self.smoothness is not None else desk.constants_at(x, level.pull)
+        if known is None:
+            # Only where an x so far out was reached that no constants hold: nothing moves there.
+            return math.inf if self.smoothness is None else self.smoothness
+        return known.b_gyy + (known.b_fyy / level.pull if level.pull else 0.0)
+
+
+class OutputPerturbation(NamedTuple):
+    """The certified minimiser of the pooled records, with noise: one release."""
+
+    publishes: int = 1
+
+    def part(self, desk: Desk, level: Level, first: int, share: float) -> Part:
+        """Its release in a round, at position `first`."""
+        return Part((first,), desk.problem.q, level.kinds(desk), share)
+
+    def solve(self, desk: Desk, level: Level, x: Array, y: Array) -> Generator[Request, Response, Array]:
+        """ỹ, (q,); the start y is not read."""
+        pool = yield Pool()
+        told = yield Publish(**{level.channel: pool.minimiser(x, level.pull or None)})
+        return desk.inside(x, told.own[level.channel][0], level.pull)
+
+
+Solver: TypeAlias = DpGd | OutputPerturbation | DpLocGd
+
+
+class Sort(NamedTuple):
+    """constants: needed. pools: needs the records. samples: reads Poisson samples where there is a rate."""
+
+    constants: bool
+    pools: bool
+    samples: bool
+
+
+SOLVERS: Mapping[str, Sort] = {
+    "dp_gd": Sort(constants=False, pools=False, samples=True),
+    "output_perturbation": Sort(constants=True, pools=True, samples=False),
+    "dp_loc_gd": Sort(constants=True, pools=False, samples=False),
+    "dp_loc_sgd": Sort(constants=True, pools=False, samples=True),
+}
+
+
+def solver_of(name: str, steps: int, stages: int, smoothness: float | None, rate: float) -> Solver:
+    """steps: of dp_gd, or of every stage of the localised ones."""
+    rate = rate if SOLVERS[name].samples else 1.0
+    if name == "dp_gd":
+        return DpGd(steps, smoothness, rate)
+    return OutputPerturbation() if SOLVERS[name].pools else DpLocGd(steps, stages, rate)
+
+
+# Defaults and noise ------------------------------------------------------------------------------------------------
+
+
+def steps_of_descent(k: Known) -> int:
+    """K = ⌈κ log(μ R₀ n m/C)⌉: from R₀ away, twice the radius, to where noise takes over."""
+    far = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.slope
+    return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(far, math.e))))
+
+
+def noise_gain(name: str, k: Known, steps: int, stages: int) -> float:
+    """Deviation of a coordinate of ỹ, over (what one record moves a mean gradient by)/(μ of the whole solve)."""
+    if name == "output_perturbation":
+        return 1.0 / k.modulus
+    if name == "dp_gd":
+        left = 1.0 - k.modulus / k.smoothness
+        kept = -math.expm1(2.0 * steps * math.log(left)) if left > 0.0 else 1.0
+        return math.sqrt(steps * kept / (k.smoothness * k.modulus * (1.0 + left)))
+    return math.sqrt(stages) / k.modulus

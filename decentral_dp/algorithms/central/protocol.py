@@ -44,7 +44,7 @@ class Coordinated(Coordination, Protocol):
 
     @property
     def protocol(self) -> str:
-        """"released", or "printed" where noise and constants are those of the paper."""
+        """ "released", or "printed" where noise and constants are those of the paper."""
         ...
 
     @property

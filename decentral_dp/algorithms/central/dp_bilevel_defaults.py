@@ -1,0 +1,156 @@
+"""What a penalty method sets by itself where it was left out, from constants that hold for every x of the domain.
+
+    λ    the largest over the domain of argmin D₁/λ + λ b_gxy (r + r'), at least 1; D₁/λ bounds the bias of the penalty,
+         r the noise that reaches x from the best solver, D_gy/(μ n m) √min(p, q), m its share of the budget
+    K    of the solver: see `inner` and `inner_localised`
+    η    1/(2 b_L), b_L the smoothness of min_y f + λ(g − min_y g) in x
+    C_y  ½ D_gy and C_z  L_fy: no record's gradient is longer, on the balls of minimisers
+    C_x  L_fx + 2 (½ D_hxy) L_fy/μ: at exact minimisers no record's share of the step is longer than half of the second
+         term; the other half is for noise
+
+and how a round's μ² is divided. With c the deviation that a channel brings to the step of x at μ = 1,
+
+    solvers  c = λ b_gxy √min(p, q) · gain · (what one record moves a mean gradient by),     the step  c = √p · Δ_x
+
+Σ c²/μ² is smallest, for a given Σ μ², where μ² stands in proportion to c: λ multiplies the solvers' noise, and they
+take most. As constants for a whole domain exaggerate that, the step gets a ninth at least. Where no constants are known
+all channels get the same.
+
+Over a wide domain η is far too careful, for it has to be right at the x where the lower level is flattest: give one.
+
+Nothing here reads a record, and none of it enters the guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+from decentral_dp.algorithms.central.inner import Known, noise_gain, steps_of_descent
+from decentral_dp.algorithms.central.inner_localised import stages_of, steps_of_stage
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.bilevel_rates import default_penalty, penalty_smoothness
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.granular import Granular
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.families import Family, worst
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """For x of the box [low, high]. solves: μ of one solve, by the budget in equal parts. pull: λ, once it is known."""
+
+    desk: Desk
+    family: Family
+    low: Array
+    high: Array
+    solves: float
+    pull: float = math.inf
+
+    @classmethod
+    def of(cls, desk: Desk, channels: int, wanted: str) -> Self:
+        """channels: that a round's budget is divided among. Raises InputError, naming the key that is wanted."""
+        if desk.family is None:
+            raise InputError(
+                f"algorithm.{wanted}: missing, and no default follows, as the problem's constants are not known (that "
+                "takes a problem with analytic ones, records of bounded length by problem.normalise, and, where labels "
+                f"are numbers, problem.label_bound); give {wanted}."
+            )
+        if not desk.domain.compact:
+            raise InputError(
+                f"algorithm.{wanted}: missing, and no default holds for every x; give {wanted}, or bound x by "
+                'algorithm.domain, for example { kind = "box", low = -5.0, high = 0.0 }.'
+            )
+        price = desk.budget / math.sqrt(channels * desk.rounds)
+        return cls(desk, desk.family, *desk.domain.corners(desk.problem.p), price)
+
+    def pulled(self, penalty: float) -> Self:
+        return replace(self, pull=penalty)
+
+    def penalty(self) -> float:
+        """λ. Raises InputError without noise to weigh it against."""
+        if math.isinf(self.desk.budget):
+            raise InputError(
+                "algorithm.penalty: missing, and without noise the larger the better; give one, for example 100.0, or "
+                "give the privacy.epsilon and delta that it is to be balanced for."
+            )
+        desk, reach = self.desk, math.sqrt(min(self.desk.problem.p, self.desk.problem.q))
+
+        def best(c: Granular) -> float:
+            noise = c.d_gy / (c.mu * desk.counts["train"] * self.solves) * reach
+            return default_penalty(c, noise, noise) if noise > 0.0 else 0.0
+
+        return max(1.0, self._worst(best, 2.0))
+
+    def steps(self, solver: str, stages: int) -> int:
+        """K, or T of every stage. Raises InputError without noise that would end it."""
+        if math.isinf(self.desk.budget):
+            raise InputError(
+                "algorithm.inner: missing, and without noise the more steps the better; give their number, for example "
+                "50, or give the privacy.epsilon and delta that they are to be balanced for."
+            )
+        if solver == "dp_gd":
+            return int(self._worst(lambda c: steps_of_descent(self._known(c)), 1.0 + 1.0 / self.pull))
+        return steps_of_stage(self.desk.counts["train"], self.solves, stages, self.desk.problem.q)
+
+    def stages(self) -> int:
+        return int(self._worst(self._stages, 1.0 + 1.0 / self.pull))
+
+    def step_size(self) -> float:
+        """η."""
+        smooth = self._worst(lambda c: penalty_smoothness(c, self.pull), 1.0 + 1.0 / self.pull)
+        return 0.5 / smooth if smooth > 0.0 else 1.0
+
+    def clip(self) -> Clip:
+        """C_x, C_y, C_z."""
+        c = self.whole
+        return Clip("l2", c.l_fx + c.d_hxy * c.l_fy / c.mu, 0.5 * c.d_gy, c.l_fy)
+
+    def shares(self, solver: str, steps: int, stages: int, moved_x: float) -> Mapping[str, float]:
+        """Channel → share of a round's μ². moved_x: how far one record moves the step of x, 0 where it is free."""
+        p, n = self.desk.problem.p, self.desk.counts["train"]
+
+        def carried(c: Granular) -> float:
+            reach = self.pull * c.b_gxy * math.sqrt(min(p, self.desk.problem.q))
+            return reach * noise_gain(solver, self._known(c), steps, stages) * c.d_gy / n
+
+        solved = self._worst(carried, 1.0 + 1.0 / self.pull)
+        direct = math.sqrt(p) * moved_x
+        if not (0.0 < solved < math.inf and direct < math.inf):
+            return {}
+        return {"y": solved, "pulled": solved, "gx": max(direct, 0.25 * solved)}
+
+    @cached_property
+    def whole(self) -> Granular:
+        """Constants for the whole box, on the balls of minimisers of g + f/λ."""
+        return self.family.constants(self.low, self.high, 1.0 + 1.0 / self.pull)
+
+    def _stages(self, c: Granular) -> float:
+        return stages_of(c.mu, max(c.l_gy, 1e-300), self.desk.counts["train"])
+
+    def _known(self, c: Granular) -> Known:
+        slope = max(0.5 * c.d_gy, 1e-300)
+        return Known(c, self.pull, slope, self.desk.counts["train"], self.solves, self.desk.problem.q)
+
+    def _worst(self, bound: Callable[[Granular], float], mass: float) -> float:
+        return worst(self.family, self.low, self.high, bound, mass)
+
+
+def check_penalty(desk: Desk, penalty: float) -> None:
+    """Refuse a λ below 2 b_fyy/μ where f need not be convex, by declared constants. Raises InputError.
+
+    There f + λg is λμ/2-strongly convex from that λ on; where f is convex, it is λμ-strongly convex for every λ.
+    """
+    if desk.family is None or not desk.domain.compact:
+        return
+    c = desk.family.constants(*desk.domain.corners(desk.problem.p), 1.0 + 1.0 / penalty)
+    least = 2.0 * c.b_fyy / c.mu
+    if c.label != "analytic" and penalty < least:
+        raise InputError(
+            f"algorithm.penalty: got {penalty:g}, but with these declared constants f + penalty·g is known to be "
+            f"strongly convex from 2·b_fyy/mu = {least:g} on; take at least that."
+        )

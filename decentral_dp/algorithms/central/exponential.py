@@ -1,0 +1,99 @@
+"""The exponential mechanism over the upper variable: one draw of x, at pure ε.
+
+    P(x) ∝ exp(−Φ(x)/scale),     Φ(x) = F(x, y_Z(x)),     y_Z(x) = argmin_y G(x, y),     scale = s/ε
+
+for x of `domain`. method = "grid": x is one of `candidates` points along each axis (65, 17 or 9 where they are left
+out, for one, two or three upper variables), even in every coordinate: a log strength for the problems with
+regularisation. method = "cells": x is any point of a box.
+
+Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records. y
+is not released. s bounds how much the change that one record makes to Φ varies over the domain:
+
+    a train record       2 L_fy D_gy/(μ n_t)                     D_gy/(μ n_t) is how far it moves y_Z(x)
+    a validation record  (2/n_v) min(range of f, L_fx D_x + L_fy D_y)
+
+and what the scores are computed and rounded to (2r + 4e). The law does not need Φ to be convex, and its ε is spent in
+full: E[Φ(x)] − min Φ ≤ p·s/ε for convex Φ. A price of pure ε, and as a bounded range ρ = ε²/8 beside other releases.
+
+`printed` is Equation 4: probabilities ∝ exp(−ε Φ/(2s)), with s = (2/n)(L_fx D_x + L_fy D_y) + 4 L_fy L_gy/μ. The last
+term lacks 1/n, so that the noise never shrinks; the ½ is not needed. It is private, at less than it claims.
+
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
+Equation 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.second_order import bounds_of
+from decentral_dp.algorithms.central.single_draw import (
+    State,
+    calibration,
+    charge,
+    check_once,
+    constants_of,
+    drawn,
+    law_of,
+    no_score,
+    printed_records,
+)
+from decentral_dp.exchange import Lottery, Pool, Request, Response
+from decentral_dp.privacy.granular import printed_score
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.lotteries import Function, Score
+
+NAME = "exponential_mechanism"
+
+
+@dataclass(frozen=True)
+class ExponentialMechanism:
+    """method: "grid" or "cells". candidates: along each axis of a grid."""
+
+    method: str = "grid"
+    candidates: int | None = None
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    exchanges = 1
+    needs_constants = True
+    pools = True
+    asks = ()
+
+    def settled(self, desk: Desk) -> tuple[Self, Desk]:
+        check_once(desk, NAME)
+        self.law(desk, no_score)
+        return self, desk
+
+    def law(self, desk: Desk, score: Function) -> Lottery:
+        facts = Score.of_value(bounds_of(desk), *desk.domain.corners(desk.problem.p))
+        return law_of(desk, NAME, facts, score, self.method, self.candidates)
+
+    def init(self, desk: Desk) -> State:
+        return State(desk.start("x", self.start))
+
+    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+        pool = yield Pool()
+        return (yield from drawn(self.law(desk, pool.scores)))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x}
+
+    def free(self, desk: Desk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
+        return charge(self.law(desk, no_score))
+
+    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        return calibration(self.law(desk, no_score), printed_scale(desk, epsilon))
+
+
+def printed_scale(desk: Desk, epsilon: float) -> float:
+    """2s/ε with s of Equation 4."""
+    width = desk.domain.diameter(desk.problem.p)
+    return 2.0 * printed_score(constants_of(desk), printed_records(desk), width) / epsilon

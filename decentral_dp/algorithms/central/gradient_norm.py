@@ -1,0 +1,88 @@
+"""An exponential mechanism by the norm of the hypergradient: one draw of an x that is nearly stationary, at pure ε.
+
+    P(x) ∝ exp(−‖∇Φ(x)‖/scale),     scale = s/ε
+
+for x of `domain`; method and candidates as in `exponential_mechanism`. ∇Φ(x) is computed at the exact lower solution.
+
+Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records.
+One record moves ∇Φ by at most S anywhere on the domain (`hypergradient_sensitivity`), so ‖∇Φ‖ by something between −S
+and S: s = 2S, and what the scores are computed and rounded to (2r + 4e). Φ need not be convex. A stationary point has
+to lie in the domain for ‖∇Φ‖ to be small anywhere.
+
+`printed` is Appendix C.3: probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. It rests on 2G/n
+as a bound on what one record moves ∇Φ by (Lemma B.6), which fails where the Hessians of records differ much; but then
+drops the n, and so is too flat by far.
+
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Appendix
+C.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.second_order import bounds_of
+from decentral_dp.algorithms.central.single_draw import (
+    State,
+    calibration,
+    charge,
+    check_once,
+    constants_of,
+    drawn,
+    law_of,
+    no_score,
+)
+from decentral_dp.exchange import Lottery, Pool, Request, Response
+from decentral_dp.privacy.granular import printed_slope
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.lotteries import Function, Score
+
+NAME = "gradient_norm_exponential_mechanism"
+
+
+@dataclass(frozen=True)
+class GradientNormMechanism:
+    """method: "grid" or "cells". candidates: along each axis of a grid."""
+
+    method: str = "grid"
+    candidates: int | None = None
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    exchanges = 1
+    needs_constants = True
+    pools = True
+    asks = ()
+
+    def settled(self, desk: Desk) -> tuple[Self, Desk]:
+        check_once(desk, NAME)
+        self.law(desk, no_score)
+        return self, desk
+
+    def law(self, desk: Desk, score: Function) -> Lottery:
+        facts = Score.of_norm(bounds_of(desk), *desk.domain.corners(desk.problem.p))
+        return law_of(desk, NAME, facts, score, self.method, self.candidates)
+
+    def init(self, desk: Desk) -> State:
+        return State(desk.start("x", self.start))
+
+    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+        pool = yield Pool()
+        return (yield from drawn(self.law(desk, pool.gradient_norms)))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x}
+
+    def free(self, desk: Desk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
+        return charge(self.law(desk, no_score))
+
+    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        # 2G, as the formula for n = 1 says.
+        return calibration(self.law(desk, no_score), printed_slope(constants_of(desk), 1) / epsilon)

@@ -1,0 +1,105 @@
+"""The grid walk, a Markov chain for the exponential mechanism: for comparison, at ε = ∞.
+
+    P(x) ∝ exp(−Φ(x)/scale) on a box, approached by `inner` steps of a lazy walk between cells, `candidates` along each
+    axis, and a last step that picks a point of the cell and keeps it with a probability, or starts all over
+
+with the scale 2s/ε' of Equation 4 as printed, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from
+that law under two data sets. Left out, candidates are 65, 17 or 9, and inner is 8 p times their square.
+
+Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records.
+What is released after so many steps is at an unknown distance from that law. Conductance proves it small after a number
+of steps that nobody can afford (10⁹ for one variable and nε = 160, where 10³ do); the printed count lacks a factor
+p·e^ξ, and the printed accuracy is one of the score where it has to be one of the exponent. So nothing is certified
+here: "as_printed" runs it at ε = ∞, and `exponential_mechanism` draws from the law itself.
+
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Appendix
+B.3, after D. Applegate and R. Kannan, STOC 1991.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
+
+from decentral_dp.algorithms.central.exponential import printed_scale
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.second_order import bounds_of
+from decentral_dp.algorithms.central.single_draw import (
+    State,
+    box_of,
+    calibration,
+    charge,
+    check_once,
+    drawn,
+    no_score,
+)
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Pool, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.lotteries import PER_AXIS, Function, Score
+from decentral_dp.problems.walk_lottery import WalkLottery
+
+NAME = "grid_walk"
+_UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."
+_MOST_STEPS = 10_000_000
+
+
+@dataclass(frozen=True)
+class GridWalk:
+    """candidates: cells along each axis. inner: steps of the walk."""
+
+    candidates: int | None = None
+    inner: int | None = None
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    exchanges = 1
+    needs_constants = True
+    pools = True
+    asks = ()
+
+    def settled(self, desk: Desk) -> tuple[Self, Desk]:
+        check_once(desk, NAME)
+        box_of(desk, NAME)
+        p = desk.problem.p
+        if p > len(PER_AXIS):
+            raise InputError(
+                f"algorithm.kind: {NAME} walks over cells of up to {len(PER_AXIS)} upper variables, and this problem "
+                f'has {p}; take another problem, or "second_order_dp_bilevel".'
+            )
+        cells = self.candidates or PER_AXIS[p - 1]
+        steps = self.inner or 8 * p * cells**2
+        if cells < 2 or steps > _MOST_STEPS:
+            raise InputError(
+                f"algorithm.candidates: {cells} cells along each axis and {steps} steps; wanted 2 cells or more, and "
+                f"no more than {_MOST_STEPS} steps: give fewer candidates, or inner."
+            )
+        return replace(self, candidates=cells, inner=steps), desk
+
+    def law(self, desk: Desk, score: Function) -> WalkLottery:
+        box = box_of(desk, NAME)
+        facts = Score.of_value(bounds_of(desk), box.low, box.high)
+        return WalkLottery(facts, box, score, self.candidates or 2, self.inner or 1)
+
+    def init(self, desk: Desk) -> State:
+        return State(desk.start("x", self.start))
+
+    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+        pool = yield Pool()
+        return (yield from drawn(self.law(desk, pool.scores)))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x}
+
+    def free(self, desk: Desk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
+        return charge(self.law(desk, no_score), _UNPROVEN)
+
+    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        law, scale = self.law(desk, no_score), printed_scale(desk, 0.5 * epsilon)
+        law.check(scale)
+        return calibration(law, scale)

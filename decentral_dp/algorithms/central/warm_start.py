@@ -1,0 +1,114 @@
+"""Second-order private descent from a start that an exponential mechanism chose.
+
+    round 0           x₀ ~ P(x) ∝ exp(−Φ(x)/scale) over `candidates` points along each axis of the domain
+    rounds 1 … T − 1  x <- P(x − η_t (∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F + noise)), at the exact lower solution y_Z(x)
+
+η → x, by default 1/(2b), b the largest smoothness of Φ over the domain; P → domain; candidates as in
+`exponential_mechanism`. The output is the x of the smallest step.
+
+Whose data: every record of every agent, against those who see what the coordinator publishes; the coordinator is
+trusted, and holds all records. y_Z is not released. Round 0 costs a pure ε₁, others Gaussian μ_t, by the sensitivity of
+the implicit gradient at the public x_t. Together at most ρ = ε₁²/8 + Σμ_t²/2 concentrated (bounded range), or what
+privacy-loss distributions find, if that is less. Half of ρ is for the start: ε₁ = 2√(Σμ_t²).
+
+`printed` is Algorithm 2 with (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then
+σ = 32 K√(T log(1/δ))/(nε) with K of Equation 12, which is several times too much.
+
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
+Algorithm 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central.exponential import printed_scale
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.second_order import SecondOrder, State, bounds_of
+from decentral_dp.algorithms.central.single_draw import check_compact, no_score
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Pool, Publish, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.lotteries import Candidates, Function, Score, candidates
+
+NAME = "warm_start"
+# Of ρ, for the start.
+START_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """x: η, None: settled by public constants. candidates: along each axis."""
+
+    x: StepSize | None = None
+    candidates: int | None = None
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    exchanges = 1
+    needs_constants = True
+    pools = True
+    asks = ()
+
+    @property
+    def _descent(self) -> SecondOrder:
+        return SecondOrder(self.x, self.protocol, self.start)
+
+    def settled(self, desk: Desk) -> tuple[Self, Desk]:
+        if desk.rounds < 2:
+            raise InputError(
+                "algorithm.rounds: got 1, but round 0 is the start, and descent takes more; give 2 or more, or take "
+                '"exponential_mechanism".'
+            )
+        check_compact(desk, NAME)
+        self.law(desk, no_score)
+        descent, desk = self._descent.settled(desk)
+        return replace(self, x=descent.x), desk
+
+    def law(self, desk: Desk, score: Function) -> Candidates:
+        """Of the start."""
+        facts = Score.of_value(bounds_of(desk), *desk.domain.corners(desk.problem.p))
+        return Candidates(facts, candidates(desk.domain, desk.problem.p, self.candidates), score)
+
+    def init(self, desk: Desk) -> State:
+        return self._descent.init(desk)
+
+    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+        if t > 0:
+            return (yield from self._descent.step(t - 1, desk, s))
+        pool = yield Pool()
+        told = yield Publish(x0=self.law(desk, pool.scores))
+        start: Array = told.own.x0[0]
+        return State(start, start, np.inf)
+
+    def published(self, s: State) -> dict[str, Array]:
+        return self._descent.published(s)
+
+    def free(self, desk: Desk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
+        """ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the proportion of the shares."""
+        law, after = self.law(desk, no_score), rounds - 1
+        first = {kind: np.array([math.sqrt(8.0 * START_SHARE)]) for kind in law.sensitivity}
+        # Its own Σμ² is 1.
+        descent = self._descent.planned(desk, after)["gx"]
+        weight = {kind: math.sqrt(2.0 * (1.0 - START_SHARE)) * w for kind, w in descent.weight.items()}
+        return {
+            "x0": Charge(law.mechanism, law.width, np.array([1]), first),
+            "gx": descent._replace(indices=descent.indices + 1, weight=weight),
+        }
+
+    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        law = self.law(desk, no_score)
+        start = Calibration(
+            np.array([printed_scale(desk, 0.5 * epsilon)]), {kind: np.array([s]) for kind, s in law.sensitivity.items()}
+        )
+        return {"x0": start, **self._descent.printed(desk, rounds - 1, 0.5 * epsilon, 0.5 * delta)}

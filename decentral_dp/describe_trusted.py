@@ -1,0 +1,220 @@
+"""What the job of a trusted coordinator is, in words and numbers that anyone may know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, cast
+
+import numpy as np
+
+from decentral_dp.algorithms import ALGORITHMS, OPTIONS
+from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.job import Job
+from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.privacy.ledger import ChannelLedger
+from decentral_dp.privacy.sensitivity import CHANNELS, Array
+from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.protocol import CHANGE, FEEDS
+
+PROTOCOLS = {
+    "released": "trusted coordinator: noise once, by it; prices planned beforehand",
+    "printed": "trusted coordinator: noise once, by it, as the paper calibrates it",
+}
+# The terms of `problems.protocol` in formulas; h is the upper loss of a record, l its lower loss.
+_FORMULAS = {
+    "lower_grad_y": "∇_y l",
+    "upper_grad_y": "∇_y h",
+    "upper_grad_x": "∇_x h",
+    CHANGE: "the change of ∇_x l between two public points",
+    "lower_hvp": "∇²_yy l times a public vector",
+    "lower_jvp": "∇²_xy l times a public vector",
+    "lower_hessian": "∇²_yy l",
+    "lower_jacobian": "∇²_xy l",
+    "lower_hessian_product": "∇²_yy l",
+}
+# What a price is: pure ε, where no Gaussian is drawn.
+_PURE = ("exponential", "laplace")
+
+
+def desk_of(job: Job) -> Desk:
+    """Raises ValueError where nobody is trusted."""
+    if job.desk is None:
+        raise ValueError("these agents trust nobody, so there is no coordinator")
+    return job.desk
+
+
+def mechanisms(job: Job) -> str:
+    """ "gaussian"; "exponential and gaussian" where both are drawn from; "none" without noise."""
+    return " and ".join(sorted({c.mechanism for c in job.ledger.charged})) or "none"
+
+
+def seen(job: Job) -> list[str]:
+    """Who sees what."""
+    algorithm, desk = cast(Coordinated, job.algorithm), desk_of(job)
+    out = ["The coordinator is trusted: the guarantee is against everybody who sees what it publishes, not against it."]
+    if algorithm.pools:
+        out.append("Every agent hands its records to the coordinator, which holds them all.")
+    asked = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.asks if desk.reads(t)))
+    if asked:
+        clipped = "sums over its records, each clipped," if desk.noisy else "sums over its records"
+        out.append(
+            f"The coordinator receives from every agent {clipped} of {_listed(asked)}, without noise. To the agents go "
+            "published values alone."
+        )
+    told = [_published(c) for c in job.ledger.channels if c.rounds.size]
+    out.append(f"Everybody sees what the coordinator publishes: {'; '.join(told)}, and whatever follows from it.")
+    return out
+
+
+def _published(c: ChannelLedger) -> str:
+    """ "gx, 10 times, 30 numbers each"."""
+    times = "once" if c.rounds.size == 1 else f"{c.rounds.size} times"
+    return f"{c.channel}, {times}, {c.dimension} {'number' if c.dimension == 1 else 'numbers'}" + (
+        "" if c.rounds.size == 1 else " each"
+    )
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def clip(job: Job) -> dict[str, Any] | None:
+    """The norm, and the bounds of what is asked for and reads records; None where nothing is clipped."""
+    desk = desk_of(job)
+    asked = {
+        FEEDS["upper_grad_x" if t == CHANGE else t] for t in cast(Coordinated, job.algorithm).asks if desk.reads(t)
+    }
+    bounds = {c: desk.clip.bound(c) for c in CHANNELS if c in asked and np.isfinite(desk.clip.bound(c))}
+    return {"norm": desk.clip.norm, **bounds} if bounds else None
+
+
+def constants(job: Job) -> str | None:
+    """ "analytic": theorems about the problem; "declared": its user vouches for them; None where none are known."""
+    desk = desk_of(job)
+    if desk.family is None:
+        return None
+    known = desk.constants_at(_begin(job)["x"])
+    return None if known is None else known.label
+
+
+def prices(job: Job) -> list[dict[str, Any]]:
+    """What every release of a channel may cost a record, fixed before the run: lowest and highest, by kind.
+
+    unit: "μ" of a Gaussian pair, or pure "ε". rate: kind → share of a Poisson sample, where it is one.
+    """
+    if job.mechanism == "none":
+        return []
+    return [_price(c) for c in job.ledger.charged]
+
+
+def _price(c: ChannelLedger) -> dict[str, Any]:
+    per_kind = {kind: moved[:, 0] / c.scale[:, 0] for kind, moved in c.sensitivity.items()}
+    return {
+        "channel": c.channel,
+        "mechanism": c.mechanism,
+        "releases": int(c.rounds.size),
+        "width": c.dimension,
+        "unit": "ε" if c.mechanism in _PURE else "μ",
+        "price": {kind: [float(p.min()), float(p.max())] for kind, p in per_kind.items()},
+        "rate": {kind: float(r.min()) for kind, r in c.rate.items() if r.size and r.min() < 1.0},
+    }
+
+
+def settings(job: Job) -> dict[str, Any]:
+    """Hyper-parameters as they run, where each variable starts, and the keys that were left out of the scenario."""
+    table, algorithm = job.scenario.algorithm, cast(Any, job.algorithm)
+    optional = ALGORITHMS[table.kind].optional
+    read = [
+        f.name
+        for f in fields(algorithm)
+        if f.name in OPTIONS and f.name in (*ALGORITHMS[table.kind].options, *optional)
+    ]
+    values = {name: value for name in read if (value := getattr(algorithm, name)) is not None}
+    steps = {k: {"scale": v.scale, "decay": v.decay} for k, v in values.items() if isinstance(v, StepSize)}
+    return {
+        "kind": table.kind,
+        "settled": values | steps,
+        "left_out": [name for name in values if getattr(table, name) is None],
+        "start": {variable: _constant(value) for variable, value in _begin(job).items()},
+        "domain": None if table.domain is None else table.domain.model_dump(exclude_none=True),
+    }
+
+
+def _begin(job: Job) -> dict[str, Array]:
+    """What is public before the first release."""
+    algorithm = cast(Coordinated, job.algorithm)
+    desk = desk_of(job)
+    known = dict(algorithm.published(algorithm.init(desk)))
+    return {"x": desk.start("x", {}), **known}
+
+
+def _constant(value: Array) -> float | None:
+    """The number that every coordinate is, or None."""
+    first = float(value.flat[0])
+    return first if bool((value == first).all()) else None
+
+
+def solves(job: Job) -> bool:
+    """Whether x alone is published, so that scores are those of a lower solution that nobody sees."""
+    algorithm = cast(Coordinated, job.algorithm)
+    return "y" not in algorithm.published(algorithm.init(desk_of(job)))
+
+
+def evaluated_on(job: Job) -> str:
+    """What the scores are of."""
+    if solves(job):
+        return "exact lower solution at the published x"
+    return "published x and y"
+
+
+def claimed(job: Job) -> dict[str, Any] | None:
+    """What the paper says that its own calibration costs: for comparison, never a certificate."""
+    table = job.scenario.privacy
+    if table.guarantee != "as_printed" or table.epsilon is None:
+        return None
+    pure = all(c.mechanism in (*_PURE, "uncertified") for c in job.ledger.charged)
+    return {
+        "epsilon_max": table.epsilon,
+        "epsilon_max_at_infinity": None,
+        "delta": 0.0 if pure else table.delta,
+        "agents": [table.epsilon] * job.n_agents,
+        "source": ALGORITHMS[job.scenario.algorithm.kind].claim or "the paper's calibration",
+    }
+
+
+def notes(job: Job) -> list[str]:
+    """Sentences that belong beside the numbers."""
+    out = []
+    guarantee = job.scenario.privacy.guarantee
+    if job.mechanism != "none" and constants(job) == "declared":
+        out.append(
+            "The constants of this problem are declared: nobody has proven or checked them, and every ε here holds only "
+            "if they are true."
+        )
+    if guarantee == "as_printed":
+        out += _printed_notes(job)
+    unproven = {c.reason for c in job.ledger.charged if c.mechanism == "uncertified" and c.reason}
+    out += sorted(unproven)
+    if job.mechanism != "none" and job.rounds > 1:
+        out.append(
+            "Prices are planned for these rounds together: more rounds are another plan, with more noise in each."
+        )
+    elif job.mechanism != "none":
+        out.append("The whole budget is spent in one round; running it again on the same records costs it again.")
+    return out
+
+
+def _printed_notes(job: Job) -> list[str]:
+    claim = cast(Mapping[str, Any], claimed(job))
+    proven, said, delta = float(job.budget.epsilon.max()), float(claim["epsilon_max"]), delta_text(claim["delta"])
+    words = f"The noise is the paper's, for its claim of ε = {epsilon_text(said)} at δ = {delta}; "
+    if np.isinf(proven):
+        return [f"{words}nothing can be proven of it here."]
+    how = "less than" if proven < said else "more than"
+    return [
+        f"{words}priced by what one record can really move, it costs {epsilon_text(proven)}, {how} it claims."
+        if proven != said
+        else f"{words}that is what it costs."
+    ]

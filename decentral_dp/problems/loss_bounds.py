@@ -1,0 +1,153 @@
+"""Convex losses of records with ‖a‖₂ ≤ R and |b| ≤ B: bounds that hold for every such record, in l2 and spectral norms.
+
+With m = b aᵀy, or with s = softmax(Ya) and the unit vector e_b:
+
+    logistic   l = log(1 + e^{−m})            ∇l = −σ(−m) b a        ∇²l = σ(m)σ(−m) aaᵀ
+    softmax    l = log Σ_r exp((Y_r − Y_b)a)   ∇l = (s − e_b) aᵀ      ∇²l = (diag(s) − ssᵀ) ⊗ aaᵀ
+    squared    l = ½(aᵀy − b)²                 ∇l = (aᵀy − b) a       ∇²l = aaᵀ
+
+`reach(w, c, x)` is where minimisers can be: ‖y − x₀‖ for the minimiser y of Σ_k c_k l_k(y) + (w/2)‖y − x₀‖², whatever
+the records, where Σ c_k ≤ c and ‖x₀‖ ≤ x. With strengths w_s ≥ w, one per coordinate, and x₀ = 0 it holds as well.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy.special import lambertw
+
+
+class LossBounds(Protocol):
+    """smoothness: sup ‖∇²l‖. third: Lipschitz constant of ∇²l. relative: κ with ∇²l(y + v) ⪯ e^{κ‖v‖} ∇²l(y)."""
+
+    @property
+    def smoothness(self) -> float: ...
+
+    @property
+    def third(self) -> float: ...
+
+    @property
+    def relative(self) -> float: ...
+
+    def gradient(self, norm: float) -> float:
+        """sup ‖∇l‖ where ‖y‖ ≤ norm."""
+        ...
+
+    def loss_range(self, norm: float) -> float:
+        """sup over records of max l − min l where ‖y‖ ≤ norm."""
+        ...
+
+    def reach(self, weight: float, mass: float, norm: float) -> float:
+        """Bound on ‖y − x₀‖, see above."""
+        ...
+
+
+class ClassLoss(NamedTuple):
+    """Softmax loss of `classes` classes; with one row of weights instead of `classes`, the logistic loss of two.
+
+    spread: ρ ≥ |difference of two scores| per unit of R‖y‖: √2 for rows of their own, 1 where the score is the margin.
+    The logistic loss is the softmax loss of Y = ½(y, −y), so each bound of the one is the other's at c = 2.
+    """
+
+    radius: float
+    classes: int
+    spread: float
+
+    @property
+    def smoothness(self) -> float:
+        """u ↦ uᵀ(diag(s) − ssᵀ)u is a variance over r ~ s, at most a quarter of the squared range of u (Popoviciu).
+
+        The range of Va is at most ρR‖V‖: R²/4 and R²/2.
+        """
+        return 0.25 * (self.spread * self.radius) ** 2
+
+    @property
+    def third(self) -> float:
+        """The third derivative along one direction is a third central moment, at most range³/(6√3) (two points).
+
+        It is a symmetric form, largest where its directions agree (Banach): R³/(6√3) and √2 R³/(3√3).
+        """
+        return (self.spread * self.radius) ** 3 / (6.0 * math.sqrt(3.0))
+
+    @property
+    def relative(self) -> float:
+        """Along v the variance of u changes at the rate E[(v_r − Ev)(u_r − Eu)²] ≤ range(v) Var(u): R and √2 R."""
+        return self.spread * self.radius
+
+    def gradient(self, norm: float) -> float:
+        """R‖s − e_b‖, or Rσ(−m): R/(1 + e^{−R norm}) for the logistic, below √2 R for the softmax loss.
+
+        π = 1 − s_b and every s_r are bounded through the differences of scores, and Σ_{r≠b} s_r² ≤ π max s_r.
+        """
+        least = math.exp(-min(self.spread * self.radius * norm, 700.0))
+        others = self.classes - 1
+        wrong = others / (others + least)
+        if self.spread == 1.0:
+            return self.radius * wrong
+        return self.radius * math.sqrt(wrong * (wrong + min(wrong, 1.0 / (1.0 + others * least))))
+
+    def loss_range(self, norm: float) -> float:
+        """log(1 + (c − 1)e^t) between t = −ρR norm and ρR norm; for two classes their difference is ρR norm."""
+        reach = self.spread * self.radius * norm
+        others = math.log(self.classes - 1)
+        return float(np.logaddexp(0.0, others + reach) - np.logaddexp(0.0, others - reach))
+
+    def reach(self, weight: float, mass: float, norm: float) -> float:
+        """min(c G(x)/w, √(c W/w)) with W = sup −⟨∇l(y), y − x₀⟩ = W₀((c − 1)e^{ρRx − 1}), W₀ Lambert's function.
+
+        Proof: ⟨·, y − x₀⟩ of the stationarity condition is w‖y − x₀‖² = −Σ c_k⟨∇l_k(y), y − x₀⟩. That is at most
+        −Σ c_k⟨∇l_k(x₀), y − x₀⟩, as gradients of convex functions are monotone, and at most cW: with t_r the
+        differences of scores that y − x₀ adds, Σ t_r u_r e^{−t_r}/(1 + Σ u_r e^{−t_r}), u_r ≤ e^{ρRx}, is stationary
+        only where all t_r are one t with (t − 1)e^t = Σ u_r, and is t − 1 there. x = 0, two classes: W = 0.278464….
+        """
+        start = mass * self.gradient(norm) / weight
+        shift = self.spread * self.radius * norm
+        if shift > 600.0:
+            return start
+        gain = float(lambertw((self.classes - 1) * math.exp(shift - 1.0)).real)
+        return min(start, math.sqrt(mass * gain / weight))
+
+
+class SquaredLoss(NamedTuple):
+    """½(aᵀy − b)²."""
+
+    radius: float
+    label_bound: float
+
+    @property
+    def smoothness(self) -> float:
+        return self.radius**2
+
+    @property
+    def third(self) -> float:
+        return 0.0
+
+    @property
+    def relative(self) -> float:
+        return 0.0
+
+    def gradient(self, norm: float) -> float:
+        return self.radius * (self.radius * norm + self.label_bound)
+
+    def loss_range(self, norm: float) -> float:
+        return 0.5 * (self.radius * norm + self.label_bound) ** 2
+
+    def reach(self, weight: float, mass: float, norm: float) -> float:
+        """B√c · max_{0≤s≤S} s/(s² + w) + x S²/(S² + w), S = R√c.
+
+        Proof: y − x₀ = (XᵀX + w)⁻¹(Xᵀβ − XᵀX x₀), where X has the rows √c_k a_k, so that its singular values are at most
+        S, and ‖β‖ ≤ B√c. With strengths Ω ⪰ w take X Ω^{−½} for X.
+        """
+        most = self.radius * math.sqrt(mass)
+        s = min(most, math.sqrt(weight))
+        return self.label_bound * math.sqrt(mass) * s / (s * s + weight) + norm * most**2 / (most**2 + weight)
+
+
+def logistic_loss(radius: float) -> ClassLoss:
+    return ClassLoss(radius, 2, 1.0)
+
+
+def softmax_loss(radius: float, classes: int) -> ClassLoss:
+    return ClassLoss(radius, classes, math.sqrt(2.0))

@@ -1,0 +1,197 @@
+"""Exponential mechanisms over x as releases: what one record moves, and draws at any scale.
+
+    P(x) ∝ exp(−q̂(x)/scale)      `Candidates`: of a public list      `Continuum`: of a public box, p ≤ 3
+
+q is Φ(x) = F(x, y_Z(x)) or ‖∇Φ(x)‖, and q̂ what is computed of it: known up to `inexact`, and rounded to a grid of
+r = 2⁻²⁰ of what a record can move. If one record of a kind moves all of q by amounts within s of each other
+(`score_oscillation`; twice the sensitivity of ∇Φ for the norm), then it moves q̂ by amounts within
+
+    s + 2r + 4·inexact,
+
+which is the sensitivity stated here, and the price is that over the scale: pure ε, whether Φ is convex or not. Common
+shifts cancel, so that no factor ½ is lost. Integers alone decide (`privacy.exact`).
+
+At scale 0 the best leaves: no noise.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy import cells
+from decentral_dp.privacy.cells import Box, Target
+from decentral_dp.privacy.exact import Weights
+from decentral_dp.privacy.exponential import Guarantee, score_unit, units
+from decentral_dp.privacy.granular import up
+from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.pooled_bounds import PooledBounds
+
+# (n, p) points → (n,); lower is better.
+Function = Callable[[Array], Array]
+
+# Points per axis by p, where none is given.
+PER_AXIS = (65, 17, 9)
+_MOST_CANDIDATES = 100_000
+_ZOOMS, _ZOOM_POINTS = 14, (33, 9, 7)
+
+
+@dataclass(frozen=True)
+class Score:
+    """What is public of a score q. moved: kind → sup − inf of what one record moves q by. inexact: e ≥ |computed − q|.
+
+    lipschitz: of q, in l2.
+    """
+
+    moved: Mapping[Kind, float]
+    inexact: float
+    lipschitz: float
+
+    @classmethod
+    def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> Score:
+        """Φ, on a box. Lowy & Liu, Equation 4, with the last term over n."""
+        error = bounds.inexactness(low, high)
+        return cls(bounds.oscillation(low, high), error, bounds.lipschitz(low, high))
+
+    @classmethod
+    def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> Score:
+        """‖∇Φ‖, on a box. Lowy & Liu, Appendix C.3, with a bound on ∇Φ that holds."""
+        error = bounds.gradient_error(low, high)
+        return cls(bounds.norm_oscillation(low, high), error, bounds.smoothness(low, high))
+
+    @property
+    def unit(self) -> float:
+        """r: the grid of the scores, a power of two."""
+        return score_unit(max(self.moved.values()))
+
+    @property
+    def sensitivity(self) -> dict[Kind, float]:
+        """Kind → s + 2r + 4·inexact."""
+        room = 2.0 * self.unit + 4.0 * self.inexact
+        return {kind: up(s + room) for kind, s in self.moved.items()}
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """One of finitely many public points, (n, p)."""
+
+    facts: Score
+    points: Array
+    score: Function
+
+    mechanism = "exponential"
+    distortion = 0.0
+
+    @property
+    def sensitivity(self) -> Mapping[Kind, float]:
+        return self.facts.sensitivity
+
+    @property
+    def width(self) -> int:
+        return int(self.points.shape[1])
+
+    def draw(self, generator: np.random.Generator, scale: float) -> Array:
+        scores = self.score(self.points)
+        if scale == 0.0:
+            return np.asarray(self.points[int(np.argmin(scores))])
+        return np.asarray(self.points[self.law(scores, scale).draw(generator)])
+
+    def law(self, scores: Array, scale: float) -> Weights:
+        """∝ exp(−rounded score/scale)."""
+        whole = units(scores, self.facts.unit)
+        return Weights.of(whole - whole.min(), Fraction(self.facts.unit) / Fraction(scale))
+
+
+@dataclass(frozen=True)
+class Continuum:
+    """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
+
+    facts: Score
+    box: Box
+    score: Function
+
+    mechanism = "exponential"
+    distortion = 0.0
+
+    @property
+    def sensitivity(self) -> Mapping[Kind, float]:
+        return self.facts.sensitivity
+
+    @property
+    def width(self) -> int:
+        return len(self.box.low)
+
+    def draw(self, generator: np.random.Generator, scale: float) -> Array:
+        if scale == 0.0:
+            return best(self.score, self.box)
+        price = Guarantee(max(self.sensitivity.values()) / scale, 0.0, True, "as the ledger says")
+        return cells.draw(generator, self.target(scale), price, None).value
+
+    def target(self, scale: float) -> Target:
+        facts = self.facts
+        return Target(self.score, self.box, 1 / Fraction(scale), facts.unit, facts.lipschitz, facts.inexact)
+
+
+def best(score: Function, box: Box) -> Array:
+    """(p,) the best point that a grid finds which closes in on its best point, p ≤ 3. Not private."""
+    low, high = box.low, box.high
+    at = 0.5 * (low + high)
+    for _ in range(_ZOOMS):
+        points = grid(low, high, _ZOOM_POINTS[len(low) - 1])
+        at = points[int(np.argmin(score(points)))]
+        step = (high - low) / (_ZOOM_POINTS[len(low) - 1] - 1)
+        low, high = np.maximum(box.low, at - step), np.minimum(box.high, at + step)
+    return np.asarray(at)
+
+
+def grid(low: Array, high: Array, per_axis: int) -> Array:
+    """(per_axis^p, p) points, even along each axis, corners included."""
+    axes = [np.linspace(a, b, per_axis) for a, b in zip(low, high, strict=True)]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+
+
+def candidates(domain: Domain, p: int, per_axis: int | None = None) -> Array:
+    """(n, p) public points of a compact domain, even along each axis: of a box, a ball, the simplex.
+
+    per_axis: 65, 17 or 9 where not given, for p = 1, 2, 3. Raises InputError for too many axes, too few or too many
+    points, and for a domain that is not compact.
+    """
+    if per_axis is None and p > len(PER_AXIS):
+        raise InputError(
+            f"algorithm.candidates: x has {p} coordinates, and a grid over more than {len(PER_AXIS)} has too many "
+            'points; take a problem with few upper variables, such as "logistic_regularisation", or the algorithm '
+            '"second_order_dp_bilevel".'
+        )
+    count = PER_AXIS[p - 1] if per_axis is None else per_axis
+    if not domain.compact:
+        raise InputError(
+            'algorithm.domain: candidates for x need bounds; give for example { kind = "box", low = -5, high = 0 }.'
+        )
+    if count < 2 or count**p > _MOST_CANDIDATES:
+        raise InputError(
+            f"algorithm.candidates: got {count} along each of {p} axes; wanted 2 or more, and no more than "
+            f"{_MOST_CANDIDATES} together."
+        )
+    if domain.kind == "simplex":
+        return _on_simplex(p, count)
+    points = grid(*domain.corners(p), count)
+    inside = np.linalg.norm(points, axis=1) <= domain.radius
+    if not inside.any():
+        raise InputError(f"algorithm.candidates: {count} along each axis leave none inside the ball; take more, or 3.")
+    return np.asarray(points[inside])
+
+
+def _on_simplex(p: int, per_axis: int) -> Array:
+    """The points of the simplex whose coordinates are multiples of 1/(per_axis − 1)."""
+    if p == 1:
+        raise InputError("algorithm.domain: a simplex of one coordinate is one point, and leaves nothing to choose.")
+    whole = per_axis - 1
+    heads = itertools.product(range(whole + 1), repeat=p - 1)
+    points = [(*head, whole - sum(head)) for head in heads if sum(head) <= whole]
+    return np.array(points, dtype=np.float64) / whole

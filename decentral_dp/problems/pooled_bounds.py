@@ -1,0 +1,183 @@
+"""What solves over pooled records cost one record: public numbers, from constants and counts alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from decentral_dp.privacy.granular import (
+    Granular,
+    estimate_slack,
+    hypergradient_sensitivity,
+    minimiser_sensitivity,
+    score_oscillation,
+    up,
+)
+from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.problems.certified import Facts, Solve, facts, solve_certificate
+from decentral_dp.problems.families import Family, Pulled, worst
+from decentral_dp.problems.pooled_means import mean_rounding, squared
+from decentral_dp.problems.special_families import Linear, Mean
+
+# What an implicit gradient at the minimiser reads; at a public y, all but the first.
+FED = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
+
+
+@dataclass(frozen=True)
+class PooledBounds:
+    """For a family and the public counts of all agents' records together.
+
+    Φ(x) = F(x, y_Z(x)). At a point (`x`) constants are those of that point; over a box (`low`, `high`, (p,) each) they
+    hold for every x of it, as the score of a mechanism that draws x needs them.
+    """
+
+    family: Family
+    train: int
+    validation: int
+
+    # At one public x -----------------------------------------------------------------------------------------------
+
+    def minimiser(self, x: Array, pull: float | None = None) -> dict[Kind, float]:
+        """D_gy/(μ n_t) + 2a, and with pull = λ, of G + F/λ, also D_fy/(λ μ n_v) + 2a; kinds that are read only."""
+        c, accuracy = self.at(x, pull), self.facts(x, pull).accuracy
+        moved = minimiser_sensitivity(c, self.train, self.validation, accuracy, pull)
+        return self.read(moved, "lower_grad_y", *(() if pull is None else ("upper_grad_y",)))
+
+    def hypergradient(self, x: Array) -> dict[Kind, float]:
+        """S_train, S_validation at x, each with twice what the estimate can be off by."""
+        return self.read(self._slope(self.at(x), self.facts(x)), *FED)
+
+    def at(self, x: Array, pull: float | None = None) -> Granular:
+        """Constants at x, on the ball of the minimisers of G, or of G + F/λ."""
+        return self.family.constants(x, x, 1.0 if pull is None else 1.0 + 1.0 / pull)
+
+    def facts(self, x: Array, pull: float | None = None) -> Facts:
+        """Of the objective at x. Raises InputError where float64 certifies nothing."""
+        return self._facts(self.at(x, pull), self.family.centre(x), pull)
+
+    # Over a box ----------------------------------------------------------------------------------------------------
+
+    def oscillation(self, low: Array, high: Array) -> dict[Kind, float]:
+        """sup − inf over the box of what one record moves Φ by; `inexactness` is not in it."""
+        width = float(np.linalg.norm(high - low))
+        spread, losses = self.family.spread(low, high), self.family.loss_range(low, high)
+
+        def moved(kind: Kind) -> Callable[[Granular], float]:
+            return lambda c: score_oscillation(c, self.train, self.validation, width, spread, 0.0, losses)[kind]
+
+        # How far a train record moves Φ is bounded x by x, and may be taken piece by piece.
+        found: dict[Kind, float] = {
+            "train": worst(self.family, low, high, moved("train")),
+            "validation": moved("validation")(self.family.constants(low, high)),
+        }
+        return self.read(found, "lower_grad_y", "upper_grad_y", "upper_grad_x")
+
+    def lipschitz(self, low: Array, high: Array) -> float:
+        """sup ‖∇Φ‖ ≤ L_fx + M L_fy."""
+        return worst(self.family, low, high, lambda c: up(c.l_fx + c.m * c.l_fy))
+
+    def inexactness(self, low: Array, high: Array) -> float:
+        """e ≥ |computed − exact Φ(x)|: L_fy a, and the rounding of a mean of losses, f and f − min f being bounded."""
+        centre, losses = self._farthest(low, high), self.family.loss_range(low, high)
+        rounding = 4.0 * mean_rounding((self.validation,), centre.size)
+
+        def error(c: Granular) -> float:
+            f = self._facts(c, centre)
+            return up(c.l_fy * f.accuracy + rounding * (losses + c.l_fy * f.reach + math.log(centre.size + 1.0)))
+
+        return worst(self.family, low, high, error)
+
+    def gradient_sensitivity(self, low: Array, high: Array) -> dict[Kind, float]:
+        """S: how far one record moves ∇Φ(x), at any x of the box; `gradient_error` is not in it."""
+
+        def moved(kind: Kind) -> Callable[[Granular], float]:
+            return lambda c: hypergradient_sensitivity(c, self.train, self.validation, self._relative())[kind]
+
+        kinds: tuple[Kind, ...] = ("train", "validation")
+        found = {kind: worst(self.family, low, high, moved(kind)) for kind in kinds}
+        return self.read(found, *FED)
+
+    def gradient_error(self, low: Array, high: Array) -> float:
+        """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one."""
+        centre = self._farthest(low, high)
+        return worst(self.family, low, high, lambda c: self._error(c, self._facts(c, centre)))
+
+    def norm_oscillation(self, low: Array, high: Array) -> dict[Kind, float]:
+        """2S: sup − inf over the box of what one record moves ‖∇Φ‖ by; its inexactness is `gradient_error`.
+
+        Lowy & Liu, Appendix C.3, with S for their 2G/n, which does not bound it.
+        """
+        return {kind: 2.0 * s for kind, s in self.gradient_sensitivity(low, high).items()}
+
+    def smoothness(self, low: Array, high: Array) -> float:
+        """Lipschitz constant of ∇Φ, and of ‖∇Φ‖: Φ − (c/2)‖x‖² is convex for c = −smoothness.
+
+        b_fxx + 2M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M(M_gyy + M C_gyy)]: ∇_x f − J H⁻¹∇_y f, differentiated
+        in x and along dy/dx, ‖dy/dx‖ ≤ M. Source: Lowy & Liu, Equation 28.
+        """
+
+        def curved(c: Granular) -> float:
+            through = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
+            return up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * through)
+
+        return worst(self.family, low, high, curved)
+
+    @property
+    def convex(self) -> bool:
+        """Whether Φ is a convex quadratic for every data set: y_Z(x) affine in x, f convex and quadratic in y."""
+        family = self.family
+        return isinstance(family, Mean | Linear) or (isinstance(family, Pulled) and squared(family.problem))
+
+    def quadratic_inexactness(self, low: Array, high: Array) -> float:
+        """e ≥ |½ xᵀHx − bᵀx − (Φ(x) − Φ(0))| for the computed (H, b) of `Pooled.quadratic`, evaluated in float64.
+
+        Column i of H is the difference of gradients at the unit vector i and at 0; errors of both are in it.
+        """
+        p = self.family.problem.p
+        reach = float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
+        start = self._error(self.at(np.zeros(p)), self.facts(np.zeros(p)))
+        columns = [start + self._error(self.at(unit), self.facts(unit)) for unit in np.eye(p)]
+        wide = self.family.constants(np.minimum(low, 0.0), np.maximum(high, 0.0))
+        size = 0.5 * reach**2 * self.smoothness(low, high) + reach * (wide.l_fx + wide.m * wide.l_fy)
+        return up(0.5 * reach**2 * math.hypot(*columns) + reach * start + 2.0**-50 * (p + 4) * size)
+
+    # Parts ---------------------------------------------------------------------------------------------------------
+
+    def read(self, moved: Mapping[Kind, float], *terms: str) -> dict[Kind, float]:
+        """Kinds of which any of these terms reads a record; the others change nothing, rounding included."""
+        touches = self.family.problem.touches
+        kinds = {touches[term] for term in terms if term in touches}
+        return {kind: s for kind, s in moved.items() if kind in kinds}
+
+    def solve(self, c: Granular, f: Facts) -> Solve:
+        """Of ∇²_yy G v = ∇_y F at a point of the ball."""
+        rounding = mean_rounding((self.validation,), len(f.centre))
+        return solve_certificate(f, c.l_fy, rounding * (c.l_fy + c.b_fyy * f.reach))
+
+    def rounding(self, c: Granular, f: Facts) -> float:
+        """What float64 loses in ∇_x F − J v with ‖v‖ ≤ L_fy/μ, v as it is."""
+        upper = mean_rounding((self.validation,), len(f.centre)) * (c.l_fx + c.b_fxy * f.reach)
+        lower = f.rounding * (c.b_gxy + c.d_hxy + c.c_gxy * f.reach) * c.l_fy / c.mu
+        return upper + 2.0 * lower
+
+    def _slope(self, c: Granular, f: Facts) -> dict[Kind, float]:
+        moved = hypergradient_sensitivity(c, self.train, self.validation, self._relative())
+        return {kind: up(s + 2.0 * self._error(c, f)) for kind, s in moved.items()}
+
+    def _error(self, c: Granular, f: Facts) -> float:
+        return up(0.5 * estimate_slack(c, f.accuracy, self.solve(c, f).error) + self.rounding(c, f))
+
+    def _facts(self, c: Granular, centre: Array, pull: float | None = None) -> Facts:
+        counts = (self.train,) if pull is None else (self.train, self.validation)
+        relative = self._relative()
+        return facts(c, centre, counts, None if math.isinf(relative) else relative, pull)
+
+    def _relative(self) -> float:
+        return self.family.relative
+
+    def _farthest(self, low: Array, high: Array) -> Array:
+        """A centre as far out as any of the box: centres are multiples of x, or fixed."""
+        return self.family.centre(np.maximum(np.abs(low), np.abs(high)))

@@ -1,0 +1,381 @@
+"""Analytic constants of problem families: printed numbers, edges that are reached, closed forms, refusals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.bilevel_rates import penalty_bias, penalty_distance, penalty_smoothness, smoothness
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.granular import Granular, hypergradient_sensitivity
+from decentral_dp.problems.families import Family, family_of, worst
+from decentral_dp.problems.hyper_cleaning import HyperCleaning
+from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
+from decentral_dp.problems.mean_estimation import MeanEstimation
+from decentral_dp.problems.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.meta_learning import MetaLearning
+from decentral_dp.problems.quadratic import Quadratic
+from decentral_dp.problems.regularised import (
+    biased_regularisation,
+    logistic_regularisation,
+    ridge_hyperparameter,
+    ridge_regularisation,
+)
+from decentral_dp.problems.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.solve import true_hypergradient
+from decentral_dp.problems.special_families import Declared
+
+MANY = 10**9
+TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)
+
+
+def at(p: int, value: float) -> np.ndarray:
+    return np.full(p, float(value))
+
+
+def local(family: Family, value: float, mass: float = 1.0) -> Granular:
+    x = at(family.problem.p, value)
+    return family.constants(x, x, mass)
+
+
+def shared(w: float, loss: str, mass: float = 1.0, bound: float = 1.0) -> Granular:
+    problem = logistic_regularisation(2, TWO) if loss == "logistic" else ridge_regularisation(2)
+    return local(family_of(problem, 1.0, bound), math.log(w), mass)
+
+
+# Numbers ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_logistic_ball() -> None:
+    assert shared(0.1, "logistic").radius == pytest.approx(1.6687, abs=5e-5)
+    gain = shared(0.01, "logistic").radius ** 2 * 0.01
+    assert 0.278464542761 < gain < 0.278464542762
+    assert shared(2.0, "logistic").radius == pytest.approx(0.25)
+    assert shared(0.1, "logistic", mass=3.0).radius == pytest.approx(math.sqrt(3.0) * 1.6687, abs=1e-4)
+
+
+@pytest.mark.parametrize(("w", "train", "validation"), [(0.05, 853.0, 14.47), (0.2, 80.4, 4.74), (1.0, 6.75, 1.5)])
+def test_ridge_regression(w: float, train: float, validation: float) -> None:
+    got = hypergradient_sensitivity(shared(w, "squared"), MANY, MANY)
+    assert got["train"] * MANY == pytest.approx(train, rel=1e-3)
+    assert got["validation"] * MANY == pytest.approx(validation, rel=1e-3)
+
+
+@pytest.mark.parametrize(("ridge", "looser"), [(0.1, 154.9), (0.5, 20.5), (2.0, 4.0)])
+def test_biased_least_squares(ridge: float, looser: float) -> None:
+    """With ‖y − x‖ ≤ (R‖x‖ + B) max s/(s² + ridge) the bound is looser, but for s = R."""
+    c = local(family_of(Quadratic(1, ridge), 1.0, 1.0), 1.0)
+    root = math.sqrt(ridge)
+    reach = (1 / (2 * root) if root < 1 else 1 / (1 + ridge)) + 1 / (1 + ridge)
+    assert c.radius == pytest.approx(reach)
+    got = hypergradient_sensitivity(c, MANY, MANY)["train"] * MANY
+    assert got == pytest.approx(3 * (reach + 2) / ridge, rel=1e-6)
+    assert 0.8 * looser < got <= looser * (1 + 1e-3)
+    assert hypergradient_sensitivity(c, MANY, MANY)["validation"] == pytest.approx(c.d_fy / MANY)
+
+
+def test_logistic_regression_improves_on_a_looser_ball() -> None:
+    """119.6 and 7.45 with ‖y‖ ≤ √(2 log 2/w) and gradients up to 1."""
+    got = hypergradient_sensitivity(shared(0.1, "logistic"), MANY, MANY)
+    assert 30 < got["train"] * MANY < 119.6 / 2
+    assert 2 < got["validation"] * MANY < 7.45 / 2
+
+
+def test_pulled_minimisers_of_ridge_need_a_wider_ball() -> None:
+    """r^λ = B√c max s/(s² + w) with c = 1 + 1/λ: D grows with it."""
+    w, lam = 3.0, 0.01
+    plain, pulled = shared(w, "squared"), shared(w, "squared", mass=1 + 1 / lam)
+    assert plain.radius == pytest.approx(1 / (1 + w))
+    assert pulled.radius == pytest.approx(math.sqrt(101) / (2 * math.sqrt(w)))
+    assert pulled.d_gy == pytest.approx(2 * (pulled.radius + 1))
+    assert pulled.d_gy > 3 * plain.d_gy
+
+
+def test_worst_pieces_are_far_below_the_whole_box() -> None:
+    family = family_of(logistic_regularisation(2, TWO), 1.0)
+    low, high = at(1, math.log(0.01)), at(1, 0.0)
+
+    def bound(c: Granular) -> float:
+        return hypergradient_sensitivity(c, MANY, MANY)["train"]
+
+    whole, pieces, corner = bound(family.constants(low, high)), worst(family, low, high, bound), local(family, low[0])
+    assert bound(corner) <= pieces < 1.01 * bound(corner) < 0.5 * whole
+    many = family_of(LogisticHyperparameter(2, TWO), 1.0)
+    assert worst(many, at(2, -1), at(2, 1), bound) == bound(many.constants(at(2, -1), at(2, 1)))
+
+
+# Losses: proofs against numbers -------------------------------------------------------------------------------------
+
+LOSSES = [logistic_loss(1.3), softmax_loss(1.3, 2), softmax_loss(0.7, 5), SquaredLoss(1.3, 0.8)]
+
+
+def record_loss(loss: Any, y: np.ndarray, a: np.ndarray, b: int) -> float:
+    if isinstance(loss, SquaredLoss):
+        return 0.5 * float(a @ y[0] - (b or -1) * loss.label_bound) ** 2
+    if loss.spread == 1.0:
+        return float(np.logaddexp(0.0, -(2 * b - 1) * (a @ y[0])))
+    z = y @ a
+    return float(np.logaddexp.reduce(z) - z[b])
+
+
+def rows(loss: Any) -> int:
+    return loss.classes if not isinstance(loss, SquaredLoss) and loss.spread > 1.0 else 1
+
+
+def derivative(loss: Any, y: np.ndarray, a: np.ndarray, b: int, h: float, *along: np.ndarray) -> float:
+    """Central differences of record_loss along directions."""
+    if not along:
+        return record_loss(loss, y, a, b)
+    up, down = (derivative(loss, y + s * h * along[0], a, b, h, *along[1:]) for s in (1, -1))
+    return (up - down) / (2 * h)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_bounds_of_losses_hold_and_are_near(loss: Any) -> None:
+    rng = np.random.default_rng(7)
+    size = 4.0
+    found = dict.fromkeys(("gradient", "smoothness", "third", "relative"), 0.0)
+    for _ in range(2000):
+        y, u, v = rng.normal(size=(3, rows(loss), 1))
+        y *= size * rng.choice([0.0, 0.5, 1.0]) / np.linalg.norm(y)
+        u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)
+        v = u if rng.random() < 0.5 else v
+        a, b = np.array([loss.radius]), int(rng.integers(0, max(rows(loss), 2)))
+        second = derivative(loss, y, a, b, 1e-4, u, u)
+        third = derivative(loss, y, a, b, 2e-3, u, u, v)
+        found["gradient"] = max(found["gradient"], derivative(loss, y, a, b, 1e-6, u) / loss.gradient(size))
+        found["smoothness"] = max(found["smoothness"], second / loss.smoothness)
+        if loss.third > 0:
+            found["third"] = max(found["third"], abs(third) / loss.third)
+            found["relative"] = max(found["relative"], abs(third) / (loss.relative * max(second, 1e-3)))
+    assert max(found.values()) <= 1 + 1e-4
+    least = 0.95 if rows(loss) < 3 else 0.65
+    assert min(v for k, v in found.items() if k in ("gradient", "smoothness")) > least
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("out", [0.0, 1.2])
+@pytest.mark.parametrize("w", [0.02, 1.0])
+def test_minimisers_stay_in_the_ball_and_reach_its_edge(loss: Any, out: float, w: float) -> None:
+    """One record of the best length and label, the point of the pull against it."""
+    reach, worst_found = loss.reach(w, 1.7, out), 0.0
+    shape = (rows(loss), 1)
+    for length in np.geomspace(0.03, 1.0, 16):
+        for sign in (1.0, -1.0):
+            start = np.zeros(shape)
+            start[0, 0] = sign
+            start[-1, 0] += 0.0 if len(start) == 1 else -sign
+            start *= out / np.linalg.norm(start)
+            a = np.array([loss.radius * length])
+
+            def objective(v: np.ndarray, a: np.ndarray = a, start: np.ndarray = start) -> float:
+                y = v.reshape(shape)
+                return 1.7 * record_loss(loss, y, a, 0) + 0.5 * w * float(np.sum((y - start) ** 2))
+
+            best = minimize(objective, start.ravel(), method="BFGS", options={"gtol": 1e-9}).x
+            worst_found = max(worst_found, float(np.linalg.norm(best.reshape(shape) - start)) / reach)
+    assert worst_found <= 1 + 1e-5
+    assert worst_found > 0.5
+
+
+def test_the_gain_is_lamberts() -> None:
+    """max (c − 1)t/(e^{t − ρ} + c − 1) over t, with 30 digits."""
+    with mpmath.workdps(30):
+        for c, shift in ((2, 0.0), (5, 0.0), (3, 1.3)):
+            loss = softmax_loss(1.0, c)
+            slope = lambda t, c=c, s=shift: (c - 1) * t / (mpmath.e ** (t - s) + c - 1)  # noqa: E731 # findroot wants one
+            top = mpmath.findroot(lambda t, f=slope: mpmath.diff(f, t), 1.5)
+            got = loss.reach(1e-9, 1.0, shift / math.sqrt(2)) ** 2 * 1e-9
+            assert got == pytest.approx(float(slope(top)), rel=1e-10)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(0.01, 50), st.integers(2, 20), st.floats(0, 1e4))
+def test_no_bound_leaves_the_floats(radius: float, classes: int, norm: float) -> None:
+    for loss in (logistic_loss(radius), softmax_loss(radius, classes), SquaredLoss(radius, 1.0)):
+        values = [loss.gradient(norm), loss.loss_range(norm), loss.reach(1e-3, 2.0, norm), loss.smoothness]
+        assert all(math.isfinite(v) and v >= 0.0 for v in values)
+
+
+def test_ranges_of_losses() -> None:
+    assert logistic_loss(2.0).loss_range(1.5) == pytest.approx(3.0)
+    z = 0.7 * math.sqrt(2) * 1.5
+    assert softmax_loss(0.7, 4).loss_range(1.5) == pytest.approx(math.log1p(3 * math.e**z) - math.log1p(3 * math.e**-z))
+    assert SquaredLoss(2.0, 0.5).loss_range(1.5) == pytest.approx(0.5 * 3.5**2)
+
+
+# Families -----------------------------------------------------------------------------------------------------------
+
+FAMILIES = {
+    "logistic": logistic_regularisation(2, TWO),
+    "ridge": ridge_regularisation(2),
+    "logistic features": LogisticHyperparameter(2, TWO),
+    "ridge features": ridge_hyperparameter(2),
+    "softmax features": SoftmaxHyperparameter(2, THREE),
+    "biased logistic": biased_regularisation(2, TWO, 0.3),
+    "biased softmax": biased_regularisation(2, THREE, 0.3),
+    "biased squares": Quadratic(2, 0.3),
+    "groups": HyperCleaning.from_dataset(2, THREE, 2, groups=2, ridge=0.2),
+    "mean": MeanEstimation(2, 0.5),
+    "linear": MeanLowerBound(2, 0.5, 1.3, 0.7),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_constants_are_consistent(name: str) -> None:
+    family = family_of(FAMILIES[name], 1.0, 0.8)
+    p = family.problem.p
+    low, high = at(p, -1), at(p, 0.5)
+    c = family.constants(low, high)
+    assert c.label == "analytic"
+    assert all(math.isfinite(v) and v >= 0.0 for v in c[:-1])
+    assert c.d_fy <= 2 * c.l_fy * (1 + 1e-9)
+    assert c.m <= c.b_gxy / c.mu * (1 + 1e-9)
+    # A wider box and more mass only loosen.
+    for other in (family.constants(low - 1, high), family.constants(low, high + 1), family.constants(low, high, 3.0)):
+        assert other.mu <= c.mu
+        assert all(b >= a for field, a, b in zip(c._fields, c, other, strict=True) if field not in ("mu", "label"))
+    point = family.constants(low, low)
+    assert point.radius <= c.radius
+    assert family.centre(low).shape == (family.problem.q,)
+    assert family.loss_range(low, high) > 0.0
+    assert 0.0 < family.spread(low, high) < math.inf
+    assert family.relative < math.inf
+
+
+def test_the_intercept_counts_in_the_radius() -> None:
+    with_one, without = (family_of(logistic_regularisation(2, TWO, i), 1.0) for i in (True, False))
+    assert local(with_one, 0.0).l_fy > local(without, 0.0).l_fy
+    assert local(with_one, 0.0).b_fyy == pytest.approx(0.5)
+    softmax = family_of(biased_regularisation(2, THREE, 1.0, intercept=True), 1.0)
+    assert local(softmax, 0.0).b_fyy == pytest.approx(1.0)
+
+
+def test_the_scale_of_the_softmax_strengths() -> None:
+    """R = Σ e^{x_s} Y_rs²/(c p): strengths 2e^{x_s}/q."""
+    c = local(family_of(SoftmaxHyperparameter(2, THREE), 1.0), 0.4)
+    assert c.mu == pytest.approx(2 * math.exp(0.4) / 6)
+
+
+def test_groups_of_records_are_weighed() -> None:
+    problem = FAMILIES["groups"]
+    family = family_of(problem, 1.0)
+    low, far = local(family, -5.0), family.constants(at(4, 2.0), at(4, 3.0))
+    assert low.d_gy < 0.02 * low.d_fy
+    assert far.b_gxy == pytest.approx(math.exp(-2) / (1 + math.exp(-2)) ** 2 * far.l_fy)
+    assert local(family, 0.0).b_gxy == pytest.approx(local(family, 0.0).l_fy / 4)
+
+
+# Smoothness and bias, against the functions themselves --------------------------------------------------------------
+
+
+def records(problem: Any, rng: np.random.Generator, n: int) -> Any:
+    a = rng.normal(size=(n, 2))
+    a /= np.maximum(1.0, np.linalg.norm(a, axis=1))[:, None]
+    return problem.prepare(a, rng.choice(TWO, size=n), "l2")
+
+
+@pytest.mark.parametrize("name", ["logistic", "biased squares", "biased logistic", "logistic features"])
+def test_gradients_vary_no_faster_than_said(name: str) -> None:
+    """∇Φ, and ∇L*_λ by differences of the values, between random points of a box."""
+    rng = np.random.default_rng(11)
+    problem: Any = FAMILIES[name]
+    family = family_of(problem, 1.0, 1.0)
+    p, lam = problem.p, 3.0
+    low, high = at(p, -1.5), at(p, 0.5)
+    c, wide = family.constants(low, high), family.constants(low, high, 1 + 1 / lam)
+    train, validation = records(problem, rng, 6), records(problem, rng, 5)
+
+    def least(x: np.ndarray, share: float) -> tuple[float, np.ndarray]:
+        """min_y G + share·F, and the minimiser."""
+
+        def value(y: np.ndarray) -> tuple[float, np.ndarray]:
+            rows_, zero = (x[None], y[None]), np.zeros(problem.q)
+            lower = problem.losses(*rows_, train, np.full(6, 1 / 6))[0][0]
+            upper = problem.losses(*rows_, validation, np.full(5, 1 / 5))[1][0]
+            t = problem.terms(x, y, zero, train, validation, Clip("l2"))
+            grad = t.lower_grad_y + problem.regulariser(*rows_, zero[None]).grad_y[0] + share * t.upper_grad_y
+            return lower + share * upper + problem.regulariser_value(*rows_)[0], grad
+
+        found = minimize(value, np.zeros(problem.q), jac=True, method="BFGS", options={"gtol": 1e-11})
+        return float(found.fun), found.x
+
+    def penalised(x: np.ndarray) -> float:
+        return lam * (least(x, 1 / lam)[0] - least(x, 0.0)[0])
+
+    def slope(x: np.ndarray) -> np.ndarray:
+        h = 1e-4
+        return np.array([(penalised(x + e) - penalised(x - e)) / (2 * h) for e in h * np.eye(p)])
+
+    ratios = dict.fromkeys(("phi", "penalty", "bias", "distance"), 0.0)
+    for _ in range(4):
+        a, b = rng.uniform(low, high, size=(2, p))
+        agents = [(train, validation)]
+        true = [true_hypergradient(problem, x, agents) for x in (a, b)]
+        far = np.linalg.norm(a - b)
+        ratios["phi"] = max(ratios["phi"], np.linalg.norm(true[0] - true[1]) / far / smoothness(c))
+        other = [slope(x) for x in (a, b)]
+        ratios["penalty"] = max(
+            ratios["penalty"], np.linalg.norm(other[0] - other[1]) / far / penalty_smoothness(wide, lam)
+        )
+        ratios["bias"] = max(ratios["bias"], np.linalg.norm(other[0] - true[0]) * lam / penalty_bias(wide))
+        moved = np.linalg.norm(least(a, 1 / lam)[1] - least(a, 0.0)[1])
+        ratios["distance"] = max(ratios["distance"], moved / penalty_distance(wide, lam))
+    assert 0.0 < max(ratios.values()) <= 1.0
+    # A hundredth of any bound would be broken.
+    assert min(ratios.values()) > 0.005 or "biased" not in name
+
+
+# Refusals -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_has_no_constants_is_refused() -> None:
+    with pytest.raises(InputError, match='"meta_learning" has no analytic constants'):
+        family_of(MetaLearning.from_dataset(3, 3, ways=2), 1.0, 1.0)
+    with pytest.raises(InputError, match="label_bound: got inf"):
+        family_of(ridge_regularisation(2), 1.0)
+    for radius in (0.0, math.inf, math.nan, -1.0):
+        with pytest.raises(InputError, match="radius: got"):
+            family_of(logistic_regularisation(2, TWO), radius)
+    family = family_of(logistic_regularisation(2, TWO), 1.0)
+    for low, high in ((-math.inf, 0.0), (1.0, 0.0), (math.nan, 0.0)):
+        with pytest.raises(InputError, match="finite bounds, low ≤ high"):
+            family.constants(at(1, low), at(1, high))
+    with pytest.raises(InputError, match="exp of more than 700"):
+        local(family, -800.0)
+    for wrong in (0.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match="mass is"):
+            local(family, 0.0, wrong)
+    with pytest.raises(ValueError, match="where x has 1 coordinates"):
+        family.constants(at(2, 0), at(2, 0))
+
+
+def test_declared_constants() -> None:
+    problem = MetaLearning.from_dataset(3, 3, ways=2)
+    table = dict.fromkeys(Granular._fields[:-1], 0.5)
+    family = Declared.from_table(problem, table)
+    c = family.constants(at(problem.p, 0), at(problem.p, 1))
+    assert c.label == "declared"
+    assert c.mu == pytest.approx(0.5)
+    assert family.relative == math.inf
+    assert family.loss_range(at(problem.p, 0), at(problem.p, 1)) == math.inf
+    assert family.centre(at(problem.p, 0)).shape == (problem.q,)
+    assert Declared.from_table(problem, table | {"l_fx": 0.0}).given.l_fx == 0.0
+    with pytest.raises(InputError, match=r"constants\.mu: missing"):
+        Declared.from_table(problem, {k: v for k, v in table.items() if k != "mu"})
+    with pytest.raises(InputError, match=r"constants\.l_yy: no such constant"):
+        Declared.from_table(problem, table | {"l_yy": 1.0})
+    for name, value in (("mu", 0.0), ("radius", 0.0), ("l_fy", -1.0), ("d_gy", math.nan), ("m", math.inf)):
+        with pytest.raises(InputError, match=rf"constants\.{name}: got"):
+            Declared.from_table(problem, table | {name: value})
+    with pytest.raises(InputError, match=r"constants\.m: got True"):
+        Declared.from_table(problem, table | {"m": True})

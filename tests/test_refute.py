@@ -1,0 +1,239 @@
+"""The adversary: it breaks what is wrong, comes near what is tight, and does not break what is proven."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.granular import Granular, minimiser_sensitivity, printed_slope
+from decentral_dp.privacy.sensitivity import KINDS
+from decentral_dp.problems.families import Family, family_of
+from decentral_dp.problems.hyper_cleaning import HyperCleaning
+from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.mean_estimation import MeanEstimation
+from decentral_dp.problems.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.quadratic import Quadratic
+from decentral_dp.problems.refute import TARGETS, Arena, Pair, search, search_all, search_constants
+from decentral_dp.problems.regularised import (
+    biased_regularisation,
+    logistic_regularisation,
+    ridge_hyperparameter,
+    ridge_regularisation,
+)
+from decentral_dp.problems.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.worlds import World, minimiser
+
+TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)
+# Room for the search's own arithmetic.
+ROOM = 1.0 + 1e-7
+# Problem, its classes, and a box of x.
+CASES: dict[str, tuple[Any, tuple[float, ...], float, float]] = {
+    "logistic": (logistic_regularisation(2, TWO), TWO, -3, 1),
+    "ridge": (ridge_regularisation(2), (), -3, 1),
+    "logistic features": (LogisticHyperparameter(2, TWO), TWO, -2, 1),
+    "ridge features": (ridge_hyperparameter(2), (), -2, 1),
+    "softmax features": (SoftmaxHyperparameter(2, THREE), THREE, -1, 1),
+    "biased logistic": (biased_regularisation(2, TWO, 0.3), TWO, -1, 1),
+    "biased softmax": (biased_regularisation(2, THREE, 0.3), THREE, -1, 1),
+    "biased squares": (Quadratic(2, 0.3), (), -1, 1),
+    "groups": (HyperCleaning.from_dataset(2, THREE, 1, groups=2, ridge=0.2), THREE, -1, 1),
+    "mean": (MeanEstimation(2, 0.5), (), -1, 1),
+    "linear": (MeanLowerBound(2, 0.5, 1.3, 0.7), (), -1, 1),
+}
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A family some of whose constants are wrong. wrong: name → factor. narrow: the ball of g for every release."""
+
+    honest: Family
+    wrong: Mapping[str, float]
+    narrow: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.honest, name)
+
+    def constants(self, low: np.ndarray, high: np.ndarray, mass: float = 1.0) -> Granular:
+        c = self.honest.constants(low, high, 1.0 if self.narrow else mass)
+        return c._replace(**{name: factor * getattr(c, name) for name, factor in self.wrong.items()})
+
+
+def arena(name: str, plant: Callable[[Family], Any] = lambda f: f, **changes: Any) -> Arena:
+    problem, classes, low, high = CASES[name]
+    box = {"low": np.full(problem.p, float(low)), "high": np.full(problem.p, float(high))}
+    return Arena(plant(family_of(problem, 1.0, 1.0)), 2, 1.0, classes=classes, **(box | changes))
+
+
+def at(w: float) -> dict[str, np.ndarray]:
+    """One strength, and nothing else."""
+    return {"low": np.array([math.log(w)]), "high": np.array([math.log(w)])}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_proven_bound_is_broken(name: str) -> None:
+    few: dict[str, Any] = {"n_train": 1, "n_validation": 1, "lam": 0.05}
+    for changes, tries in (({}, 10), (few, 5)):
+        found = search_all(arena(name, **changes), seed=1, tries=tries)
+        assert set(found) == {f"{t}.{r}" for t in TARGETS for r in KINDS}
+        for target, pair in found.items():
+            assert pair.ratio <= ROOM, (target, pair)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_constant_is_broken_and_many_are_reached(name: str) -> None:
+    found = search_constants(arena(name), seed=2, tries=25)
+    assert set(found) == set(Granular._fields) - {"label"}
+    for constant, pair in found.items():
+        assert pair.ratio <= ROOM, (constant, pair)
+        assert pair.ratio > 0.2 or pair.bound == 0.0, (constant, pair)
+    for reached in ("mu", "b_gxy", "b_gyy"):
+        assert found[reached].ratio > 0.85
+
+
+def test_tight_bounds_are_nearly_reached() -> None:
+    least = {
+        ("mean", "minimiser", "train"): 0.999,
+        ("mean", "hypergradient", "train"): 0.999,
+        ("mean", "hypergradient", "validation"): 0.999,
+        ("linear", "pulled", "validation"): 0.999,
+        ("linear", "implicit", "validation"): 0.999,
+        ("logistic", "minimiser", "train"): 0.8,
+        ("logistic", "hypergradient", "validation"): 0.3,
+        ("logistic", "implicit", "validation"): 0.7,
+    }
+    for (name, target, role), ratio in least.items():
+        assert search(arena(name), target, role, seed=3, tries=100).ratio > ratio, (name, target, role)
+
+
+# Planted bugs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("w", "lam", "ratio"), [(3.0, 0.01, 1.6), (3.0, 0.02, 1.3), (10.0, 0.01, 1.3), (6.0, 0.05, 1.05)]
+)
+def test_gs_ball_is_too_small_for_pulled_minimisers(w: float, lam: float, ratio: float) -> None:
+    """D = 2R(R R_th + B) of ridge regression holds where g's minimisers are; those of g + f/λ lie farther out."""
+    changes = {**at(w), "n_train": 200, "n_validation": 200, "lam": lam}
+    wrong = arena("ridge", lambda f: Planted(f, {}, narrow=True), **changes)
+    assert search(wrong, "pulled", "train", seed=1, tries=400).ratio > ratio
+    assert search(arena("ridge", **changes), "pulled", "train", seed=1, tries=100).ratio <= ROOM
+
+
+@pytest.mark.parametrize(("name", "changes"), [("ridge", at(0.1)), ("logistic", at(0.05)), ("biased squares", {})])
+def test_the_printed_slope_is_broken(name: str, changes: Any) -> None:
+    """Lemma B.6 of Lowy & Liu, whose G has no curvature of the lower level in it."""
+
+    def printed(a: Arena, world: World) -> Any:
+        return dict.fromkeys(KINDS, printed_slope(a.constants(world), a.n_train))
+
+    where = arena(name, n_train=20, n_validation=20, **changes)
+    assert search(where, "hypergradient", "train", 1, 250, printed).ratio > 1.25
+
+
+@pytest.mark.parametrize(
+    ("constant", "target", "role", "name"),
+    [
+        ("d_gy", "minimiser", "train", "logistic"),
+        ("d_gy", "minimiser", "train", "ridge"),
+        ("d_fy", "pulled", "validation", "logistic"),
+        ("d_fy", "hypergradient", "validation", "mean"),
+        ("m", "hypergradient", "validation", "linear"),
+        ("m", "hypergradient", "train", "mean"),
+    ],
+)
+def test_half_a_constant_is_found_out(constant: str, target: str, role: Any, name: str) -> None:
+    half = arena(name, lambda f: Planted(f, {constant: 0.5}))
+    assert search(half, target, role, seed=4, tries=120).ratio > 1.05
+
+
+@pytest.mark.parametrize(
+    "constant", [n for n in Granular._fields if n not in ("label", "l_fx", "d_fx", "b_fxx", "b_fxy")]
+)
+def test_every_wrong_constant_is_found_out(constant: str) -> None:
+    """Half of it (μ: twice), in a family where it is tight."""
+    name = {"d_hxy": "groups", "c_gyy": "biased logistic", "m": "mean"}.get(constant, "logistic")
+    wrong = arena(name, lambda f: Planted(f, {constant: 2.0 if constant == "mu" else 0.5}))
+    found = search_constants(wrong, seed=5, tries=60, names=(constant,))
+    assert set(found) == {constant}
+    assert found[constant].ratio > 1.05
+
+
+def test_what_is_said_to_be_nothing_is_found_out() -> None:
+    wrong = arena("logistic", lambda f: Planted(f, {"d_hyy": 0.0}))
+    assert search_constants(wrong, seed=6, tries=10)["d_hyy"].ratio == math.inf
+
+
+# The adversary itself -----------------------------------------------------------------------------------------------
+
+
+def test_it_is_deterministic_by_its_seed() -> None:
+    one, same, other = (search(arena("ridge"), "minimiser", "train", seed, 30) for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+
+
+def test_more_tries_find_no_less() -> None:
+    ratios = [search(arena("logistic"), "hypergradient", "train", 1, tries).ratio for tries in (3, 300)]
+    assert ratios[0] < ratios[1]
+
+
+def test_ratios() -> None:
+    assert Pair(2.0, 4.0).ratio == 0.5
+    assert Pair(0.0, 0.0).ratio == 0.0
+    assert Pair(1.0, 0.0).ratio == math.inf
+
+
+def test_there_is_no_other_sensitivity() -> None:
+    with pytest.raises(InputError, match="no sensitivity 'y'; wanted is one of minimiser, pulled"):
+        search(arena("ridge"), "y", "train", 1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_worlds_are_neighbours_within_the_domain(name: str) -> None:
+    where = arena(name, n_train=5, n_validation=4)
+    rng = np.random.default_rng(8)
+    for role, kind in enumerate(KINDS):
+        world = where.world(where.draw(rng) * 3.0, kind)
+        assert (where.low <= world.x).all()
+        assert (world.x <= where.high).all()
+        c = where.family.constants(world.x, world.x)
+        assert np.linalg.norm(world.y - where.family.centre(world.x)) <= c.radius * ROOM
+        for which, (one, other) in enumerate(zip(*world.sides, strict=True)):
+            changed = [
+                int((np.abs(a - b).reshape(len(a), -1) > 0).any(axis=1).sum()) for a, b in zip(one, other, strict=True)
+            ]
+            assert max(changed) <= (which == role)
+            assert len(one[0]) == (5, 4)[which]
+            assert np.linalg.norm(one[0], axis=1).max() <= ROOM
+
+
+def test_minimisers_are_minimisers() -> None:
+    """Against a general method on values alone."""
+    for name in ("logistic", "softmax features", "groups", "ridge features"):
+        where = arena(name)
+        world = where.world(where.draw(np.random.default_rng(9)), "train")
+        train = world.sides[0][0]
+
+        def value(y: np.ndarray, world: World = world, train: Any = train) -> float:
+            rows = world.x[None], y[None]
+            lower = world.problem.losses(*rows, train, np.full(3, 1 / 3))[0][0]
+            return float(lower + world.problem.regulariser_value(*rows)[0])
+
+        found = minimize(value, np.zeros(world.problem.q), method="BFGS", options={"gtol": 1e-8})
+        best = minimiser(world, world.x, 0)
+        assert value(best) <= found.fun + 1e-12
+        np.testing.assert_allclose(best, found.x, atol=1e-4)
+
+
+def test_halved_bounds_are_seen_by_a_bound_of_ones_own() -> None:
+    def half(a: Arena, world: World) -> Any:
+        return {k: v / 2 for k, v in minimiser_sensitivity(a.constants(world), a.n_train, a.n_validation, 0.0).items()}
+
+    assert search(arena("logistic"), "minimiser", "train", 1, 120, half).ratio > 1.5
