@@ -6,7 +6,10 @@ Round t, with means over all records, each clipped, and R the data-independent r
     a = mean ∇_x h,  b = mean ∇_y h,  J = mean ∇²_xy l + ∇²_xy R,  H = mean ∇²_yy l + ∇²_yy R          at (x, ỹ)
     x <- P(x − η_t (a − J H⁻¹ b + noise))
 
-h, l → upper and lower loss; η → x; P → domain; K steps of the solver → inner, its b → smoothness.
+h, l → upper and lower loss; η → x; P → domain; the solver → solver, its K steps → inner, its b → smoothness. What is
+left out is settled by the problem's constants, where they are known: η = 1/(2b) with b the smoothness of the
+hyperobjective on the domain (give a larger one where the domain is wide), K as `inner` says, and clips at which no
+record is cut.
 
 The hypergradient is taken where everybody may look, at the released ỹ, so that no accuracy of a solver, no Lipschitz
 constant of a second derivative, and no bound on a loss is needed: clips and the curvature w₀ of R bound what one record
@@ -31,19 +34,23 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.inner import DpGd, Level
+from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults
+from decentral_dp.algorithms.central.inner import SOLVERS, Level, Solver, solver_of
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.second_order import bounds_of
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Publish, Request, Response, Sum
+from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.sensitivity import Array, Bounded, Kind
 from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.protocol import kind_read, regulariser_matrices
+from decentral_dp.problems.protocol import FEEDS, kind_read, regulariser_matrices
 
 # The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
 _MODEL_SHARE = 0.5
+_SOLVERS = ("dp_gd", "output_perturbation")
 
 
 class State(NamedTuple):
@@ -65,23 +72,59 @@ class PpIft:
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
-    needs_constants = False
-    pools = False
-    asks = ("lower_grad_y", "upper_grad_x", "upper_grad_y", "lower_jacobian", "lower_hessian")
+    def __post_init__(self) -> None:
+        if self.solver not in _SOLVERS:
+            raise InputError(f"algorithm.solver: pp_ift has no solver {self.solver!r}; one of {', '.join(_SOLVERS)}.")
+        for key in ("inner", "smoothness"):
+            if self.solver != "dp_gd" and getattr(self, key) is not None:
+                raise InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
+
+    @property
+    def needs_constants(self) -> bool:
+        return SOLVERS[self.solver].constants
+
+    @property
+    def pools(self) -> bool:
+        return SOLVERS[self.solver].pools
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        return tuple(_MEANS.values()) if self.pools else ("lower_grad_y", *_MEANS.values())
 
     @property
     def exchanges(self) -> int:
         return self._solver.publishes + 1
 
     @property
-    def _solver(self) -> DpGd:
-        return DpGd(self.inner or 1, self.smoothness or 1.0)
+    def _solver(self) -> Solver:
+        return solver_of(self.solver, self.inner or 1, 1, self.smoothness, 1.0)
 
     def settled(self, desk: Desk) -> tuple[Self, Desk]:
         p, q = desk.problem.p, desk.problem.q
         mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
         check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
-        return replace(self), desk
+        known = self
+        if self.solver == "dp_gd" and self.inner is None:
+            known = replace(known, inner=Defaults.of(desk, 2, "inner").steps("dp_gd", 1))
+        if self.solver == "dp_gd" and self.smoothness is None and desk.family is None:
+            # Raises: there is no default.
+            Defaults.of(desk, 2, "smoothness")
+        if self.x is None:
+            found = Defaults.of(desk, 2, "x")
+            known = replace(known, x=StepSize(0.5 / bounds_of(desk).smoothness(found.low, found.high)))
+        return known, self._clipped(desk)
+
+    def _clipped(self, desk: Desk) -> Desk:
+        """With every clip that something is bounded by. Raises InputError where one is missing."""
+        bounds = {c: desk.clip.bound(c) for c in ("x", "y", "z")}
+        for term in self.asks if desk.noisy else ():
+            channel = FEEDS[term]
+            if not desk.reads(term) or np.isfinite(desk.clip.bound(channel)):
+                continue
+            c = Defaults.of(desk, 2, "clip").whole
+            usual = {"x": max(c.l_fx, c.d_hxy), "y": 0.5 * c.d_gy, "z": max(c.l_fy, c.d_hyy)}
+            bounds[channel] = usual[channel]
+        return replace(desk, clip=Clip("l2", **bounds))
 
     def init(self, desk: Desk) -> State:
         x = desk.start("x", self.start)

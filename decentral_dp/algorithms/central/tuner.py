@@ -91,8 +91,8 @@ class RegularisationTuner:
             )
         if self.method == "em" and desk.rounds != 1:
             raise InputError(
-                f'algorithm.rounds: got {desk.rounds}; the method "em" chooses once, and more rounds would spend the budget '
-                "again. Set rounds = 1."
+                f'algorithm.rounds: got {desk.rounds}; the method "em" chooses once, and more rounds would spend the '
+                "budget again. Set rounds = 1."
             )
         low, high = desk.domain.corners(1)
         bounds = PooledBounds(family, desk.counts["train"], desk.counts["validation"])
