@@ -11,8 +11,10 @@ from pooled_oracle import DATA, RADIUS, Case, Exact, cases, dataset, solve_long
 from scipy.optimize import minimize
 
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import certified
 from decentral_dp.problems.certified import Facts, Solve, facts, inside, inverse_product, minimise, solve_certificate
+from decentral_dp.problems.families import family_of
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.pooled_means import Objective, mean_rounding, mean_term
@@ -95,8 +97,6 @@ def test_many_variables_never_meet_a_matrix(monkeypatch: pytest.MonkeyPatch) -> 
     rng = np.random.default_rng(0)
     a = rng.normal(size=(50, d)) / np.sqrt(d)
     problem = LogisticHyperparameter(d)
-    from decentral_dp.problems.families import family_of
-
     records = problem.prepare(a, np.where(a[:, 0] > 0, 1.0, -1.0), "l2")
     pool = Pooled.of(family_of(problem, 2.0), [(records, records)])
     monkeypatch.setattr(LogisticHyperparameter, "matrices", _forbidden)
@@ -167,15 +167,9 @@ def test_means_are_those_of_the_problem() -> None:
     records = case.prepared(*dataset(case, "random", 5000), "train")
     x, y, z = np.array([0.1, -1.0, 2.0]), np.linspace(-1, 1, 9), np.linspace(2, 0, 9)
     for term in ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y"):
-        whole = getattr(case.problem.terms(x, y, z, records, records, certified_clip(), (term,)), term)
+        whole = getattr(case.problem.terms(x, y, z, records, records, Clip("l2"), (term,)), term)
         assert np.allclose(mean_term(case.problem, x, y, z, records, term), whole, rtol=0, atol=1e-12)
     assert np.array_equal(mean_term(case.problem, x, y, z, records, "upper_grad_x"), np.zeros(3))
-
-
-def certified_clip() -> Any:
-    from decentral_dp.privacy.clipping import Clip
-
-    return Clip("l2")
 
 
 def test_too_weak_a_ridge_is_refused_by_public_numbers() -> None:
