@@ -22,6 +22,7 @@ from decentral_dp.problems.implicit import implicit_mean
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.quadratic import Quadratic
+from decentral_dp.problems.regularised import logistic_regularisation
 from decentral_dp.problems.special_families import Declared
 
 Array = np.ndarray
@@ -536,3 +537,17 @@ def test_means_that_cannot_be_combined_are_refused() -> None:
     pool = Pooled.of(family_of(wide, 1.0), [(records, records)])
     with pytest.raises(InputError, match="Hessians are clipped"):
         pool.implicit(np.zeros(DENSE_LIMIT + 1), np.zeros(DENSE_LIMIT + 1), clip)
+
+
+def test_scores_along_a_public_path_are_as_accurate() -> None:
+    """Every solve starts where the last one ended, and is certified all the same."""
+    rng = np.random.default_rng(12)
+    problem = logistic_regularisation(3, [0.0, 1.0])
+    features = rng.normal(size=(40, 3))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    records = problem.prepare(features, (rng.random(40) < 0.5).astype(float), "l2")
+    pool = Pooled.of(family_of(problem, 1.0, 1.0), [(records, records)])
+    path = np.linspace(0.0, -6.0, 9)[:, None]
+    inexact = pool.bounds.inexactness(path[-1], path[0])
+    assert np.abs(pool.scores_along(path) - pool.scores(path)).max() <= 2.0 * inexact
+    assert np.array_equal(pool.scores_along(path), pool.scores_along(path))

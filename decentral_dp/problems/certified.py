@@ -141,9 +141,12 @@ def feasible(f: Facts) -> bool:
     return max(far, near) <= 1.0
 
 
-def minimise(objective: Objective, f: Facts) -> Array:
-    """y in the ball with ‖y − y_h‖ ≤ f.accuracy, (q,), from the centre: a fixed function of x and the records."""
-    y = f.centre.copy()
+def minimise(objective: Objective, f: Facts, start: Array | None = None) -> Array:
+    """y in the ball with ‖y − y_h‖ ≤ f.accuracy, (q,): a fixed function of x, the records and the start.
+
+    start: put into the ball, where the bound on steps holds from every point; by default its centre.
+    """
+    y = f.centre.copy() if start is None else inside(start, f.centre, f.radius)
     with np.errstate(all="ignore"):
         gradient = objective.gradient(y)
         best = math.inf

@@ -82,14 +82,20 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
     scale = max(facts.sensitivity.values())
     streams = Streams(seeded_root(2, b"draw"), "noise", [0])
 
-    def grid():
-        points = np.linspace(low, high, 65)
-        return Candidates(facts, points, pool.scores).draw(streams.at(0, 1, 1), scale)
+    points = np.linspace(high, low, 65)
+    started = time.perf_counter()
+    scores = pool.scores_along(points)
+    solved = time.perf_counter() - started
+
+    def draw():
+        return Candidates(facts, points, lambda _: scores).draw(streams.at(0, 1, 1), scale)
 
     started = time.perf_counter()
-    grid()
-    spent = time.perf_counter() - started
-    benchmark.pedantic(grid, rounds=2)
-    benchmark.extra_info["seconds"] = spent
-    print(f"\n{kind}: one of 65 strengths in {spent:.2f} s at n = {n}")
-    assert spent < 1.0 or kind == "logistic"
+    draw()
+    drawn = time.perf_counter() - started
+    benchmark.pedantic(draw, rounds=3)
+    benchmark.extra_info["seconds"] = drawn
+    print(f"\n{kind}, n = {n}: 65 certified scores in {solved:.2f} s, then one exact draw in {drawn * 1e3:.1f} ms")
+    assert drawn < 1.0
+    # Squares need their moments once; a logistic score is a solve over all records.
+    assert solved < 1.0 or kind == "logistic"

@@ -127,8 +127,9 @@ class RegularisationTuner:
 
     def _lottery(self, desk: Desk, pool: Pooled) -> Candidates:
         low, high = desk.domain.corners(1)
-        points = np.linspace(low, high, self.candidates)
-        return Candidates(Score.of_value(pool.bounds, low, high), points, pool.scores)
+        # From strong to weak regularisation: each solution is near the next.
+        points = np.linspace(high, low, self.candidates)
+        return Candidates(Score.of_value(pool.bounds, low, high), points, pool.scores_along)
 
     def _difference(self, desk: Desk, x: Array, model: Published, pulled: Published) -> tuple[float, float]:
         """v of "penalty", and about the deviation of its noise, from released values."""
