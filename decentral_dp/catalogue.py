@@ -133,8 +133,12 @@ def algorithm_tables(name: str) -> str:
 
 
 def _trusted_tables(name: str, entry: Entry) -> str:
-    lines = ["[algorithm]", f'kind = "{name}"', "rounds = 20", *(example(key) for key in entry.options)]
-    lines += [f"# {example(key)}" for key in entry.optional]
+    def shown(key: str, usual: str) -> str:
+        return f"{key} = {entry.example[key]}" if key in entry.example else usual
+
+    lines = ["[algorithm]", f'kind = "{name}"', shown("rounds", "rounds = 20")]
+    lines += [shown(key, example(key)) for key in entry.options]
+    lines += [f"# {shown(key, example(key))}" for key in entry.optional]
     return "\n".join([*lines, "", "[privacy]", "epsilon = 1.0", "delta = 1e-6"])
 
 

@@ -38,7 +38,7 @@ _FORMULAS = {
 _PURE = ("exponential", "laplace")
 
 
-def desk_of(job: Job) -> Desk:
+def _desk(job: Job) -> Desk:
     """Raises ValueError where nobody is trusted."""
     if job.desk is None:
         raise ValueError("these agents trust nobody, so there is no coordinator")
@@ -52,20 +52,31 @@ def mechanisms(job: Job) -> str:
 
 def seen(job: Job) -> list[str]:
     """Who sees what."""
-    algorithm, desk = cast(Coordinated, job.algorithm), desk_of(job)
+    algorithm, desk = cast(Coordinated, job.algorithm), _desk(job)
     out = ["The coordinator is trusted: the guarantee is against everybody who sees what it publishes, not against it."]
+    if job.mechanism == "none":
+        out = ["The coordinator is trusted; without noise, what it publishes protects nobody against anybody else."]
     if algorithm.pools:
         out.append("Every agent hands its records to the coordinator, which holds them all.")
     asked = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.asks if desk.reads(t)))
     if asked:
         clipped = "sums over its records, each clipped," if desk.noisy else "sums over its records"
         out.append(
-            f"The coordinator receives from every agent {clipped} of {_listed(asked)}, without noise. To the agents go "
-            "published values alone."
+            f"The coordinator receives from every agent {clipped} of {_listed(asked)}, without noise; h is the upper "
+            "loss of a record, l its lower loss. To the agents go published values alone."
         )
-    told = [_published(c) for c in job.ledger.channels if c.rounds.size]
-    out.append(f"Everybody sees what the coordinator publishes: {'; '.join(told)}, and whatever follows from it.")
+    out.append(f"Everybody sees what the coordinator publishes: {_told(job)}; and whatever follows from it.")
     return out
+
+
+def seen_briefly(job: Job) -> str:
+    """The same in a line."""
+    with_what = "all records" if cast(Coordinated, job.algorithm).pools else "sums over every agent's records"
+    return f"by everybody: {_told(job)}. The coordinator is trusted with {with_what}."
+
+
+def _told(job: Job) -> str:
+    return "; ".join(_published(c) for c in job.ledger.channels if c.rounds.size)
 
 
 def _published(c: ChannelLedger) -> str:
@@ -82,7 +93,7 @@ def _listed(words: list[str]) -> str:
 
 def clip(job: Job) -> dict[str, Any] | None:
     """The norm, and the bounds of what is asked for and reads records; None where nothing is clipped."""
-    desk = desk_of(job)
+    desk = _desk(job)
     asked = {
         FEEDS["upper_grad_x" if t == CHANGE else t] for t in cast(Coordinated, job.algorithm).asks if desk.reads(t)
     }
@@ -92,7 +103,7 @@ def clip(job: Job) -> dict[str, Any] | None:
 
 def constants(job: Job) -> str | None:
     """ "analytic": theorems about the problem; "declared": its user vouches for them; None where none are known."""
-    desk = desk_of(job)
+    desk = _desk(job)
     if desk.family is None:
         return None
     known = desk.constants_at(_begin(job)["x"])
@@ -145,7 +156,7 @@ def settings(job: Job) -> dict[str, Any]:
 def _begin(job: Job) -> dict[str, Array]:
     """What is public before the first release."""
     algorithm = cast(Coordinated, job.algorithm)
-    desk = desk_of(job)
+    desk = _desk(job)
     known = dict(algorithm.published(algorithm.init(desk)))
     return {"x": desk.start("x", {}), **known}
 
@@ -159,7 +170,7 @@ def _constant(value: Array) -> float | None:
 def solves(job: Job) -> bool:
     """Whether x alone is published, so that scores are those of a lower solution that nobody sees."""
     algorithm = cast(Coordinated, job.algorithm)
-    return "y" not in algorithm.published(algorithm.init(desk_of(job)))
+    return "y" not in algorithm.published(algorithm.init(_desk(job)))
 
 
 def evaluated_on(job: Job) -> str:
@@ -190,11 +201,12 @@ def notes(job: Job) -> list[str]:
     guarantee = job.scenario.privacy.guarantee
     if job.mechanism != "none" and constants(job) == "declared":
         out.append(
-            "The constants of this problem are declared: nobody has proven or checked them, and every ε here holds only "
-            "if they are true."
+            "The constants of this problem are declared: nobody has proven or checked them, and every ε here holds "
+            "only if they are true."
         )
     if guarantee == "as_printed":
         out += _printed_notes(job)
+    out += [_sampling_note(c) for c in job.ledger.charged if c.sampling == "poisson" and _multiplier(c) < 1.0]
     unproven = {c.reason for c in job.ledger.charged if c.mechanism == "uncertified" and c.reason}
     out += sorted(unproven)
     if job.mechanism != "none" and job.rounds > 1:
@@ -204,6 +216,20 @@ def notes(job: Job) -> list[str]:
     elif job.mechanism != "none":
         out.append("The whole budget is spent in one round; running it again on the same records costs it again.")
     return out
+
+
+def _multiplier(c: ChannelLedger) -> float:
+    """Smallest deviation of the noise, over what one record can add: half of what replacing it can move."""
+    sampled = [moved / c.scale for kind, moved in c.sensitivity.items() if (c.rate[kind] < 1.0).any()]
+    largest = max((float(price.max()) for price in sampled), default=0.0)
+    return 2.0 / largest if largest > 0.0 else np.inf
+
+
+def _sampling_note(c: ChannelLedger) -> str:
+    return (
+        f"On {c.channel} the noise is {_multiplier(c):.2g} times what one record can add to a sample: below 1 a sample "
+        "hardly hides who is in it, and sampling saves little. Take a larger algorithm.rate."
+    )
 
 
 def _printed_notes(job: Job) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -27,3 +28,11 @@ def epsilon_text(value: float | None) -> str:
 def delta_text(value: float | None) -> str:
     """1e-5, not 1e-05."""
     return "–" if value is None else f"{value:g}".replace("e-0", "e-")
+
+
+def price_text(prices: Sequence[float] | None, unit: str) -> str:
+    """ "μ 0.17", "ε 0.5 to 1": the lowest and the highest price of a release, rounded up; "–" where there is none."""
+    if prices is None:
+        return "–"
+    low, high = (epsilon_text(p) for p in prices)
+    return high if high == "∞" else f"{unit} {low}" if low == high else f"{unit} {low} to {high}"

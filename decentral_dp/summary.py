@@ -15,16 +15,14 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp import summary_trusted as trusted
 from decentral_dp.describe import delta_notes, privacy_summary, theorem
+from decentral_dp.describe_trusted import seen_briefly, settings
 from decentral_dp.job import Job
 from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.runner import Run
+from decentral_dp.summary_scores import print_scores, print_values
 
-# Scores that the end of a run prints, in this order; then those that the problem adds.
-_SCORES = ("test_accuracy", "test_loss", "upper_loss", "lower_loss")
-# What every run measures besides, for the report.
-_UNPRINTED = ("consensus_", "hypergradient_", "epsilon_spent")
-_ENDINGS = ("_min", "_max", "_last", "_unreleased")
 # Blanks between the columns of a table.
 _GAP = 2
 # Above so many different lines a table lists only the dearest agents.
@@ -73,47 +71,24 @@ def console() -> Console:
 def print_run(run: Run) -> None:
     """The end of a run, in a few lines."""
     out, result = console(), run.result
-    privacy, metrics = result["privacy"], result["metrics"]
+    privacy = result["privacy"]
     out.print()
     head = Text(run.scenario.title or "Run", style="bold")
-    out.print(head, f"({result['rounds']} rounds, {result['engine']} engine, {result['seconds']:.1f} s)")
+    out.print(head, f"({_rounds(result['rounds'])}, {result['engine']} engine, {result['seconds']:.1f} s)")
     if result["status"] != "ok":
         out.print(Text(result["status"].replace("_", " "), style="bold red"), _sentence(result["reason"]), sep=": ")
     warned = [("Note", note) for note in delta_notes(run.job)]
-    _items(out, [("Data", note) for note in result["problem"]["notes"]] + _guarantee(privacy) + warned)
-    known = [n for n in _SCORES if n in metrics]
-    if known:
-        out.print()
-        out.print(_scores(f"{result['evaluated_on']}", "worst and best agent", known, metrics))
-    if added := _added(metrics):
-        out.print()
-        out.print(_scores("scores of this problem", "lowest and highest agent", added, metrics))
+    facts = [("Data", note) for note in result["problem"]["notes"]] + _guarantee(privacy) + warned
+    if run.job.desk is not None:
+        _items(out, [*facts, ("Seen", seen_briefly(run.job)), *trusted.published(run.published["x"])])
+        print_values(out, result)
+    else:
+        _items(out, facts)
+        print_scores(out, result)
     if run.folder is not None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.
         out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
-
-
-def _added(metrics: Mapping[str, float]) -> list[str]:
-    """The problem's own scores."""
-    return sorted(n for n in metrics if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_UNPRINTED))
-
-
-def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, float]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(what)
-    for column in ("mean", ends):
-        table.add_column(column, justify="right", no_wrap=True)
-    for name in names:
-        low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
-        # Of these, only accuracy is better where it is higher; of a problem's own scores nothing is known.
-        first, last = (high, low) if name in _SCORES and name != "test_accuracy" else (low, high)
-        table.add_row(name, _value(metrics[name]), f"{_value(first)}  {_value(last)}")
-    return table
-
-
-def _value(value: float) -> str:
-    return "–" if math.isnan(value) else "∞" if math.isinf(value) else f"{value:.4f}"
 
 
 def _sentence(text: str) -> str:
@@ -124,6 +99,8 @@ def _guarantee(privacy: dict[str, Any]) -> list[tuple[str, str]]:
     if privacy["guarantee"] == "none":
         return [("Privacy", "none: noise is off, ε = ∞.")]
     word = "certified" if privacy["guarantee"] == "certified" else "provable for the protocol as printed"
+    if privacy.get("constants") == "declared":
+        word += ", if the declared constants are true"
     delta = delta_text(privacy["delta"])
     lines = [
         (
@@ -134,15 +111,21 @@ def _guarantee(privacy: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if privacy["claimed"] is not None:
         claim = epsilon_text(privacy["claimed"]["epsilon_max"])
-        lines.append(("Claimed", f"ε = {claim} by {privacy['claimed']['source']}; not certified."))
+        # A claim without a δ of its own is of pure ε.
+        at = f" at δ = {delta_text(privacy['claimed']['delta'])}" if privacy["claimed"].get("delta") else ""
+        lines.append(("Claimed", f"ε = {claim}{at} by {privacy['claimed']['source']}; not certified."))
     lines.append(("Noise", f"{privacy['noise']}."))
     return lines
 
 
+def _seen(privacy: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [("Seen" if not k else "", sentence) for k, sentence in enumerate(privacy["seen"])]
+
+
 def print_plan(job: Job) -> None:
-    """Budgets before running: per agent and channel, at T and for T → ∞."""
+    """Budgets before running: per agent and channel, at T and for T → ∞, or with the price of every release."""
     out, privacy = console(), privacy_summary(job)
-    size = f"({job.rounds} {'round' if job.rounds == 1 else 'rounds'}, {_agents(job.n_agents)})"
+    size = f"({_rounds(job.rounds)}, {_agents(job.n_agents)})"
     out.print(Text(job.scenario.title or "Plan", style="bold"), size)
     if job.reason:
         out.print(Text(job.status.replace("_", " "), style="bold"), _sentence(job.reason), sep=": ")
@@ -154,9 +137,19 @@ def print_plan(job: Job) -> None:
         out.print(f"ε of each agent at δ = {delta_text(privacy['delta'])} after the last round:")
         for table in _budgets(privacy, out.width):
             out.print(table, soft_wrap=True)
+        if job.desk is not None:
+            out.print()
+            out.print("Price of each release, fixed beforehand; noise scale = sensitivity/price:")
+            out.print(trusted.grid(trusted.prices(privacy)), soft_wrap=True)
         out.print()
         _items(out, _facts(privacy))
+    if job.desk is not None:
+        _items(out, trusted.settled(settings(job)) + _seen(privacy))
     _print_theorem(out, theorem(job))
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
 
 
 def _agents(count: int) -> str:
@@ -167,14 +160,16 @@ def _budgets(privacy: dict[str, Any], width: int) -> list[Table]:
     """One line per different budget; agents that pay the same share a line. As many tables as fit the width."""
     agents, claimed = privacy["agents"], privacy["claimed"]
     channels = list(agents[0]["channels"])
-    heads = ["all", "pure ε", *(f"{c} alone" for c in channels), "train", "validation", "T → ∞"]
+    endless = privacy["at_infinity"] is not None
+    heads = ["all", "pure ε", *(f"{c} alone" for c in channels), "train", "validation", *(["T → ∞"] if endless else [])]
     heads += ["claimed"] if claimed is not None else []
     lines: dict[tuple[str, ...], list[int]] = {}
     for row in agents:
-        limit = (row["at_infinity"] or privacy["at_infinity"])["finite_data"]
         values = [row["epsilon"], row["epsilon_pure"], *(row["channels"][c]["epsilon"] for c in channels)]
         values += [row["records"].get(k) for k in ("train", "validation")]
-        shown = [*map(epsilon_text, values), _limit_text(limit)]
+        shown = list(map(epsilon_text, values))
+        if endless:
+            shown.append(_limit_text((row["at_infinity"] or privacy["at_infinity"])["finite_data"]))
         shown += [epsilon_text(claimed["agents"][row["agent"]])] if claimed is not None else []
         lines.setdefault(tuple(shown), []).append(int(row["agent"]))
     by_cost = sorted(lines.items(), key=lambda line: -float(agents[line[1][0]]["epsilon"]))
@@ -238,14 +233,16 @@ def _facts(privacy: dict[str, Any]) -> list[tuple[str, str]]:
     for channel, reason in privacy["free_channels"].items():
         free.setdefault(reason, []).append(channel)
     facts = [("Free", f"{', '.join(channels)}: {reason}.") for reason, channels in free.items()]
-    limit = privacy["at_infinity"]
+    limit, noted = privacy["at_infinity"], [("Note", note) for note in privacy["notes"]]
+    if limit is None:
+        return facts + noted
     finite = f"ε = {_limit_text(limit['finite_data'])} on these data{_by_channel(limit, 'finite_data')}."
     facts.append(("T → ∞", finite if limit["finite_data"] is not None else "unknown on these data."))
     if limit["endless_stream"] is not None:
         kind = "pure ε" if privacy["mechanism"] == "laplace" else "ε"
         endless = f"{kind} = {epsilon_text(limit['endless_stream'])} if the stream of records never ended"
         facts.append(("", f"{endless}{_by_channel(limit, 'endless_stream')}."))
-    return facts + [("Note", note) for note in privacy["notes"]]
+    return facts + noted
 
 
 def _by_channel(limit: dict[str, Any], which: str) -> str:

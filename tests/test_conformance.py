@@ -58,14 +58,15 @@ KEYS |= {c: {"scale": 0.2, "decay": 0.5} for c in STEPS}
 
 
 def finish(content: Any, *overrides: str) -> decentral_dp.Run:
-    """Run two rounds and check what holds for every run."""
-    scenario = load(content, ["algorithm.rounds=2", "run.evaluate_every=1", *overrides])
+    """Run two rounds, or the only one, and check what holds for every run."""
+    rounds = min(2, load(content, overrides).algorithm.rounds)
+    scenario = load(content, [f"algorithm.rounds={rounds}", "run.evaluate_every=1", *overrides])
     run = decentral_dp.run(scenario)
     assert run.result["status"] == "ok", run.result["reason"]
     trusted = run.job.desk is not None
     alike = run.records.costs_within(run.job.ledger) if trusted else run.job.ledger.same_releases(run.records)
     assert alike, "planned and recorded releases differ"
-    assert run.records.rounds == 2
+    assert run.records.rounds == rounds
     channels = list(run.released) if trusted else run.job.algorithm.channels
     for channel in channels:
         size = run.job.problem.p if channel == "x" else run.job.problem.q

@@ -369,6 +369,7 @@ def test_declared_constants() -> None:
     assert family.relative == math.inf
     assert family.loss_range(at(problem.p, 0), at(problem.p, 1)) == math.inf
     assert family.centre(at(problem.p, 0)).shape == (problem.q,)
+    assert family.spread(at(problem.p, -math.inf), at(problem.p, math.inf)) == pytest.approx(1.0)
     assert Declared.from_table(problem, table | {"l_fx": 0.0}).given.l_fx == 0.0
     with pytest.raises(InputError, match=r"constants\.mu: missing"):
         Declared.from_table(problem, {k: v for k, v in table.items() if k != "mu"})

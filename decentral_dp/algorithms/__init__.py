@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from decentral_dp.algorithms.central.bsa import Bsa
@@ -77,6 +78,8 @@ class Entry(NamedTuple):
     trusted: bool = False
     # Where the paper states the budget of its own calibration, which "as_printed" runs.
     claim: str = ""
+    # Key → how a scenario could give it, where the usual example does not fit.
+    example: Mapping[str, str] = MappingProxyType({})
 
 
 def _plain(algorithm: Callable[..., Built]) -> Callable[[Options, str], Built]:
@@ -170,7 +173,7 @@ ALGORITHMS: dict[str, Entry] = {
         "a trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7)",
         f"{_TRUSTED}.tuner",
         (),
-        (Citation("The rule of method = \"penalty\", its sign corrected", KORNOWSKI),),
+        (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
         optional=("method", "penalty", "candidates", "domain"),
         trusted=True,
     ),
@@ -212,6 +215,7 @@ ALGORITHMS: dict[str, Entry] = {
         optional=("method", "candidates"),
         trusted=True,
         claim="Equation 4 of Lowy & Liu (2025), as printed",
+        example={"rounds": "1", "method": '"grid"'},
     ),
     "regularised_exponential_mechanism": Entry(
         _plain(RegularisedExponentialMechanism),
@@ -222,6 +226,7 @@ ALGORITHMS: dict[str, Entry] = {
         optional=("method", "strength"),
         trusted=True,
         claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
+        example={"rounds": "1", "method": '"tangent"'},
     ),
     "gradient_norm_exponential_mechanism": Entry(
         _plain(GradientNormMechanism),
@@ -232,6 +237,7 @@ ALGORITHMS: dict[str, Entry] = {
         optional=("method", "candidates"),
         trusted=True,
         claim="Appendix C.3 of Lowy & Liu (2025), as printed",
+        example={"rounds": "1", "method": '"grid"'},
     ),
     "grid_walk": Entry(
         _plain(GridWalk),
@@ -242,6 +248,7 @@ ALGORITHMS: dict[str, Entry] = {
         optional=("candidates", "inner"),
         trusted=True,
         claim="Theorem B.15 of Lowy & Liu (2025), as printed",
+        example={"rounds": "1", "inner": "10000"},
     ),
     "warm_start": Entry(
         _plain(WarmStart),

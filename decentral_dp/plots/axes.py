@@ -95,8 +95,9 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def title(ax: Axes, text: str) -> None:
-    ax.set_title(textwrap.fill(text, 60), loc="left")
+def title(ax: Axes, text: str, width: int = 60) -> None:
+    """width: letters in a line; fewer where long names of ticks push the axes to the right."""
+    ax.set_title(textwrap.fill(text, width), loc="left")
 
 
 def flat_axis(ax: Axes, values: Array) -> None:

@@ -50,7 +50,7 @@ def losses(figure: Figure, d: Drawing) -> bool:
         ("lower loss (train)", "lower_loss", VERMILLION),
         ("test loss (held out)", "test_loss", GREEN),
     )
-    curves = {label: (c, colour, "-") for label, name, colour in named if (c := curve(d.metrics, name))}
+    curves = {label: (c, colour, "-") for label, name, colour in named if (c := d.score(name))}
     if not curves:
         return False
     ax = figure.subplots()
@@ -61,21 +61,23 @@ def losses(figure: Figure, d: Drawing) -> bool:
         log_axis(ax, "y", drawn)
     else:
         flat_axis(ax, drawn)
-    ax.set_ylabel("loss, mean over agents")
+    alone = "loss of the exact lower solution" if d.solved else "loss"
+    ax.set_ylabel(alone if d.trusted else "loss, mean over agents")
     label, (first, *_) = next(iter(curves.items()))
     title(ax, change(label.split(" (")[0].capitalize(), first))
     return True
 
 
 def accuracy(figure: Figure, d: Drawing) -> bool:
-    main, last = curve(d.metrics, "test_accuracy"), curve(d.metrics, "test_accuracy_last")
+    main, last = d.score("test_accuracy"), curve(d.metrics, "test_accuracy_last")
     if main is None:
         return False
     ax = figure.subplots()
     curves = {"last released values": (last, ORANGE, "--")} if last else {}
     curves[str(d.result.get("evaluated_on") or "test accuracy")] = (main, BLUE, "-")
     draw_curves(ax, curves)
-    ax.set_ylabel("accuracy on held-out records (share)")
+    whose = "of the exact lower solution" if d.solved else "on held-out records"
+    ax.set_ylabel(f"accuracy {whose} (share)")
     flat_axis(ax, _all_of(c for c, *_ in curves.values()))
     ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
     spread = f" (agents {main.low[-1]:.2f} to {main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
@@ -88,12 +90,16 @@ def hypergradient(figure: Figure, d: Drawing) -> bool:
     c = curve(d.metrics, "hypergradient_norm")
     if c is None:
         return False
+    gap = curve(d.metrics, "hypergradient_gap")
+    curves = {"hypergradient": (c, BLUE, "-")}
+    if gap is not None:
+        curves["its distance to that on held-out records"] = (gap, ORANGE, "--")
     ax = figure.subplots()
-    draw_curves(ax, {"hypergradient": (c, BLUE, "-")})
+    draw_curves(ax, curves)
     if np.any(c.mean > 0):
-        log_axis(ax, "y", _all_of([c]))
-    ax.set_ylabel("‖∇F‖₂ at the average x")
-    title(ax, change("Hypergradient norm", c))
+        log_axis(ax, "y", _all_of(of for of, *_ in curves.values()))
+    ax.set_ylabel("‖∇F‖₂ at the published x" if d.trusted else "‖∇F‖₂ at the average x")
+    title(ax, change("Hypergradient norm", c), 60 if gap is None else 52)
     return True
 
 
@@ -145,7 +151,8 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
             va="top",
         )
     _draw_levels(ax, levels)
-    ax.set_ylabel(f"ε spent by the worst agent, δ = {delta_text(number(privacy.get('delta')))}")
+    whose = "ε spent" if d.trusted else "ε spent by the worst agent"
+    ax.set_ylabel(f"{whose}, δ = {delta_text(number(privacy.get('delta')))}")
     title(ax, _verdict(d, certified, claimed))
     return True
 

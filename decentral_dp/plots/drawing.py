@@ -6,16 +6,15 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 from pyarrow.parquet import read_schema
 
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.report.folder import read_result, read_scenario
+from decentral_dp.report.folder import broken, published_x, read_result, read_scenario
 from decentral_dp.report.text import number
+from decentral_dp.report.trusted import is_trusted, solves
 
 OVERFLOW = 1e100  # Beyond this a curve is drawn as overflown: axes in float64 cannot hold it.
 DRAWN_ROUNDS = 120
@@ -38,6 +37,20 @@ class Drawing(NamedTuple):
     @property
     def diverged(self) -> bool:
         return self.result.get("status") == "diverged"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether one value is published for all, by a coordinator whom all trust."""
+        return is_trusted(self.result)
+
+    @property
+    def solved(self) -> bool:
+        """Whether x alone is published, so that scores are those of an exact lower solution that nobody sees."""
+        return self.trusted and solves(self.result)
+
+    def score(self, name: str) -> Curve | None:
+        """A score over rounds, of what was published or else of the exact lower solution there."""
+        return curve(self.metrics, f"{name}_unreleased" if self.solved else name)
 
 
 class Curve(NamedTuple):
@@ -62,19 +75,10 @@ def read_drawing(folder: Path) -> Drawing:
     stated = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
     limits = {name: value for name in ("target", "cap") if (value := number(stated.get(name))) is not None}
     start = number(scenario["algorithm"].get("init", {}).get("x", 0.0)) if "algorithm" in scenario else None
-    return Drawing(result, _read_metrics(folder), _read_ledger(folder, result), limits, _read_x(folder), start)
-
-
-def _read_x(folder: Path) -> Array | None:
-    path = folder / "state.npz"
-    if not path.exists():
-        return None
-    try:
-        # Opened here: numpy leaves a file open that is no archive.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as state:
-            return np.asarray(state["published_x"], dtype=np.float64) if "published_x" in state else None
-    except (ValueError, OSError, EOFError, BadZipFile) as error:
-        raise _broken(path, error) from None
+    if "algorithm" in result:
+        # A coordinator brings the start into its domain.
+        start = number(((result["algorithm"] or {}).get("start") or {}).get("x"))
+    return Drawing(result, _read_metrics(folder), _read_ledger(folder, result), limits, published_x(folder), start)
 
 
 def _read_metrics(folder: Path) -> pd.DataFrame:
@@ -82,7 +86,7 @@ def _read_metrics(folder: Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(path) if path.exists() else pd.DataFrame()
     except (ValueError, OSError) as error:  # Arrow's errors are among these.
-        raise _broken(path, error) from None
+        raise broken(path, error) from None
     return frame if "value" in frame else pd.DataFrame({"round": [], "agent": [], "name": [], "value": []})
 
 
@@ -99,12 +103,7 @@ def _read_ledger(folder: Path, result: Mapping[str, Any]) -> pd.DataFrame:
             return pd.DataFrame()
         return pd.read_parquet(path, filters=[("round", "in", keep.tolist())])
     except (ValueError, OSError) as error:
-        raise _broken(path, error) from None
-
-
-def _broken(path: Path, error: Exception) -> InputError:
-    why = " ".join(str(error).split()).rstrip(".")
-    return InputError(f"{path}: cannot be read ({why}); run the scenario again to write the folder anew.")
+        raise broken(path, error) from None
 
 
 def curve(metrics: pd.DataFrame, name: str) -> Curve | None:

@@ -30,7 +30,8 @@ def topology(figure: Figure, d: Drawing) -> bool:
 
     graph = d.result.get("topology") or {}
     m = int(graph.get("agents") or 0)
-    if not 1 <= m <= DRAWN_AGENTS:
+    # With a coordinator the graph plays no part.
+    if not 1 <= m <= DRAWN_AGENTS or d.trusted:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
     at, (values, label) = layout(m, edges), _node_values(d.result, m)

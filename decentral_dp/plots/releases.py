@@ -25,6 +25,8 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
 
     if d.x is None or not 0 < d.x.shape[1] <= DRAWN_COORDINATES or not np.all(np.abs(d.x) < OVERFLOW):
         return False
+    if d.trusted and d.x.size == 1:  # The page says it in words.
+        return False
     ax = figure.subplots()
     index, mean = np.arange(d.x.shape[1]), d.x.mean(axis=0)
     ax.vlines(index, d.x.min(axis=0), d.x.max(axis=0), color=BLUE, alpha=0.35, linewidth=min(4.0, 160 / index.size))
@@ -70,8 +72,12 @@ def noise(figure: Figure, d: Drawing) -> bool:
     log_axis(left, "x", rows["round"].to_numpy(dtype=np.float64))
     log_axis(left, "y", rows["scale"].to_numpy())
     log_axis(right, "y", rows["sensitivity"].to_numpy())
+    drawn = set(rows["mechanism"]) - {"laplace", "gaussian"}
     left.set_ylabel("noise: Laplace scale b" if laplace else "noise: standard deviation")
     right.set_ylabel(f"sensitivity to one record ({'ℓ1' if laplace else 'ℓ2'})")
+    if drawn:
+        left.set_ylabel("scale of noise and of choices")
+        right.set_ylabel("sensitivity to one record")
     for ax in (left, right):
         ax.set_xlabel("round")
         if not ax.lines:
@@ -81,7 +87,11 @@ def noise(figure: Figure, d: Drawing) -> bool:
     ratio = (rows["scale"] / rows["sensitivity"])[rows["sensitivity"] > 0]
     if unbounded:
         message = f"Nothing bounds what one record can do to {_listed(unbounded)}: no noise can be enough"
+    elif "uncertified" in drawn:
+        message = "Nothing is proven of these random choices: ε = ∞, whatever their scale"
     else:
+        if d.trusted:  # One number for all kinds of records, by the one that can do most.
+            ratio = ratio.groupby([rows["channel"], rows["release"]]).min()
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
         message = f"Noise is {low if low == high else f'{low} to {high}'} times what one replaced record can move"
     figure.suptitle(textwrap.fill(message, 64), x=0.02, ha="left", fontsize=10.5, fontweight="bold")

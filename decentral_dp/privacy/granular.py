@@ -192,7 +192,7 @@ def solution_spread(c: Granular, width: float, centred: bool) -> float:
     M D_x, as ‖dy_Z/dx‖ ≤ M; where all balls have the same centre also 2·radius and L_gy/μ, L_gy being the largest
     over every x and every y of the ball.
     """
-    along = c.m * width
+    along = c.m * width if c.m > 0.0 else 0.0
     return up(min(along, 2.0 * c.radius, c.l_gy / c.mu) if centred else along)
 
 

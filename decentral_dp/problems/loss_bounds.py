@@ -48,7 +48,7 @@ class ClassLoss(NamedTuple):
     """Softmax loss of `classes` classes; with one row of weights instead of `classes`, the logistic loss of two.
 
     spread: ρ ≥ |difference of two scores| per unit of R‖y‖: √2 for rows of their own, 1 where the score is the margin.
-    The logistic loss is the softmax loss of Y = ½(y, −y), so each bound of the one is the other's at c = 2.
+    The logistic loss is the softmax loss of two classes at Y = ½(y, −y), and so are its bounds.
     """
 
     radius: float
@@ -137,7 +137,7 @@ class SquaredLoss(NamedTuple):
     def reach(self, weight: float, mass: float, norm: float) -> float:
         """B√c · max_{0≤s≤S} s/(s² + w) + x S²/(S² + w), S = R√c.
 
-        Proof: y − x₀ = (XᵀX + w)⁻¹(Xᵀβ − XᵀX x₀), where X has the rows √c_k a_k, so that its singular values are at most
+        Proof: y − x₀ = (XᵀX + w)⁻¹(Xᵀβ − XᵀX x₀), where X has the rows √c_k a_k: its singular values are at most
         S, and ‖β‖ ≤ B√c. With strengths Ω ⪰ w take X Ω^{−½} for X.
         """
         most = self.radius * math.sqrt(mass)

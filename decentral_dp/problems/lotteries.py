@@ -37,7 +37,7 @@ from decentral_dp.problems.pooled_bounds import PooledBounds
 Function = Callable[[Array], Array]
 
 # Points per axis by p, where none is given.
-PER_AXIS = (65, 17, 9)
+_PER_AXIS = (65, 17, 9)
 _MOST_CANDIDATES = 100_000
 _ZOOMS, _ZOOM_POINTS = 14, (33, 9, 7)
 
@@ -150,25 +150,30 @@ def best(score: Function, box: Box) -> Array:
     return np.asarray(at)
 
 
-def grid(low: Array, high: Array, per_axis: int) -> Array:
-    """(per_axis^p, p) points, even along each axis, corners included."""
-    axes = [np.linspace(a, b, per_axis) for a, b in zip(low, high, strict=True)]
+def grid(low: Array, high: Array, count: int) -> Array:
+    """(count^p, p) points, even along each axis, corners included."""
+    axes = [np.linspace(a, b, count) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
-def candidates(domain: Domain, p: int, per_axis: int | None = None) -> Array:
-    """(n, p) public points of a compact domain, even along each axis: of a box, a ball, the simplex.
-
-    per_axis: 65, 17 or 9 where not given, for p = 1, 2, 3. Raises InputError for too many axes, too few or too many
-    points, and for a domain that is not compact.
-    """
-    if per_axis is None and p > len(PER_AXIS):
+def per_axis(p: int) -> int:
+    """How many points along each axis where nothing is said. Raises InputError for too many axes."""
+    if p > len(_PER_AXIS):
         raise InputError(
-            f"algorithm.candidates: x has {p} coordinates, and a grid over more than {len(PER_AXIS)} has too many "
+            f"algorithm.candidates: x has {p} coordinates, and a grid over more than {len(_PER_AXIS)} has too many "
             'points; take a problem with few upper variables, such as "logistic_regularisation", or the algorithm '
             '"second_order_dp_bilevel".'
         )
-    count = PER_AXIS[p - 1] if per_axis is None else per_axis
+    return _PER_AXIS[p - 1]
+
+
+def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
+    """(n, p) public points of a compact domain, even along each axis: of a box, a ball, the simplex.
+
+    count: along each axis; 65, 17 or 9 where not given, for p = 1, 2, 3. Raises InputError for too many axes, too few
+    or too many points, and for a domain that is not compact.
+    """
+    count = per_axis(p) if count is None else count
     if not domain.compact:
         raise InputError(
             'algorithm.domain: candidates for x need bounds; give for example { kind = "box", low = -5, high = 0 }.'
@@ -187,11 +192,11 @@ def candidates(domain: Domain, p: int, per_axis: int | None = None) -> Array:
     return np.asarray(points[inside])
 
 
-def _on_simplex(p: int, per_axis: int) -> Array:
-    """The points of the simplex whose coordinates are multiples of 1/(per_axis − 1)."""
+def _on_simplex(p: int, count: int) -> Array:
+    """The points of the simplex whose coordinates are multiples of 1/(count − 1)."""
     if p == 1:
         raise InputError("algorithm.domain: a simplex of one coordinate is one point, and leaves nothing to choose.")
-    whole = per_axis - 1
+    whole = count - 1
     heads = itertools.product(range(whole + 1), repeat=p - 1)
     points = [(*head, whole - sum(head)) for head in heads if sum(head) <= whole]
     return np.array(points, dtype=np.float64) / whole

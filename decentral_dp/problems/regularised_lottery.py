@@ -183,7 +183,9 @@ class RegularisedLottery:
             return cells.draw(generator, target, Guarantee(0.0, 0.0, False, "as the ledger says"), None).value
         if self.coefficients is not None:
             return quadratic(generator, declared, *self.coefficients, _ANY_DELTA).value
-        return regularised(generator, declared, self.score, self.gradient, self.bottom(), _ANY_DELTA).value
+        # Where to touch; a grid is quicker than descent along one axis only.
+        near = self.bottom() if self.width == 1 else self._descended()
+        return regularised(generator, declared, self.score, self.gradient, near, _ANY_DELTA).value
 
     def _score(self, points: Array) -> Array:
         if self.coefficients is None:

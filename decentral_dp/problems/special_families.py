@@ -215,7 +215,7 @@ class Declared:
         return math.inf
 
     def constants(self, low: Array, high: Array, mass: float = 1.0) -> Granular:
-        box_norm(self.problem.p, low, high, mass)
+        """The same everywhere: the box, which may have no bounds, and the mass are not read."""
         return rounded(self.given._replace(label="declared"))
 
     def centre(self, x: Array) -> Array:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.report import trusted
 from decentral_dp.report.figures import figures
 from decentral_dp.report.markup import Html, join, tag
 from decentral_dp.report.text import Json, number
@@ -42,7 +43,8 @@ def budget_section(folder: Path, result: Json) -> list[Html]:
     blocks += [tag("p", remark, class_="small") for remark in remarks]
     for channel, reason in free.items():
         blocks.append(tag("p", tag("strong", f"Channel {channel} is free: "), f"it {reason}."))
-    return [*blocks, *figures(folder, "epsilon", "noise"), *_forever(privacy)]
+    drawn = figures(folder, "epsilon", "noise", captions=trusted.captions(result))
+    return [*blocks, *trusted.price_table(privacy), *drawn, *_forever(privacy)]
 
 
 def _forever(privacy: Json) -> list[Html]:
@@ -83,7 +85,8 @@ class Column:
 
 def _columns(privacy: Json) -> list[Column]:
     agents, free = privacy["agents"], privacy.get("free_channels") or {}
-    claims = (privacy.get("claimed") or {}).get("agents") or []
+    claimed = privacy.get("claimed") or {}
+    claims, at_delta = claimed.get("agents") or [], number(claimed.get("delta"))
     channels = [c for c in agents[0].get("channels") or {} if c not in free]
     records = list(agents[0].get("records") or {})
 
@@ -106,7 +109,9 @@ def _columns(privacy: Json) -> list[Column]:
     ]
     if claims:
         # Beside what it is to be compared with, where a narrow page still shows it.
-        columns.append(Column("Claimed, not certified", "pure ε", claim))
+        # A claim without a δ of its own is of pure ε.
+        name = f"ε at δ = {delta_text(at_delta)}" if at_delta else "pure ε"
+        columns.append(Column("Claimed, not certified", name, claim))
     for channel in channels:
         columns.append(Column(f"Channel {channel}", "ε", at("channels", channel, "epsilon")))
         pure = at("channels", channel, "epsilon_pure")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 
 from decentral_dp.report.markup import Html, tag
@@ -24,13 +25,13 @@ CAPTIONS = {
 }
 
 
-def figures(folder: Path, *names: str) -> list[Html]:
-    """Those of the named figures that the folder has, side by side."""
-    found = []
+def figures(folder: Path, *names: str, captions: Mapping[str, str] | None = None) -> list[Html]:
+    """Those of the named figures that the folder has, side by side. captions: instead of the usual ones."""
+    told, found = {**CAPTIONS, **(captions or {})}, []
     for name in names:
         path = folder / "plots" / f"{name}.png"
         if path.exists():
             data = base64.b64encode(path.read_bytes()).decode("ascii")
-            image = tag("img", src=f"data:image/png;base64,{data}", alt=CAPTIONS[name]).markup.removesuffix("</img>")
-            found.append(tag("figure", Html(image), tag("figcaption", CAPTIONS[name])))
+            image = tag("img", src=f"data:image/png;base64,{data}", alt=told[name]).markup.removesuffix("</img>")
+            found.append(tag("figure", Html(image), tag("figcaption", told[name])))
     return [tag("div", *found, class_="figures")] if found else []

@@ -6,8 +6,12 @@ import json
 import tomllib
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
 
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.sensitivity import Array
 
 
 def read_result(folder: Path) -> dict[str, Any]:
@@ -35,3 +39,22 @@ def read_scenario(folder: Path) -> dict[str, Any]:
         return tomllib.loads(scenario_text(folder))
     except tomllib.TOMLDecodeError:
         return {}
+
+
+def published_x(folder: Path) -> Array | None:
+    """(m, p), last published; None where the folder has none. Raises InputError for a broken file."""
+    path = folder / "state.npz"
+    if not path.exists():
+        return None
+    try:
+        # Opened here: numpy leaves a file open that is no archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as state:
+            return np.asarray(state["published_x"], dtype=np.float64) if "published_x" in state else None
+    except (ValueError, OSError, EOFError, BadZipFile) as error:
+        raise broken(path, error) from None
+
+
+def broken(path: Path, error: Exception) -> InputError:
+    """What is said of a file that cannot be read."""
+    why = " ".join(str(error).split()).rstrip(".")
+    return InputError(f"{path}: cannot be read ({why}); run the scenario again to write the folder anew.")

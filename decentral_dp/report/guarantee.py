@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.report import trusted
 from decentral_dp.report.markup import Html, Part, tag
 from decentral_dp.report.text import Json, number
 
@@ -26,8 +27,9 @@ def guarantee_section(result: Json) -> list[Html]:
     return [
         *blocks,
         *_about_noise(privacy),
+        *(trusted.who_saw(privacy) if trusted.is_trusted(result) else []),
         adjacency,
-        *_coverage(privacy, bool((result.get("topology") or {}).get("central"))),
+        *_coverage(privacy, result),
         *([tag("h3", "Notes"), tag("ul", *notes)] if notes else []),
     ]
 
@@ -41,6 +43,8 @@ def _verdict(privacy: Json) -> Html:
         else f"What can be proven for it is ε = {epsilon} at δ = {delta}."
     )
     claim = privacy.get("claimed")
+    if privacy.get("seen"):
+        return _trusted_verdict(privacy, epsilon, delta, proven)
     # Only where the paper prints a budget are protocol and constants its own.
     whose = "The paper's protocol and constants." if claim else "Noise on every message, and nothing is clipped."
     verdicts = {
@@ -57,7 +61,29 @@ def _verdict(privacy: Json) -> Html:
         ),
         "none": ("None. ", "Noise was switched off, and messages went out as they were: nothing is private."),
     }
-    verdict, words = verdicts.get(guarantee, (f"Unknown guarantee “{guarantee}”. ", "Treat the run as not private."))
+    return _note(guarantee, *verdicts.get(guarantee, _unknown(guarantee)))
+
+
+def _trusted_verdict(privacy: Json, epsilon: str, delta: str, proven: str) -> Html:
+    guarantee, claim = str(privacy.get("guarantee")), privacy.get("claimed")
+    printed = ["The noise is the paper's, from its own formula; what one record can do is bounded properly.", proven]
+    verdicts = {
+        "certified": trusted.certified(privacy, epsilon, delta),
+        "as_printed": (
+            "As printed, for comparison. ",
+            " ".join([*printed, *([trusted.claim_words(claim)] if claim else [])]),
+        ),
+        "none": ("None. ", "Noise was switched off, and the coordinator published what it found: nothing is private."),
+    }
+    level = "as_printed" if trusted.is_declared(privacy) and guarantee == "certified" else guarantee
+    return _note(level, *verdicts.get(guarantee, _unknown(guarantee)))
+
+
+def _unknown(guarantee: str) -> tuple[str, str]:
+    return f"Unknown guarantee “{guarantee}”. ", "Treat the run as not private."
+
+
+def _note(guarantee: str, verdict: str, words: str) -> Html:
     level = {"certified": "good", "as_printed": "warn"}.get(guarantee, "bad")
     return tag("p", tag("strong", verdict), words, class_=f"note {level}")
 
@@ -76,9 +102,25 @@ def _about_noise(privacy: Json) -> list[Html]:
     return [tag("p", tag("strong", "This is a simulation: "), words, class_="note warn")]
 
 
-def _coverage(privacy: Json, central: bool) -> list[Html]:
+def _coverage(privacy: Json, result: Json) -> list[Html]:
     unbounded = epsilon_text(number(privacy.get("epsilon_max"))) == "∞"
     empty = " (by ε = ∞, which protects nothing)" if unbounded else ""
+    if trusted.is_trusted(result):
+        lists = trusted.coverage(privacy, result, RELEASED, empty)
+    else:
+        lists = _lists(bool((result.get("topology") or {}).get("central")), empty)
+    use: list[Part] = [
+        tag("strong", "To pass results on, "),
+        "copy the arrays ",
+        *RELEASED,
+        " to a new file, add the scenario without its seed, and leave out everything else in this folder.",
+    ]
+    if privacy.get("noise") != "secret":
+        use.append(" Do so only after a run whose noise is secret.")
+    return [lists, *([] if unbounded else [tag("p", *use)])]
+
+
+def _lists(central: bool, empty: str) -> Html:
     covered = tag(
         "div",
         tag("h3", "Covered"),
@@ -101,15 +143,7 @@ def _coverage(privacy: Json, central: bool) -> list[Html]:
             tag("li", "settings chosen by looking at earlier runs on the same records"),
         ),
     )
-    use: list[Part] = [
-        tag("strong", "To pass results on, "),
-        "copy the arrays ",
-        *RELEASED,
-        " to a new file, add the scenario without its seed, and leave out everything else in this folder.",
-    ]
-    if privacy.get("noise") != "secret":
-        use.append(" Do so only after a run whose noise is secret.")
-    return [tag("div", covered, private, class_="pair"), *([] if unbounded else [tag("p", *use)])]
+    return tag("div", covered, private, class_="pair")
 
 
 def _claim_in_words(claim: Json) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.numbers import delta_text, epsilon_text
-from decentral_dp.report.markup import Html, Part, formula, join, tag
+from decentral_dp.report import trusted, trusted_facts
+from decentral_dp.report.markup import Html, Part, join, tag
+from decentral_dp.report.settings import schedules, settings_text
 from decentral_dp.report.text import Json, article, capitalised, graph_noun, number, power_text, topology_name
 
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
@@ -19,6 +21,9 @@ TASKS = {
     "mean_estimation": "estimated a mean",
     "meta_learning": "learned a representation that their tasks share",
     "ridge_hyperparameter": "tuned the regularisation of a least-squares fit",
+    "logistic_regularisation": "tuned the regularisation of a logistic regression",
+    "ridge_regularisation": "tuned the regularisation of a least-squares fit",
+    "mean_lower_bound": "estimated a mean through a lower level",
 }
 
 
@@ -43,6 +48,7 @@ def _who_did_what(result: Json) -> str:
     task = TASKS.get(kind, f"solved the bilevel problem {kind}".rstrip())
     where = f" on {article(graph_noun(graph))}" if graph and m > 1 else ""
     where = " and a server" if graph.get("central") else where
+    where = " and a trusted coordinator" if trusted.is_trusted(result) else where
     return f"{who}{where} {task}" + (f" ({problem['data']} data)" if problem.get("data") else "")
 
 
@@ -55,8 +61,9 @@ def _budget(result: Json) -> str:
     privacy = result.get("privacy") or {}
     certified, delta = epsilon_text(number(privacy.get("epsilon_max"))), delta_text(number(privacy.get("delta")))
     claim = number((privacy.get("claimed") or {}).get("epsilon_max"))
+    if_true = ", if the declared constants are true" if trusted.is_declared(privacy) else ""
     budget = {
-        "certified": f"certified ε ≤ {certified} per agent at δ = {delta}",
+        "certified": f"certified ε ≤ {certified} per agent at δ = {delta}{if_true}",
         "as_printed": f"provable ε = {certified} at δ = {delta} for the protocol as printed",
         "none": "no noise was added, so nothing is private",
     }.get(str(privacy.get("guarantee")), "guarantee unknown")
@@ -65,6 +72,8 @@ def _budget(result: Json) -> str:
 
 def _score(result: Json) -> str:
     metrics, before = result.get("metrics") or {}, " before it diverged" if _diverged(result) else ""
+    if trusted.is_trusted(result):
+        return trusted_facts.score(result, before)
     accuracy, loss = number(metrics.get("test_accuracy")), number(metrics.get("upper_loss"))
     if accuracy is not None:
         return f"; mean held-out accuracy {accuracy:.2f}{before}"
@@ -81,12 +90,17 @@ def _tiles(result: Json) -> list[tuple[str, str, str]]:
     claim, accuracy = number((privacy.get("claimed") or {}).get("epsilon_max")), number(metrics.get("test_accuracy"))
     certified, delta = epsilon_text(number(privacy.get("epsilon_max"))), delta_text(number(privacy.get("delta")))
     word = "Provable ε, as printed" if privacy.get("guarantee") == "as_printed" else "Certified ε per agent"
-    tiles = [(word, certified, f"at δ = {delta}, worst agent")]
+    whose = "the same for every agent" if trusted.is_trusted(result) else "worst agent"
+    tiles = [(word, certified, f"at δ = {delta}, {whose}")]
+    if trusted.is_declared(privacy) and privacy.get("guarantee") != "none":
+        tiles = [("ε per agent, on declared constants", certified, f"at δ = {delta}, only if they are true")]
     if privacy.get("guarantee") == "none":
         tiles = [("Privacy", "none", "noise is off: ε = ∞")]
     if claim is not None:
         tiles.append(("Claimed ε, not certified", epsilon_text(claim), "by the printed formula"))
-    if accuracy is not None:
+    if trusted.is_trusted(result):
+        tiles += trusted_facts.score_tile(result, _diverged(result))
+    elif accuracy is not None:
         low, high = number(metrics.get("test_accuracy_min")), number(metrics.get("test_accuracy_max"))
         spread = f", {low:.2f} to {high:.2f}" if low is not None and high is not None and low < high else ""
         note = "at the last evaluation before it diverged" if _diverged(result) else f"mean over agents{spread}"
@@ -131,30 +145,39 @@ def what_was_run(result: Json, scenario: Json) -> list[Html]:
     if graph.get("central"):
         network = f"a server, which asks {_agents(graph)}; the scenario's graph plays no part"
     stream, noisy = settings.get("stream"), privacy.get("guarantee") != "none"
+    if trusted.is_trusted(result):
+        return [*_listed(trusted_facts.rows(result, scenario, "; ".join(counts))), *_own_words(scenario)]
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
         ("Dimensions", f"x: {problem['p']}, y and z: {problem['q']}" if "p" in problem and "q" in problem else ""),
         ("Records", "; ".join(counts)),
-        ("Records in use", "all from round 0" if stream == "all" else _settings(stream)),
+        ("Records in use", "all from round 0" if stream == "all" else settings_text(stream)),
         ("Topology", network),
         ("Algorithm", " · ".join(str(v) for v in (algorithm.get("kind"), privacy.get("protocol")) if v)),
-        ("Step sizes", _schedules("λ", algorithm)),
-        ("Settings", _settings({k: power_text(v) for k, v in algorithm.items() if _is_setting(k, v)})),
+        ("Step sizes", schedules("λ", algorithm)),
+        ("Settings", settings_text({k: power_text(v) for k, v in algorithm.items() if _is_setting(k, v)})),
         ("Start", _start(algorithm)),
         ("Noise", _noise(privacy, stated) if noisy else "none"),
-        ("Clip per record", _settings(privacy["clip"] if "clip" in privacy else stated.get("clip"))),
-        ("Boxes on the arguments", _settings(stated.get("box"))),
+        ("Clip per record", settings_text(privacy["clip"] if "clip" in privacy else stated.get("clip"))),
+        ("Boxes on the arguments", settings_text(stated.get("box"))),
         _messages(algorithm, privacy),
         ("Evaluated on", str(result.get("evaluated_on") or "")),
-        ("Versions", _settings(result.get("versions"))),
+        ("Versions", settings_text(result.get("versions"))),
     ]
+    return [*_listed(rows), *_own_words(scenario)]
+
+
+def _listed(rows: Sequence[tuple[str, Part]]) -> list[Html]:
     lines = [join([tag("dt", name), tag("dd", value)]) for name, value in rows if value]
-    facts = [tag("h2", "What was run"), tag("dl", *lines, class_="facts")]
+    return [tag("h2", "What was run"), tag("dl", *lines, class_="facts")]
+
+
+def _own_words(scenario: Json) -> list[Html]:
     told = [tag("p", part) for part in str(scenario.get("description") or "").split("\n\n") if part.strip()]
     if not told:
-        return facts
+        return []
     aside = tag("p", "Its author's words. Where a setting was overridden, the list above is what ran.", class_="small")
-    return [*facts, tag("h3", "What the scenario says of itself"), aside, *told]
+    return [tag("h3", "What the scenario says of itself"), aside, *told]
 
 
 def _is_setting(key: str, value: object) -> bool:
@@ -190,28 +213,11 @@ def _noise(privacy: Json, stated: Json) -> Html:
     name = capitalised(str(privacy.get("mechanism") or ""))
     # A scale for what reads no record adds no noise, as a clip of it bounds nothing.
     noised = privacy.get("clip")
-    schedules = _schedules("σ", {k: v for k, v in stated.items() if noised is None or k in noised})
+    noises = schedules("σ", {k: v for k, v in stated.items() if noised is None or k in noised})
     target = number(privacy.get("target"))
-    if schedules:
-        return join([f"{name}, ", schedules])
+    if noises:
+        return join([f"{name}, ", noises])
     return join([name + (f", as much as ε = {power_text(target)} needs over all planned rounds" if target else "")])
-
-
-def _schedules(symbol: str, table: Json) -> Html | str:
-    """ "λ_x = 0.5/(t+1)^0.3, …", of everything that the table gives a scale."""
-    found = []
-    for variable, entry in table.items():
-        if isinstance(entry, Mapping) and isinstance(entry.get("scale"), int | float):
-            decay = entry.get("decay")
-            fall = f"/(t+1)^{decay}" if isinstance(decay, int | float) and decay else ""
-            faster = entry.get("decay_per_agent")
-            more = f" (exponent + {faster}·i for agent i = 1, 2, …)" if faster else ""
-            found.append(join([formula(f"{symbol}_{variable} = {entry['scale']}{fall}"), more]))
-    return join(found, ", ") if found else ""
-
-
-def _settings(value: object) -> str:
-    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value or "")
 
 
 def _counts(per_agent: Sequence[int]) -> str:

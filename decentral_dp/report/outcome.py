@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from decentral_dp.report import trusted, trusted_facts
 from decentral_dp.report.figures import figures
+from decentral_dp.report.folder import published_x
 from decentral_dp.report.markup import Html, Part, formula, tag
 from decentral_dp.report.text import Json, article, capitalised, number, power_text, topology_name
 
@@ -15,6 +17,7 @@ METRIC_NAMES = {
     "test_loss": "Test loss (held-out records)",
     "test_accuracy": "Test accuracy (held-out records)",
     "hypergradient_norm": "Hypergradient norm",
+    "hypergradient_gap": "Distance to the hypergradient on held-out records",
     "consensus_x": "Distance to the average, x",
     "consensus_y": "Distance to the average, y",
     "consensus_z": "Distance to the average, z",
@@ -33,19 +36,25 @@ def outcome_section(folder: Path, result: Json) -> list[Html]:
         value = metrics[name]
         ending = next((e for e in ENDINGS if name.endswith(e)), "")
         stem = name.removesuffix(ending)
-        label = METRIC_NAMES.get(stem, stem.replace("_", " ")) + ENDINGS.get(ending, "")
+        # What the scores of a coordinator are of is said above the table.
+        qualified = "" if trusted.is_trusted(result) else ENDINGS.get(ending, "")
+        label = METRIC_NAMES.get(stem, stem.replace("_", " ")) + qualified
         band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
-        cells = [number(v) for v in (value, *band)]
+        cells = [number(v) for v in ((value,) if trusted.is_trusted(result) else (value, *band))]
         shown = ["" if v is None else power_text(v, pad=True) for v in cells]
         rows.append(tag("tr", tag("th", label, scope="row"), *(tag("td", s, class_="number") for s in shown)))
-    heads = [tag("th", text, scope="col") for text in ("Metric", "Mean over agents", "Lowest agent", "Highest agent")]
+    alone = trusted.is_trusted(result)
+    names = ("Metric", "Value") if alone else ("Metric", "Mean over agents", "Lowest agent", "Highest agent")
+    heads = [tag("th", text, scope="col") for text in names]
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
     where = f"Evaluated on: {result['evaluated_on']}. " if result.get("evaluated_on") else ""
     if result.get("status") == "diverged":
         where += "The last evaluation before the run diverged. "
-    curves = figures(folder, "accuracy", "losses", "upper_variable", "hypergradient", "consensus")
+    drawn = ("accuracy", "losses", "upper_variable", "hypergradient", "consensus")
+    curves = figures(folder, *drawn, captions=trusted.captions(result))
     return [
         tag("h2", "What came out"),
+        *(trusted_facts.published_text(published_x(folder), result) if alone else []),
         tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
         *([tag("div", table, class_="wide", tabindex="0")] if rows else []),
         *(curves or [tag("p", "No curves: the run kept no metrics.")]),
@@ -57,6 +66,8 @@ def topology_section(folder: Path, result: Json) -> list[Html]:
     graph = result.get("topology") or {}
     if not graph:
         return []
+    if trusted.is_trusted(result):
+        return [tag("h2", "Topology"), tag("p", trusted.topology_text(result))]
     if graph.get("agents") == 1:
         return [tag("h2", "Topology"), tag("p", "One agent, who talks to nobody.")]
     if graph.get("central"):

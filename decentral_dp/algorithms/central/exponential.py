@@ -25,7 +25,7 @@ Equation 4.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
@@ -45,7 +45,7 @@ from decentral_dp.exchange import Lottery, Pool, Request, Response
 from decentral_dp.privacy.granular import printed_score
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.lotteries import Function, Score
+from decentral_dp.problems.lotteries import Function, Score, per_axis
 
 NAME = "exponential_mechanism"
 
@@ -67,7 +67,8 @@ class ExponentialMechanism:
     def settled(self, desk: Desk) -> tuple[Self, Desk]:
         check_once(desk, NAME)
         self.law(desk, no_score)
-        return self, desk
+        count = per_axis(desk.problem.p) if self.method == "grid" and self.candidates is None else self.candidates
+        return replace(self, candidates=count), desk
 
     def law(self, desk: Desk, score: Function) -> Lottery:
         facts = Score.of_value(bounds_of(desk), *desk.domain.corners(desk.problem.p))
@@ -78,7 +79,9 @@ class ExponentialMechanism:
 
     def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
-        return (yield from drawn(self.law(desk, pool.scores)))
+        # The candidates are a public path; where cells lead is not.
+        score = pool.scores_along if self.method == "grid" else pool.scores
+        return (yield from drawn(self.law(desk, score)))
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x}

@@ -20,7 +20,7 @@ C.3.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
@@ -39,7 +39,7 @@ from decentral_dp.exchange import Lottery, Pool, Request, Response
 from decentral_dp.privacy.granular import printed_slope
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.lotteries import Function, Score
+from decentral_dp.problems.lotteries import Function, Score, per_axis
 
 NAME = "gradient_norm_exponential_mechanism"
 
@@ -61,7 +61,8 @@ class GradientNormMechanism:
     def settled(self, desk: Desk) -> tuple[Self, Desk]:
         check_once(desk, NAME)
         self.law(desk, no_score)
-        return self, desk
+        count = per_axis(desk.problem.p) if self.method == "grid" and self.candidates is None else self.candidates
+        return replace(self, candidates=count), desk
 
     def law(self, desk: Desk, score: Function) -> Lottery:
         facts = Score.of_norm(bounds_of(desk), *desk.domain.corners(desk.problem.p))

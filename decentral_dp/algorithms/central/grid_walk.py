@@ -38,7 +38,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.lotteries import PER_AXIS, Function, Score
+from decentral_dp.problems.lotteries import Function, Score, per_axis
 from decentral_dp.problems.walk_lottery import WalkLottery
 
 NAME = "grid_walk"
@@ -64,12 +64,7 @@ class GridWalk:
         check_once(desk, NAME)
         box_of(desk, NAME)
         p = desk.problem.p
-        if p > len(PER_AXIS):
-            raise InputError(
-                f"algorithm.kind: {NAME} walks over cells of up to {len(PER_AXIS)} upper variables, and this problem "
-                f'has {p}; take another problem, or "second_order_dp_bilevel".'
-            )
-        cells = self.candidates or PER_AXIS[p - 1]
+        cells = self.candidates or per_axis(p)
         steps = self.inner or 8 * p * cells**2
         if cells < 2 or steps > _MOST_STEPS:
             raise InputError(

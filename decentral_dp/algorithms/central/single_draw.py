@@ -61,7 +61,7 @@ def box_of(desk: Desk, kind: str) -> Box:
     return Box(*desk.domain.corners(desk.problem.p))
 
 
-def law_of(desk: Desk, kind: str, facts: Score, score: Function, method: str, per_axis: int | None) -> Lottery:
+def law_of(desk: Desk, kind: str, facts: Score, score: Function, method: str, count: int | None) -> Lottery:
     """The exponential mechanism of a score, over candidates ("grid") or the box ("cells").
 
     Raises InputError for a method that is unknown, or does not fit the domain.
@@ -69,8 +69,8 @@ def law_of(desk: Desk, kind: str, facts: Score, score: Function, method: str, pe
     if method not in METHODS:
         raise InputError(f"algorithm.method: no method {method!r} of {kind}; there are {', '.join(METHODS)}.")
     if method == "grid":
-        return Candidates(facts, candidates(desk.domain, desk.problem.p, per_axis), score)
-    if per_axis is not None:
+        return Candidates(facts, candidates(desk.domain, desk.problem.p, count), score)
+    if count is not None:
         raise InputError('algorithm.candidates: "cells" draws from the whole box and takes none; leave them out.')
     if desk.problem.p > 3:
         raise InputError(

@@ -36,7 +36,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Publish, Request, Response
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.lotteries import Candidates, Function, Score, candidates
+from decentral_dp.problems.lotteries import Candidates, Function, Score, candidates, per_axis
 
 NAME = "warm_start"
 # Of ρ, for the start.
@@ -70,7 +70,7 @@ class WarmStart:
         check_compact(desk, NAME)
         self.law(desk, no_score)
         descent, desk = self._descent.settled(desk)
-        return replace(self, x=descent.x), desk
+        return replace(self, x=descent.x, candidates=self.candidates or per_axis(desk.problem.p)), desk
 
     def law(self, desk: Desk, score: Function) -> Candidates:
         """Of the start."""
@@ -84,7 +84,7 @@ class WarmStart:
         if t > 0:
             return (yield from self._descent.step(t - 1, desk, s))
         pool = yield Pool()
-        told = yield Publish(x0=self.law(desk, pool.scores))
+        told = yield Publish(x0=self.law(desk, pool.scores_along))
         start: Array = told.own.x0[0]
         return State(start, start, np.inf)
 

@@ -1,0 +1,34 @@
+"""Reproducible randomness of experiments, and the budget that they are held to."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from scipy.optimize import brentq
+
+from decentral_dp.privacy.accountants import gaussian_epsilon
+from decentral_dp.privacy.keys import Streams, seeded_root
+from decentral_dp.privacy.mechanisms import gaussian_integers
+from decentral_dp.privacy.prices import grid
+from decentral_dp.privacy.sensitivity import Array
+
+EPSILON, DELTA = 1.0, 1e-6
+
+
+def generator(name: str, seed: int, *place: int) -> np.random.Generator:
+    """The random bits of one part of one experiment; equal places get equal bits."""
+    return Streams(seeded_root(seed, f"{name} {place}".encode()), "experiment", [0]).at(0, 0, 0)
+
+
+@cache
+def mu_of(epsilon: float = EPSILON, delta: float = DELTA) -> float:
+    """The largest μ of Gaussian pairs that are (ε, δ)-private, from below."""
+    found = float(brentq(lambda mu: float(gaussian_epsilon(mu, delta)) - epsilon, 1e-4 * epsilon, 10.0 + 2.0 * epsilon))
+    return found * (1.0 - 1e-9)
+
+
+def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
+    """values (b, d) with the package's float-safe Gaussian noise, as they are released."""
+    g = grid(scale, "gaussian").reshape(1, 1)
+    return np.asarray(g * gaussian_integers(values, g, scale / g, rng.standard_normal((1, *values.shape))))

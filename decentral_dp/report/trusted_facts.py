@@ -1,0 +1,137 @@
+"""What was run and what came out, where agents trust a coordinator, who publishes one value for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.report.markup import Html, Part, tag
+from decentral_dp.report.settings import schedules, settings_text
+from decentral_dp.report.text import Json, capitalised, number, power_text
+from decentral_dp.report.trusted import solves, topology_text
+
+# How a mechanism is called in a sentence.
+_MECHANISMS = {
+    "gaussian": "Gaussian noise",
+    "laplace": "Laplace noise",
+    "exponential": "a random choice by an exponential mechanism",
+    "uncertified": "a random choice of which nothing is proven",
+}
+# Beyond so many coordinates x is drawn, not listed.
+LISTED_COORDINATES = 4
+
+
+def rows(result: Json, scenario: Json, counts: str) -> list[tuple[str, Part]]:
+    """The facts of the run as (name, what); counts: of records."""
+    problem, privacy, ran = result.get("problem") or {}, result.get("privacy") or {}, result.get("algorithm") or {}
+    stated, settled = scenario.get("privacy") or {}, ran.get("settled") or {}
+    steps = {k: {**v, "scale": float(f"{v['scale']:.4g}")} for k, v in settled.items() if isinstance(v, Mapping)}
+    rest = {k: v for k, v in settled.items() if k not in steps}
+    plain = {k: v if isinstance(v, str) else power_text(v) for k, v in rest.items()}
+    noisy = privacy.get("guarantee") != "none"
+    return [
+        ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
+        ("Dimensions", f"x: {problem['p']}, y: {problem['q']}" if "p" in problem and "q" in problem else ""),
+        ("Records", counts),
+        ("Topology", capitalised(topology_text(result)).rstrip(".")),
+        ("Algorithm", " · ".join(str(v) for v in (ran.get("kind"), privacy.get("protocol")) if v)),
+        ("Step sizes", schedules("λ", steps)),
+        ("Settings", settings_text(plain)),
+        ("Left out", left_out_text(ran)),
+        ("Domain of x", domain_text(ran.get("domain"), int(problem.get("p") or 0))),
+        ("Start", start_text(ran.get("start"))),
+        ("Releases", releases_text(privacy)),
+        ("Noise", noise_text(privacy, stated) if noisy else "none"),
+        ("Clip per record", settings_text(privacy.get("clip"))),
+        ("Constants", constants_text(privacy)),
+        ("Evaluated on", str(result.get("evaluated_on") or "")),
+        ("Versions", settings_text(result.get("versions"))),
+    ]
+
+
+def constants_text(privacy: Json) -> str:
+    """Where the bounds on one record come from."""
+    return {
+        "analytic": "analytic: theorems about this problem, for all records of bounded length",
+        "declared": "declared: nobody has proven or checked them",
+    }.get(str(privacy.get("constants")), "")
+
+
+def noise_text(privacy: Json, stated: Json) -> str:
+    """How noise comes in, and what it was fitted to."""
+    names = [_MECHANISMS.get(name, name) for name in str(privacy.get("mechanism") or "").split(" and ")]
+    asked = number(stated.get("epsilon"))
+    if asked is None:
+        return capitalised(" and ".join(names))
+    fitted = f"as the paper calibrates it for ε = {power_text(asked)}"
+    if privacy.get("guarantee") == "certified":
+        fitted = f"as much as ε = {power_text(asked)} needs over all planned rounds"
+    return capitalised(f"{' and '.join(names)}, {fitted}")
+
+
+def releases_text(privacy: Json) -> str:
+    """ "y: 50 of 30 numbers; gx: 10 of 1 number"."""
+    told = [
+        f"{p.get('channel')}: {p.get('releases')} of {p.get('width')} {'number' if p.get('width') == 1 else 'numbers'}"
+        for p in privacy.get("prices") or []
+    ]
+    free = list(privacy.get("free_channels") or {})
+    told += [f"{', '.join(free)}: no record read"] if free else []
+    return "; ".join(told)
+
+
+def domain_text(domain: object, p: int) -> str:
+    if not isinstance(domain, Mapping):
+        return ""
+    kind = domain.get("kind")
+    if kind == "box":
+        ends = f"{domain.get('low'):g} to {domain.get('high'):g}".replace("-", "−")
+        return f"interval from {ends}" if p == 1 else f"box, every coordinate from {ends}"
+    return f"ball of radius {domain.get('radius'):g} around 0" if kind == "ball" else "simplex"
+
+
+def start_text(start: object) -> str:
+    """ "x = −2, y = 0"."""
+    if not isinstance(start, Mapping):
+        return ""
+    told = [f"{k} = {v:g}".replace("-", "−") if v is not None else f"{k} as the problem says" for k, v in start.items()]
+    return ", ".join(told)
+
+
+def left_out_text(ran: Json) -> str:
+    """Which settings the scenario leaves out."""
+    names = ran.get("left_out") or []
+    return f"{', '.join(map(str, names))}: by default, or from public facts" if names else ""
+
+
+def score(result: Json, before: str) -> str:
+    """The end of the first sentence."""
+    metrics, ending = result.get("metrics") or {}, "_unreleased" if solves(result) else ""
+    of = f" of the {result.get('evaluated_on')}" if ending else ""
+    accuracy, loss = number(metrics.get(f"test_accuracy{ending}")), number(metrics.get(f"upper_loss{ending}"))
+    if accuracy is not None:
+        return f"; held-out accuracy {accuracy:.2f}{of}{before}"
+    return f"; upper loss {power_text(loss)}{of}{before}" if loss is not None else ""
+
+
+def score_tile(result: Json, diverged: bool) -> list[tuple[str, str, str]]:
+    """Held-out accuracy, where there is one."""
+    ending = "_unreleased" if solves(result) else ""
+    accuracy = number((result.get("metrics") or {}).get(f"test_accuracy{ending}"))
+    if accuracy is None:
+        return []
+    note = "at the last evaluation before it diverged" if diverged else f"of the {result.get('evaluated_on')}"
+    return [("Held-out accuracy", f"{accuracy:.2f}", note)]
+
+
+def published_text(x: Array | None, result: Json) -> list[Html]:
+    """The published x, where it is short; (1, p)."""
+    if x is None or not 0 < x.size <= LISTED_COORDINATES:
+        return []
+    values = ", ".join(power_text(float(v)).replace("-", "−") for v in x.reshape(-1))
+    ran = result.get("algorithm") or {}
+    start, where = number((ran.get("start") or {}).get("x")), domain_text(ran.get("domain"), x.size)
+    told = f"x = {values}" if x.size == 1 else f"x = ({values})"
+    told += f", from a start at {start:g}".replace("-", "−") if start is not None else ""
+    told += f", in the {where}" if where else ""
+    return [tag("p", tag("strong", "Published: "), f"{told}.")]

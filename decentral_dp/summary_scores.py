@@ -1,0 +1,66 @@
+"""The scores at the end of a run: of many agents, or of the one value that a trusted coordinator publishes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+UNRELEASED = "_unreleased"
+# Scores that the end of a run prints, in this order; then those that the problem adds.
+_SCORES = ("test_accuracy", "test_loss", "upper_loss", "lower_loss")
+# What every run measures besides, for the report.
+_UNPRINTED = ("consensus_", "hypergradient_", "epsilon_spent")
+_ENDINGS = ("_min", "_max", "_last", "_unreleased")
+
+
+def print_scores(out: Console, result: Mapping[str, Any]) -> None:
+    metrics = result["metrics"]
+    if known := [n for n in _SCORES if n in metrics]:
+        out.print()
+        out.print(_scores(f"{result['evaluated_on']}", "worst and best agent", known, metrics))
+    if added := _added(metrics):
+        out.print()
+        out.print(_scores("scores of this problem", "lowest and highest agent", added, metrics))
+
+
+def print_values(out: Console, result: Mapping[str, Any]) -> None:
+    """Of a trusted coordinator, who publishes one value for all."""
+    metrics = result["metrics"]
+    # Where x alone is published, scores are those of a solution that nobody sees.
+    ending = "" if "upper_loss" in metrics else UNRELEASED
+    plain = {n.removesuffix(ending): _value(v) for n, v in metrics.items() if n.endswith(ending)}
+    known = [*(n for n in _SCORES if n in plain), *_added(plain)]
+    if known:
+        whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
+        out.print()
+        out.print(f"Scores of the {result['evaluated_on']}, {whose}:")
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name in known:
+            table.add_row(name, plain[name])
+        out.print(table)
+
+
+def _added(names: Iterable[str]) -> list[str]:
+    """The problem's own scores."""
+    return sorted(n for n in names if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_UNPRINTED))
+
+
+def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, float]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(what)
+    for column in ("mean", ends):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name in names:
+        low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
+        # Of these, only accuracy is better where it is higher; of a problem's own scores nothing is known.
+        first, last = (high, low) if name in _SCORES and name != "test_accuracy" else (low, high)
+        table.add_row(name, _value(metrics[name]), f"{_value(first)}  {_value(last)}")
+    return table
+
+
+def _value(value: float) -> str:
+    return "–" if math.isnan(value) else "∞" if math.isinf(value) else f"{value:.4f}"
