@@ -18,6 +18,7 @@ from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import COLLECTIONS, DATASETS, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
+from decentral_dp.experiments import EXPERIMENTS
 from decentral_dp.named import example
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.protocol import FEEDS
@@ -38,6 +39,7 @@ def registries() -> dict[str, dict[str, str]]:
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title for n in scenario_names()},
         "studies": {n: load_study(n).title for n in shipped_names("study")},
+        "experiments": {n: f"{e.title}. {e.claim}" for n, e in EXPERIMENTS.items()},
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
     }
@@ -109,6 +111,9 @@ def _details(registry: str, name: str) -> str:
         return f'{_docstring(PROBLEMS[name].home)}\n\nIn a scenario: [problem] kind = "{name}"{options}'
     if registry == "topologies":
         return _topology(name)
+    if registry == "experiments":
+        home = f"decentral_dp.experiments.{EXPERIMENTS[name].module}"
+        return f"{_docstring(home)}\n\nOn the command line: decentral-dp experiment {name}"
     if registry == "weights":
         return f"{_parameters(WEIGHTS[name].parameters)}\nIn a scenario: [topology] {WEIGHTS[name].written}"
     return f'{_data(name)}\n\nIn a scenario: [problem] data = "{name}"'

@@ -1,4 +1,4 @@
-"""The command line: run, plan, network, study, list, show, report, schema. Heavy imports happen inside the commands."""
+"""The command line: run, plan, network, study, experiment, list, show, report, schema. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Listing(StrEnum):
     topologies = "topologies"
     scenarios = "scenarios"
     studies = "studies"
+    experiments = "experiments"
     data = "data"
     weights = "weights"
 
@@ -144,6 +145,28 @@ def study(
     print_findings(found)
     if len(found.failed) == len(found.cells):
         raise typer.Exit(1)
+
+
+@app.command()
+def experiment(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help='"decentral-dp list experiments"; all by default.')
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of made-up data and of noise.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for a table and a plot of each.")] = None,
+) -> None:
+    """Measure what the papers on central-DP bilevel optimisation prove or claim, with a verdict for each claim."""
+    from decentral_dp import experiment_command as inside
+
+    chosen = inside.chosen(names or [])
+    if out is not None:
+        inside.require_free(chosen, out)
+    findings = list(inside.carry_out(chosen, seed, quick, out))
+    if len(findings) > 1:
+        inside.print_summary(findings)
 
 
 @app.command("list")

@@ -74,7 +74,7 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     return {
         "guarantee": table.guarantee,
         "mechanism": job.mechanism if job.desk is None else trusted.mechanisms(job),
-        "protocol": _protocols(job)[job.algorithm.protocol],
+        "protocol": _protocol(job),
         **particular,
         "exchanges": job.algorithm.exchanges,
         "clip": _clip(job),
@@ -94,10 +94,10 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     }
 
 
-def _protocols(job: Job) -> dict[str, str]:
+def _protocol(job: Job) -> str:
     if job.desk is not None:
-        return trusted.PROTOCOLS
-    return CENTRAL_PROTOCOLS if job.program.central else PROTOCOLS
+        return trusted.protocol(job)
+    return (CENTRAL_PROTOCOLS if job.program.central else PROTOCOLS)[job.algorithm.protocol]
 
 
 def _clip(job: Job) -> dict[str, Any] | None:

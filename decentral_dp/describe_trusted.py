@@ -50,6 +50,13 @@ def mechanisms(job: Job) -> str:
     return " and ".join(sorted({c.mechanism for c in job.ledger.charged})) or "none"
 
 
+def protocol(job: Job) -> str:
+    """The protocol in words."""
+    if job.mechanism == "none":
+        return "trusted coordinator, without noise"
+    return PROTOCOLS[job.algorithm.protocol]
+
+
 def seen(job: Job) -> list[str]:
     """Who sees what."""
     algorithm, desk = cast(Coordinated, job.algorithm), _desk(job)

@@ -132,6 +132,8 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
         levels.append(Level(claimed, VERMILLION, ":", "claimed by the paper, not certified"))
     if not proven and not levels:
         return False
+    if d.trusted and claimed is None and spent is not None and spent.rounds[-1] <= 1:  # All of it in one round.
+        return False
     ax = figure.subplots()
     values = [level.value for level in levels]
     if proven and spent is not None:
@@ -153,7 +155,7 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
     _draw_levels(ax, levels)
     whose = "ε spent" if d.trusted else "ε spent by the worst agent"
     ax.set_ylabel(f"{whose}, δ = {delta_text(number(privacy.get('delta')))}")
-    title(ax, _verdict(d, certified, claimed))
+    title(ax, _verdict(d, certified, claimed), 52 if d.trusted else 60)
     return True
 
 

@@ -53,7 +53,8 @@ def noise(figure: Figure, d: Drawing) -> bool:
     if "scale" not in d.ledger:
         return False
     rows = d.ledger[(d.ledger["scale"] > 0) & ~d.ledger["mechanism"].isin(["free", "none"])]
-    if rows.empty:
+    # What one release carries is said in words.
+    if rows.empty or (d.trusted and rows["release"].nunique() == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
     unbounded = [str(c) for c in dict.fromkeys(rows.loc[~np.isfinite(rows["sensitivity"]), "channel"])]
@@ -93,7 +94,8 @@ def noise(figure: Figure, d: Drawing) -> bool:
         if d.trusted:  # One number for all kinds of records, by the one that can do most.
             ratio = ratio.groupby([rows["channel"], rows["release"]]).min()
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
-        message = f"Noise is {low if low == high else f'{low} to {high}'} times what one replaced record can move"
+        what = "Scales are" if drawn else "Noise is"
+        message = f"{what} {low if low == high else f'{low} to {high}'} times what one replaced record can move"
     figure.suptitle(textwrap.fill(message, 64), x=0.02, ha="left", fontsize=10.5, fontweight="bold")
     return True
 

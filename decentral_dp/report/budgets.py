@@ -34,7 +34,7 @@ def budget_section(folder: Path, result: Json) -> list[Html]:
     if privacy.get("claimed"):
         source = privacy["claimed"].get("source") or "the paper"
         remarks.append(f"The claimed column shows {source}. It is shown for comparison and is not certified.")
-    if slack:
+    if any(number(value) for value in slack.values()):
         remarks.append(
             f"Each ε includes what float64 costs: beyond the ideal law of the noise, sampling may add up to "
             f"{epsilon_text(number(slack.get('epsilon')))} to an agent's ε and "

@@ -66,7 +66,10 @@ def _verdict(privacy: Json) -> Html:
 
 def _trusted_verdict(privacy: Json, epsilon: str, delta: str, proven: str) -> Html:
     guarantee, claim = str(privacy.get("guarantee")), privacy.get("claimed")
-    printed = ["The noise is the paper's, from its own formula; what one record can do is bounded properly.", proven]
+    what = (
+        "The noise is the paper's, by its own formula; what it is worth follows from what one record can really move."
+    )
+    printed = [what, proven]
     verdicts = {
         "certified": trusted.certified(privacy, epsilon, delta),
         "as_printed": (

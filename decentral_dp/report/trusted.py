@@ -135,16 +135,18 @@ def price_table(privacy: Json) -> list[Html]:
     for entry in listed:
         unit, price, rate = str(entry.get("unit")), entry.get("price") or {}, entry.get("rate") or {}
         each = [price_text([number(v) or 0.0 for v in price[k]] if k in price else None, unit) for k in kinds]
-        share = ", ".join(f"{number(v):.3g} of {k} records" for k, v in rate.items()) or "all records"
+        share = f"a sample, {min(number(v) or 0.0 for v in rate.values()):.3g} of them" if rate else "all records"
         cells = [str(entry.get("releases")), str(entry.get("width")), *each, share]
         rows.append(tag("tr", tag("th", str(entry.get("channel")), scope="row"), *(tag("td", c) for c in cells)))
     names = ("Channel", "Releases", "Numbers each", *(f"One {k} record" for k in kinds), "Read")
     heads = tag("tr", *(tag("th", name, scope="col") for name in names))
     sampled = any(entry.get("rate") for entry in listed)
-    told = (
-        "Fixed before the run; the scale of a release is its sensitivity over its price. μ: nobody tells two data sets "
-        "that differ in the record apart more surely than two Gaussians of deviation 1 at the distance μ."
-    )
+    told = "Fixed before the run; the scale of a release is its sensitivity over its price."
+    if any(entry.get("unit") == "μ" for entry in listed):
+        told += (
+            " μ: nobody tells two data sets that differ in the record apart more surely than two Gaussians of "
+            "deviation 1 at the distance μ."
+        )
     if sampled:
         told += " Of a sample, the price is that of a record which is in it; that it may not be is counted in ε."
     return [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.report.markup import Html, Part, tag
-from decentral_dp.report.settings import schedules, settings_text
+from decentral_dp.report.markup import Html, Part, formula, join, tag
+from decentral_dp.report.settings import settings_text
 from decentral_dp.report.text import Json, capitalised, number, power_text
 from decentral_dp.report.trusted import solves, topology_text
 
@@ -25,8 +25,9 @@ def rows(result: Json, scenario: Json, counts: str) -> list[tuple[str, Part]]:
     """The facts of the run as (name, what); counts: of records."""
     problem, privacy, ran = result.get("problem") or {}, result.get("privacy") or {}, result.get("algorithm") or {}
     stated, settled = scenario.get("privacy") or {}, ran.get("settled") or {}
-    steps = {k: {**v, "scale": float(f"{v['scale']:.4g}")} for k, v in settled.items() if isinstance(v, Mapping)}
-    rest = {k: v for k, v in settled.items() if k not in steps}
+    steps = {k: v for k, v in settled.items() if isinstance(v, Mapping)}
+    # A share of 1 is no sample.
+    rest = {k: v for k, v in settled.items() if k not in steps and (k, v) != ("rate", 1.0)}
     plain = {k: v if isinstance(v, str) else power_text(v) for k, v in rest.items()}
     noisy = privacy.get("guarantee") != "none"
     return [
@@ -35,11 +36,11 @@ def rows(result: Json, scenario: Json, counts: str) -> list[tuple[str, Part]]:
         ("Records", counts),
         ("Topology", capitalised(topology_text(result)).rstrip(".")),
         ("Algorithm", " · ".join(str(v) for v in (ran.get("kind"), privacy.get("protocol")) if v)),
-        ("Step sizes", schedules("λ", steps)),
+        ("Step sizes", join([_step(k, v) for k, v in steps.items()], ", ")),
         ("Settings", settings_text(plain)),
-        ("Left out", left_out_text(ran)),
+        ("Left out", left_out_text(ran, rest)),
         ("Domain of x", domain_text(ran.get("domain"), int(problem.get("p") or 0))),
-        ("Start", start_text(ran.get("start"))),
+        ("Start", start_text(ran.get("start")) if not draws_x(privacy) else ""),
         ("Releases", releases_text(privacy)),
         ("Noise", noise_text(privacy, stated) if noisy else "none"),
         ("Clip per record", settings_text(privacy.get("clip"))),
@@ -90,6 +91,11 @@ def domain_text(domain: object, p: int) -> str:
     return f"ball of radius {domain.get('radius'):g} around 0" if kind == "ball" else "simplex"
 
 
+def draws_x(privacy: Json) -> bool:
+    """Whether x is itself a release, drawn at random, so that it starts nowhere."""
+    return any(str(p.get("channel")) in ("x", "x0") for p in privacy.get("prices") or [])
+
+
 def start_text(start: object) -> str:
     """ "x = −2, y = 0"."""
     if not isinstance(start, Mapping):
@@ -98,9 +104,15 @@ def start_text(start: object) -> str:
     return ", ".join(told)
 
 
-def left_out_text(ran: Json) -> str:
-    """Which settings the scenario leaves out."""
-    names = ran.get("left_out") or []
+def _step(variable: str, step: Mapping[str, float]) -> Html:
+    fall = f"/(t+1)^{step['decay']:g}" if step.get("decay") else ""
+    return join([formula(f"λ_{variable}"), " = ", power_text(step["scale"]), formula(fall)])
+
+
+def left_out_text(ran: Json, shown: Json) -> str:
+    """Which of the settings that are shown the scenario leaves out."""
+    settled = ran.get("settled") or {}
+    names = [n for n in ran.get("left_out") or [] if n in shown or isinstance(settled.get(n), Mapping)]
     return f"{', '.join(map(str, names))}: by default, or from public facts" if names else ""
 
 
@@ -132,6 +144,7 @@ def published_text(x: Array | None, result: Json) -> list[Html]:
     ran = result.get("algorithm") or {}
     start, where = number((ran.get("start") or {}).get("x")), domain_text(ran.get("domain"), x.size)
     told = f"x = {values}" if x.size == 1 else f"x = ({values})"
-    told += f", from a start at {start:g}".replace("-", "−") if start is not None else ""
+    if start is not None and not draws_x(result.get("privacy") or {}):
+        told += f", from a start at {start:g}".replace("-", "−")
     told += f", in the {where}" if where else ""
     return [tag("p", tag("strong", "Published: "), f"{told}.")]
