@@ -23,6 +23,8 @@ Agents: TypeAlias = Sequence[tuple[Any, Any]]
 NEWTON_STEPS = 60
 HALVINGS = 30
 CG_STEPS_PER_DIMENSION = 10
+# Where more are needed, as at an x that has run away, nothing is reported.
+MOST_CG_STEPS = 1000
 
 
 class Share(NamedTuple):
@@ -137,7 +139,7 @@ def _solve(problem: Problem, x: Array, y: Array, shares: Sequence[Share], target
         target,
         rtol=tolerance,
         atol=0.0,
-        maxiter=CG_STEPS_PER_DIMENSION * q,
+        maxiter=min(CG_STEPS_PER_DIMENSION * q, MOST_CG_STEPS),
         M=preconditioner,
     )
     return np.full(q, np.nan) if failed else np.asarray(solution)
