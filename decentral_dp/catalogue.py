@@ -143,7 +143,8 @@ def _trusted_tables(name: str, entry: Entry) -> str:
 
     lines = ["[algorithm]", f'kind = "{name}"', shown("rounds", "rounds = 20")]
     lines += [shown(key, example(key)) for key in entry.options]
-    lines += [f"# {shown(key, example(key))}" for key in entry.optional]
+    # What is left out is settled from constants, which hold on a bounded domain.
+    lines += [f"{'' if key == 'domain' else '# '}{shown(key, example(key))}" for key in entry.optional]
     return "\n".join([*lines, "", "[privacy]", "epsilon = 1.0", "delta = 1e-6"])
 
 

@@ -60,6 +60,11 @@ def check_coordinated(s: Scenario) -> Coordinated:
             f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
             "Leave it out."
         )
+    # Sums that agents send are noised by a Gaussian.
+    if program.asks and privacy.delta == 0.0 and privacy.guarantee != "none":
+        raise _impure(kind)
+    if program.needs_constants and s.problem.normalise == "none" and s.problem.scale == "none":
+        raise _unbounded(kind)
     _check_start(s)
     return program
 
@@ -74,6 +79,20 @@ def _check_start(s: Scenario) -> None:
             f"algorithm.init.x: {x:g} lies outside the domain, which is from {domain.low:g} to {domain.high:g}. Start "
             "inside, or leave it out."
         )
+
+
+def _unbounded(kind: str) -> InputError:
+    return InputError(
+        f"problem.normalise: {kind} needs records of bounded length, and nothing bounds these. "
+        'Set normalise = "l2" (or "l1", or "box").'
+    )
+
+
+def _impure(kind: str) -> InputError:
+    return InputError(
+        f"privacy.delta: {kind} adds Gaussian noise, which gives no pure guarantee. Take a delta above 0, for example "
+        "1e-6."
+    )
 
 
 def _too_long(rounds: int) -> InputError:
@@ -108,10 +127,7 @@ def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinate
 
 def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
     if shards.l2 is None:
-        raise InputError(
-            f"problem.normalise: {s.algorithm.kind} needs records of bounded length, and nothing bounds these. "
-            'Set normalise = "l2" (or "l1", or "box").'
-        )
+        raise _unbounded(s.algorithm.kind)
     return family_of(problem, shards.l2, _label_bound(s, shards))
 
 
@@ -200,10 +216,7 @@ def _free(channel: str, width: int, releases: int) -> ChannelLedger:
 def _check_mechanism(s: Scenario, charges: Mapping[str, Charge]) -> None:
     privacy, used = s.privacy, {c.mechanism for c in charges.values()}
     if privacy.guarantee != "none" and privacy.delta == 0.0 and "gaussian" in used:
-        raise InputError(
-            f"privacy.delta: {s.algorithm.kind} adds Gaussian noise, which gives no pure guarantee. Take a delta above "
-            "0, for example 1e-6."
-        )
+        raise _impure(s.algorithm.kind)
     if "mechanism" in privacy.model_fields_set and privacy.mechanism not in used:
         fits = "gaussian" if "gaussian" in used else None
         mend = f'Set "{fits}", or leave it out.' if fits else "Leave it out."

@@ -12,7 +12,7 @@ import pytest
 from coordinator_replay import Scripted, performed, scripted, with_noise
 from oracles import gaussian_delta
 from penalty_jobs import KINDS, agree, made, solved_by
-from penalty_loop import Naive, cut
+from penalty_loop import Naive
 from scipy.optimize import brentq
 
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
@@ -24,8 +24,7 @@ from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.sensitivity import Bounded
 from decentral_dp.problems.desk import Desk
 from decentral_dp.problems.holder import Holder
-from decentral_dp.problems.hyper_cleaning import NO_GROUP, HyperCleaning
-from decentral_dp.problems.protocol import CHANGE, Changed
+from decentral_dp.problems.protocol import CHANGE
 
 Records = dict[str, list[Any]]
 
@@ -151,55 +150,6 @@ def test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less() -> No
     answer = wide.combined(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
     moved = wide.tightened(answer, asked, 3.0).spread["train"].sensitivity[0]
     assert moved == pytest.approx(3.0 * d * 0.2 * math.sqrt(6.0) / job.desk.counts["train"])
-
-
-# The change query ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bound", [math.inf, 0.05])
-def test_the_change_of_hyper_cleaning_is_that_of_its_losses(bound: float) -> None:
-    """Record by record from `losses` at a weight of 1, with differences in x; what is in no group changes nothing."""
-    problem = HyperCleaning.from_dataset(3, (0.0, 1.0, 2.0), 2, groups=2)
-    assert isinstance(problem, Changed)
-    rng = np.random.default_rng(6)
-    records = problem.placed(problem.prepare(3.0 * rng.normal(size=(7, 3)), rng.integers(3, size=7) * 1.0, "l2"), 1)
-    x, y, other = rng.normal(size=4), rng.normal(size=9), rng.normal(size=9)
-    got = problem.change(x, y, other, records, Clip("l2", x=bound))
-    wanted, h = np.zeros(4), 1e-5
-    for k in range(7):
-        one = type(records)(*(a[k : k + 1] for a in records))
-        slopes = []
-        for at in (y, other):
-            steps = x + h * np.concatenate([np.eye(4), -np.eye(4)])
-            values = problem.losses(steps, np.tile(at, (8, 1)), one, np.ones(1))[0]
-            slopes.append((values[:4] - values[4:]) / (2.0 * h))
-        wanted += cut(slopes[0] - slopes[1], bound) / 7
-    np.testing.assert_allclose(got, wanted, atol=1e-8)
-    assert (got[:2] == 0.0).all()
-    assert (np.abs(got[2:]) > 1e-3).any()
-    free = records._replace(group=np.full(7, NO_GROUP))
-    assert (problem.change(x, y, other, free, Clip("l2")) == 0.0).all()
-    broken = records._replace(features=np.where(np.arange(7)[:, None] == 2, np.nan, records.features))
-    assert np.isfinite(problem.change(x, y, other, broken, Clip("l2", x=bound))).all()
-
-
-def test_a_factor_is_clipped_with_the_contribution() -> None:
-    """times·v clipped to C, for a term of every kind of shape; and only factors that clips go with."""
-    job = made("hyper_cleaning")
-    (holder,) = holders(job, {k: list(r) for k, r in job.records.items()})
-    (wide,) = holders(job, {k: list(r) for k, r in job.records.items()}, Clip("l2"))
-    x, y, other = np.zeros(6), np.full(6, 0.5), np.full(6, -0.5)
-    for term, along in ((CHANGE, other), ("lower_grad_y", None), ("lower_jacobian", None)):
-        loud = holder.answer(1, {"a": Sum(term, x, y, along, times=1e6)})["a"]
-        bound = {CHANGE: 0.03, "lower_grad_y": 0.4, "lower_jacobian": 0.03}[term]
-        for agent, total in enumerate(loud):
-            assert np.linalg.norm(total) <= bound * len(job.shards.train[agent]) * (1.0 + 1e-12)
-        # Where nothing is clipped it is a factor.
-        plain, twice = (wide.answer(1, {"a": Sum(term, x, y, along, times=t)})["a"] for t in (1.0, 2.0))
-        np.testing.assert_allclose(twice, 2.0 * plain)
-    for times in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match="no clip bounds that"):
-            Ask(a=Sum(CHANGE, x, y, other, times=times))
 
 
 # Exact likelihoods ------------------------------------------------------------------------------------------------

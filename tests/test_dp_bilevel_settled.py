@@ -18,6 +18,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
 from decentral_dp.algorithms.central.dp_bilevel_defaults import check_penalty
 from decentral_dp.algorithms.central.printed import gaussian_scale, within
+from decentral_dp.describe import privacy_summary
 from decentral_dp.job import build
 from decentral_dp.privacy.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.bilevel_rates import penalty_smoothness
@@ -226,3 +227,27 @@ def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
         poisson = np.tile([[mu], [rate]], rounds)
         releases = Releases(poisson=poisson) if rate < 1.0 else Releases(mu=mu * math.sqrt(rounds))
         assert least <= epsilon_at(releases, delta) <= most
+
+
+# Where it shows ---------------------------------------------------------------------------------------------------
+
+
+def test_too_small_a_sample_is_noted() -> None:
+    """The noise multiplier is twice the scale over what replacing a record can move."""
+    for rate, epsilon, noted in ((0.01, 60.0, True), (0.5, 1.0, False)):
+        job = made(algorithm={"rate": rate}, privacy={"epsilon": epsilon})
+        least = min(2.0 * float((c.scale / c.sensitivity["train"]).min()) for c in job.ledger.charged)
+        assert (least < 1.0) == noted
+        words = " ".join(privacy_summary(job)["notes"])
+        assert ("times what one record can add to a sample" in words) == noted
+
+
+@pytest.mark.parametrize("name", ["dp_bilevel_breast_cancer", "dp_bilevel_minibatch"])
+def test_shipped_scenarios_end_better_than_they_start(name: str) -> None:
+    """Than the same budget spent on the model at the untuned strength."""
+    tuned, kept = (decentral_dp.run(decentral_dp.load(name, over)) for over in ([], ["algorithm.x.scale=0.0"]))
+    assert tuned.result["metrics"]["upper_loss"] < 0.6 * kept.result["metrics"]["upper_loss"]
+    assert tuned.result["metrics"]["test_accuracy"] > 0.9
+    target = tuned.scenario.privacy.epsilon
+    assert target is not None
+    assert tuned.result["privacy"]["epsilon_max"] <= target

@@ -496,12 +496,14 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
     reached = np.linalg.matrix_power(chain.matrix, 12)[cells // 2]
     inside = centres[:, None] + 0.4 * (np.arange(200) + 0.5)[None] / 200 - 0.2
     fine = score(inside.reshape(-1, 1)).reshape(cells, 200) / scale
-    expected = grid_walk.output(reached, exponent, fine).sum(axis=1)
+    # Two halves of every cell: the last step tells them apart.
+    expected = grid_walk.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
     rng = np.random.default_rng(21)
     drawn = np.array([lottery.draw(rng, scale)[0] for _ in range(4000)])
-    counts = np.histogram(drawn, np.linspace(-1.0, 1.0, cells + 1))[0]
+    counts = np.histogram(drawn, np.linspace(-1.0, 1.0, 2 * cells + 1))[0]
     assert not rejected(counts, expected)
-    assert rejected(counts, chain.law), "twelve steps are not enough"
+    assert rejected(counts, np.repeat(chain.law, 2)), "twelve steps are not enough"
+    assert rejected(counts, np.repeat(expected.reshape(cells, 2).sum(axis=1), 2)), "points are not uniform in a cell"
     assert abs(lottery.draw(rng, 0.0)[0] + 1.0) < 1e-6
 
 

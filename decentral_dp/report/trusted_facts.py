@@ -36,7 +36,7 @@ def rows(result: Json, scenario: Json, counts: str) -> list[tuple[str, Part]]:
         ("Records", counts),
         ("Topology", capitalised(topology_text(result)).rstrip(".")),
         ("Algorithm", " · ".join(str(v) for v in (ran.get("kind"), privacy.get("protocol")) if v)),
-        ("Step sizes", join([_step(k, v) for k, v in steps.items()], ", ")),
+        ("Step sizes", join([_step(k, v) for k, v in steps.items()], ", ") if steps else ""),
         ("Settings", settings_text(plain)),
         ("Left out", left_out_text(ran, rest)),
         ("Domain of x", domain_text(ran.get("domain"), int(problem.get("p") or 0))),

@@ -89,9 +89,6 @@ class DpBilevel:
     stages: int = 1
     shares: Mapping[str, float] = field(default_factory=dict)
 
-    channels = ("x", "y")
-    central = True
-
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
             raise InputError(f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(SOLVERS)}.")

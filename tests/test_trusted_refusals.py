@@ -1,0 +1,172 @@
+"""What a scenario of a trusted coordinator cannot say: one sentence, and before a record is read wherever it can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp import InputError, job, load
+from decentral_dp.algorithms import ALGORITHMS
+
+BOX = {"kind": "box", "low": -4.0, "high": 1.0}
+KINDS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
+
+
+def content(kind: str, **changes: Any) -> dict[str, Any]:
+    """A small scenario; changes by "table.key", None leaves the key out."""
+    made: dict[str, Any] = {
+        "seed": 3,
+        "problem": {
+            "kind": "logistic_regularisation",
+            "data": "breast_cancer",
+            "scale": "public_ranges",
+            "normalise": "l2",
+            "test": 0.2,
+        },
+        "topology": {"kind": "star", "agents": 5},
+        "algorithm": {"kind": kind, "rounds": 3, "domain": BOX},
+        "privacy": {"epsilon": 4.0, "delta": 1e-5},
+    }
+    for place, value in changes.items():
+        table, key = place.split(".")
+        made[table].pop(key, None)
+        if value is not None:
+            made[table][key] = value
+    return made
+
+
+def refusal(kind: str, **changes: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        job.build(load(content(kind, **changes)))
+    said = str(caught.value)
+    assert "\n" not in said
+    assert said.endswith(".")
+    return said
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record may be read."""
+    monkeypatch.setattr(job, "shards_of", lambda *a: pytest.fail("records were read before the scenario was refused"))
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("problem.stream", {"batch": 5}, "reads all records in every round"),
+        ("problem.stream", {"kind": "minibatch", "batch": 5}, "reads all records in every round"),
+        ("run.average", 3, "not averages"),
+        ("privacy.x", {"scale": 1.0}, "follows from privacy.epsilon and delta"),
+        ("privacy.cap", 3.0, "plans its whole budget beforehand"),
+        ("privacy.box", {"x": 1.0}, "plans its whole budget beforehand"),
+        ("privacy.share", {"x": 1.0}, "plans its whole budget beforehand"),
+        ("privacy.epsilon", None, "missing"),
+        ("privacy.epsilon", -1.0, "at least"),
+        ("privacy.delta", 1.0, "below 1"),
+        ("algorithm.rounds", 0, "at least 1"),
+        ("algorithm.rounds", 10**12, "more releases than can be priced"),
+        ("algorithm.rate", 0.0, "above 0"),
+        ("algorithm.rate", 1.5, "at most 1"),
+        ("algorithm.domain", {"kind": "box", "low": 1.0, "high": 1.0}, "no interior"),
+        ("algorithm.domain", {"kind": "ball", "radius": -1.0}, "above 0"),
+        ("algorithm.domain", {"kind": "ball", "radius": 1.0, "low": 0.0}, "takes no low"),
+        ("algorithm.domain", {"kind": "cube"}, '"box", "ball" or "simplex"'),
+        ("algorithm.init", {"x": 9.0}, "outside the domain"),
+        ("algorithm.protocol", "private", "knows no"),
+        ("algorithm.y", {"scale": 1.0}, "takes none, only"),
+        ("algorithm.inverse", 4, "takes none, only"),
+        ("algorithm.method", "em", "takes none, only"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_no_coordinator_takes_is_refused_before_a_record_is_read(
+    kind: str, place: str, value: Any, words: str
+) -> None:
+    extra: dict[str, Any] = {"run": {}} if place.startswith("run.") else {}
+    made = {**content(kind), **extra}
+    table, key = place.split(".")
+    made[table].pop(key, None)
+    if value is not None:
+        made[table][key] = value
+    with pytest.raises(InputError, match=words) as caught:
+        job.build(load(made))
+    assert str(caught.value).startswith(place)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("unread")
+def test_what_single_programs_refuse_is_refused_before_a_record_is_read() -> None:
+    for kind in ("pp_ift", "dp_bilevel"):
+        assert refusal(kind, **{"algorithm.solver": "newton"}).startswith("algorithm.solver")
+        assert "no pure guarantee" in refusal(kind, **{"privacy.delta": 0.0})
+    assert "takes none, only dp_bilevel" in refusal("second_order_dp_bilevel", **{"algorithm.rate": 0.5})
+    assert "clips nothing" in refusal("second_order_dp_bilevel", **{"privacy.clip": {"y": 1.0}})
+    unbounded = {"problem.normalise": None, "problem.scale": None}
+    assert refusal("second_order_dp_bilevel", **unbounded).startswith("problem.normalise")
+    assert "for samples give algorithm.rate" in refusal("dp_bilevel", **{"problem.stream": {"batch": 2}})
+    assert "it knows no samples" in refusal("pp_ift", **{"problem.stream": {"batch": 2}})
+
+
+def test_the_spy_sees_a_read(unread: None) -> None:
+    with pytest.raises(pytest.fail.Exception, match="records were read"):
+        job.build(load(content("pp_ift")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("second_order_dp_bilevel", {"privacy.delta": 0.0}, "privacy.delta: .* no pure guarantee"),
+        ("second_order_dp_bilevel", {"privacy.mechanism": "laplace"}, "privacy.mechanism"),
+        ("second_order_dp_bilevel", {"algorithm.domain": None}, "algorithm.domain: missing"),
+        ("second_order_dp_bilevel", {"problem.kind": "ridge_regularisation", "problem.data": "NUMBERS"}, "label_bound"),
+        ("second_order_dp_bilevel", {"problem.label_bound": 2.0}, "problem.label_bound: these labels are classes"),
+        ("second_order_dp_bilevel", {"problem.kind": "meta_learning"}, "no analytic constants"),
+        ("dp_bilevel", {"algorithm.rounds": 20_000_000, "algorithm.inner": 9}, "more releases than can be priced"),
+        ("pp_ift", {"privacy.guarantee": "as_printed"}, "never printed"),
+        ("grid_walk", {"algorithm.rounds": 1}, "nothing is proven"),
+    ],
+)
+def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
+    tmp_path: Any, kind: str, changes: dict[str, Any], words: str
+) -> None:
+    if changes.get("problem.data") == "NUMBERS":
+        table = tmp_path / "numbers.csv"
+        rng = np.random.default_rng([4, 2])
+        table.write_text("a,b,target\n" + "\n".join(",".join(f"{v:.3f}" for v in row) for row in rng.random((60, 3))))
+        more = {"problem.data": str(table), "problem.scale": None, "problem.label": "target", "problem.classes": []}
+        changes = {**changes, **more}
+    said = refusal(kind, **changes)
+    assert pytest.raises(InputError, match=words)
+    import re
+
+    assert re.search(words, said), said
+
+
+def test_gossip_cuts_no_labels(scenario: Any) -> None:
+    with pytest.raises(InputError, match="problem.label_bound"):
+        job.build(load(scenario(problem={"label_bound": 2.0})))
+
+
+@pytest.mark.parametrize("data", ["wine", "breast_cancer", "digits"])
+def test_labels_of_classes_lie_within_the_bound_that_is_certified(data: str) -> None:
+    """Classes are numbered from 0 on, and a regression reads their numbers."""
+    made = content("second_order_dp_bilevel", **{"problem.kind": "ridge_regularisation", "problem.data": data})
+    built = job.build(load(made))
+    assert built.desk is not None
+    largest = max(float(np.abs(records[1]).max()) for kind in built.records.values() for records in kind)
+    assert built.desk.family.loss.label_bound == largest  # type: ignore[union-attr]  # of a least-squares family
+
+
+def test_every_claim_belongs_to_a_program_with_a_printed_calibration() -> None:
+    own = {"regularisation_tuner": {"algorithm.rounds": 1}}
+    once = ("exponential_mechanism", "regularised_exponential_mechanism", "gradient_norm_exponential_mechanism")
+    own |= {kind: {"algorithm.rounds": 1} for kind in (*once, "grid_walk")}
+    for kind in (name for name, entry in ALGORITHMS.items() if entry.trusted):
+        changes = {"privacy.guarantee": "as_printed", **own.get(kind, {})}
+        if ALGORITHMS[kind].claim:
+            assert job.build(load(content(kind, **changes))).budget.epsilon.shape == (5,)
+        else:
+            assert refusal(kind, **changes).startswith("privacy.guarantee")
