@@ -238,7 +238,7 @@ def test_warm_start_divides_its_budget_evenly() -> None:
 
 
 def test_warm_start_steps_from_where_it_was_drawn() -> None:
-    job = made("warm_start", algorithm={"rounds": 4, "x": {"scale": 0.5}, "candidates": 9})
+    job = made("warm_start", algorithm={"rounds": 4, "x": {"scale": 0.5, "decay": 0.5}, "candidates": 9})
     pool, curator, s = pool_of(job), Curator(job.ledger, bytes(32)), job.algorithm.init(job.desk)
     xs, best = [], []
     for t in range(4):
@@ -249,7 +249,7 @@ def test_warm_start_steps_from_where_it_was_drawn() -> None:
         with pytest.raises(StopIteration) as done:
             running.send(told)
         s = done.value.value
-        drawn = told.own.x0[0] if t == 0 else np.clip(xs[-1] - 0.5 * told.own.gx[0], LOW, HIGH)
+        drawn = told.own.x0[0] if t == 0 else np.clip(xs[-1] - 0.5 / math.sqrt(t) * told.own.gx[0], LOW, HIGH)
         if t:
             best.append((float(np.linalg.norm(drawn - xs[-1])), t))
         xs.append(drawn)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,7 +132,7 @@ def test_the_spy_sees_a_read(unread: None) -> None:
     ],
 )
 def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
-    tmp_path: Any, kind: str, changes: dict[str, Any], words: str
+    tmp_path: Path, kind: str, changes: dict[str, Any], words: str
 ) -> None:
     if changes.get("problem.data") == "NUMBERS":
         table = tmp_path / "numbers.csv"
@@ -139,14 +141,11 @@ def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
         more = {"problem.data": str(table), "problem.scale": None, "problem.label": "target", "problem.classes": []}
         changes = {**changes, **more}
     said = refusal(kind, **changes)
-    assert pytest.raises(InputError, match=words)
-    import re
-
     assert re.search(words, said), said
 
 
 def test_gossip_cuts_no_labels(scenario: Any) -> None:
-    with pytest.raises(InputError, match="problem.label_bound"):
+    with pytest.raises(InputError, match=r"problem\.label_bound"):
         job.build(load(scenario(problem={"label_bound": 2.0})))
 
 

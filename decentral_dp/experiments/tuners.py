@@ -37,7 +37,7 @@ TEN, HUNDRED, SECOND = "penalty, λ = 10", "penalty, λ = 100", "exact minimiser
 PRODUCT, IMPLICIT, TRUTH = "implicit, H⁻¹b released", "implicit, slope released", "|dF/dlog w|"
 RIGHT, PRINTED = "subtracts the slope", "adds it, as printed"
 WEIGHTS = (0.01, 0.03, 0.1, 0.3)
-_D, _ROUNDS, _UPDATES, _RANGE = 20, 15, 8, (0.003, 1.0)
+_D, _ROUNDS, _UPDATES, _RANGE = 20, 15, 8, (0.03, 1.0)
 _FAMILY = Family("logistic", 1.0, 1.0)
 
 
