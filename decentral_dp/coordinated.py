@@ -25,6 +25,7 @@ from decentral_dp.problems.desk import Desk
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import Family, family_of
 from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.special_families import Declared
 from decentral_dp.schema import Scenario, by_channel
 
 
@@ -115,7 +116,7 @@ def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinate
     try:
         family = _family(s, shards, problem)
     except InputError:
-        if algorithm.needs_constants:
+        if algorithm.needs_constants or s.privacy.constants is not None:
             raise
         family = None
     privacy, noisy = s.privacy, s.privacy.guarantee != "none"
@@ -126,6 +127,8 @@ def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinate
 
 
 def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
+    if s.privacy.constants is not None:
+        return Declared.from_table(problem, s.privacy.constants)
     if shards.l2 is None:
         raise _unbounded(s.algorithm.kind)
     return family_of(problem, shards.l2, _label_bound(s, shards))

@@ -203,6 +203,10 @@ def _check_guarantee(s: Scenario) -> None:
         raise InputError(
             f"problem.label_bound: {s.algorithm.kind} clips contributions and cuts no labels. Leave it out."
         )
+    if privacy.constants is not None:
+        raise InputError(
+            f"privacy.constants: {s.algorithm.kind} clips contributions and reads no constants. Leave them out."
+        )
     if guarantee == "as_printed":
         if privacy.mechanism != "laplace":
             raise InputError(

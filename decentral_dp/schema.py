@@ -221,6 +221,8 @@ class PrivacyTable(Table):
     mechanism: Literal["laplace", "gaussian"] = "laplace"
     epsilon: Target | None = None
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
+    # Of a problem without analytic ones, for a trusted coordinator: by name, and on the user's word.
+    constants: dict[str, float] | None = None
     clip: dict[Channel, Positive] = {}
     box: dict[Channel, Finite] = {}
     share: dict[Channel, Positive] = {}

@@ -54,9 +54,16 @@ def test_defaults_follow_from_constants_by_their_formulas() -> None:
     smooth = 0.5 / modulus * (1.0 / 3.0)
     assert a.x.scale == pytest.approx(0.5 / smooth, rel=1e-9)
     assert a.x.decay == 0.0
-    radius = (mass + (mass - 1.0) * out) / (0.5 + mass)
-    far = modulus * 2.0 * radius * n["train"] * price / 1.0
-    assert a.inner == math.ceil((1.5 + 1.0 / a.penalty) / 1.5 * math.log(far))
+    # In the middle of the box, |x_s| = ½: bias and noise of K steps, of a budget that they share.
+    radius = (mass + (mass - 1.0) * out / 4.0) / (0.5 + mass)
+    b = 1.5 + 1.0 / a.penalty
+    left, moved = 1.0 - modulus / b, 2.0 / (n["train"] * price)
+
+    def error(steps: int) -> float:
+        kept = sum(left ** (2 * k) for k in range(steps)) / b**2
+        return (2.0 * radius * left**steps) ** 2 + 3 * moved**2 * steps * kept
+
+    assert error(a.inner) <= 1.01 * min(error(k) for k in range(1, 40))
     assert job.desk.clip.y == pytest.approx(1.0)
     assert job.desk.clip.z == pytest.approx(steepest(mass))
     c = job.desk.family.constants(np.full(3, -2.0), np.full(3, 1.0), mass)

@@ -113,7 +113,9 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
     for line in job.ledger.charged:
         for kind, moved in line.sensitivity.items():
             spent[kind] += float(np.sum((moved / line.scale) ** 2))
-    assert privacy["epsilon_max"] == pytest.approx(gaussian(math.sqrt(max(spent.values())), 1e-5), rel=1e-3)
+    exact = gaussian(math.sqrt(max(spent.values())), 1e-5)
+    # What float64 may tell is small beside so much noise, but not nothing.
+    assert exact <= privacy["epsilon_max"] <= 1.02 * exact
     assert privacy["epsilon_max"] < claim["epsilon_max"]
     assert privacy["target"] is None
     assert any("less than it claims" in note for note in privacy["notes"])

@@ -198,16 +198,16 @@ class Declared:
             least = "a finite number above 0" if name in _POSITIVE else "a finite number, 0 or more"
             number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
             if not number or value < 0.0 or (value == 0.0 and name in _POSITIVE):
-                raise InputError(f"constants.{name}: got {value!r}; wanted {least}.")
+                raise InputError(f"privacy.constants.{name}: got {value!r}; wanted {least}.")
 
     @classmethod
     def from_table(cls, problem: Problem, table: Mapping[str, float]) -> Declared:
         """Constants by name. Raises InputError where one is missing or unknown."""
         wanted = [name for name in Granular._fields if name != "label"]
         for missing in (name for name in wanted if name not in table):
-            raise InputError(f"constants.{missing}: missing; wanted a number for each of {', '.join(wanted)}.")
+            raise InputError(f"privacy.constants.{missing}: missing; wanted a number for each of {', '.join(wanted)}.")
         for unknown in (name for name in table if name not in wanted):
-            raise InputError(f"constants.{unknown}: no such constant; wanted are {', '.join(wanted)}.")
+            raise InputError(f"privacy.constants.{unknown}: no such constant; wanted are {', '.join(wanted)}.")
         return cls(problem, Granular._make([*(table[name] for name in wanted), "declared"]))
 
     @property

@@ -2,7 +2,7 @@
 
     λ    the largest over the domain of argmin D₁/λ + λ b_gxy (r + r'), at least 1; D₁/λ bounds the bias of the penalty,
          r the noise that reaches x from the best solver, D_gy/(μ n m) √min(p, q), m its share of the budget
-    K    of the solver: see `inner` and `inner_localised`
+    K    of the solver, in the middle of the domain: see `inner` and `inner_localised`
     η    1/(2 b_L), b_L the smoothness of min_y f + λ(g − min_y g) in x
     C_y  ½ D_gy and C_z  L_fy: no record's gradient is longer, on the balls of minimisers
     C_x  L_fx + 2 (½ D_hxy) L_fy/μ: at exact minimisers no record's share of the step is longer than half of the second
@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
-from decentral_dp.algorithms.central.inner import Known, noise_gain, steps_of_descent
+from decentral_dp.algorithms.central.inner import Known, best_steps, noise_gain
 from decentral_dp.algorithms.central.inner_localised import stages_of, steps_of_stage
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bilevel_rates import default_penalty, penalty_smoothness
@@ -94,7 +94,8 @@ class Defaults:
                 "50, or give the privacy.epsilon and delta that they are to be balanced for."
             )
         if solver == "dp_gd":
-            return int(self._worst(lambda c: steps_of_descent(self._known(c)), 1.0 + 1.0 / self.pull))
+            middle = 0.5 * (self.low + self.high)
+            return best_steps(self._known(self.family.constants(middle, middle, 1.0 + 1.0 / self.pull)))
         return steps_of_stage(self.desk.counts["train"], self.solves, stages, self.desk.problem.q)
 
     def stages(self) -> int:

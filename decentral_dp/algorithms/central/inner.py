@@ -18,6 +18,8 @@ import math
 from collections.abc import Generator, Mapping
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
 from decentral_dp.algorithms.central.inner_localised import DpLocGd
 from decentral_dp.algorithms.central.level import Level
 from decentral_dp.algorithms.central.plan import Part
@@ -133,6 +135,23 @@ def steps_of_descent(k: Known) -> int:
     """K = ⌈κ log(μ R₀ n m/C)⌉: from R₀ away, twice the radius, to where noise takes over."""
     far = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.slope
     return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(far, math.e))))
+
+
+def best_steps(k: Known) -> int:
+    """The K, of at most κ log(…) of them, whose bias and noise together are smallest.
+
+    (2R)²(1 − 1/κ)^{2K} + q s_K², s_K the deviation that K steps of a fixed budget leave in a coordinate: with little
+    noise that is κ log(…) again, with much of it a few steps.
+    """
+    left = 1.0 - k.modulus / k.smoothness
+    moved = 2.0 * k.slope / (k.records * k.price)
+
+    def error(steps: int) -> float:
+        bias = 2.0 * k.constants.radius * left**steps
+        return bias**2 + k.dimension * (moved * noise_gain("dp_gd", k, steps, 1)) ** 2
+
+    tried = np.unique(np.geomspace(1.0, steps_of_descent(k), 64).astype(np.int64))
+    return int(min(tried, key=lambda steps: error(int(steps))))
 
 
 def noise_gain(name: str, k: Known, steps: int, stages: int) -> float:
