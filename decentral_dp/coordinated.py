@@ -64,7 +64,8 @@ def check_coordinated(s: Scenario) -> Coordinated:
     # Sums that agents send are noised by a Gaussian.
     if program.asks and privacy.delta == 0.0 and privacy.guarantee != "none":
         raise _impure(kind)
-    if program.needs_constants and s.problem.normalise == "none" and s.problem.scale == "none":
+    bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
+    if program.needs_constants and not bounded:
         raise _unbounded(kind)
     _check_start(s)
     return program
@@ -113,6 +114,10 @@ def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinate
         "train": int(shards.train_counts.sum()),
         "validation": int(shards.validation_counts.sum()),
     }
+    if s.privacy.clip and not algorithm.asks:
+        raise InputError(
+            f"privacy.clip: {s.algorithm.kind} clips nothing, constants bound what a record can do. Leave it out."
+        )
     try:
         family = _family(s, shards, problem)
     except InputError:

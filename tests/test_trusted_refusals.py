@@ -144,9 +144,11 @@ def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
     assert re.search(words, said), said
 
 
-def test_gossip_cuts_no_labels(scenario: Any) -> None:
+def test_gossip_cuts_no_labels_and_takes_no_constants(scenario: Any) -> None:
     with pytest.raises(InputError, match=r"problem\.label_bound"):
         job.build(load(scenario(problem={"label_bound": 2.0})))
+    with pytest.raises(InputError, match=r"privacy\.constants"):
+        job.build(load(scenario(privacy={"constants": {"radius": 2.0}})))
 
 
 @pytest.mark.parametrize("data", ["wine", "breast_cancer", "digits"])

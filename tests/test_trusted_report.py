@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ from decentral_dp.numbers import epsilon_text, price_text
 from decentral_dp.plots import FIGURES
 from decentral_dp.plots.drawing import read_drawing
 from decentral_dp.privacy.granular import Granular
-from decentral_dp.problems.special_families import Declared
-from decentral_dp.report import write_report
 from decentral_dp.summary import print_plan, print_run
 
 SECOND = "second_order_dp_bilevel"
@@ -152,25 +149,15 @@ def test_who_sees_what_is_what_the_program_does() -> None:
     assert "protects nobody" in off
 
 
-def test_declared_constants_are_never_shown_as_proven(tmp_path: Path, made: Made) -> None:
-    job = job_of(SECOND)
-    assert job.desk is not None
-    assert privacy_summary(job)["constants"] == "analytic"
-    given = {name: 1.0 for name in Granular._fields if name != "label"}
-    declared = Declared.from_table(job.problem, given)
-    privacy = privacy_summary(replace(job, desk=replace(job.desk, family=declared)))
+def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    assert privacy_summary(job_of(SECOND))["constants"] == "analytic"
+    given = {"privacy.constants": {name: 1.0 for name in Granular._fields if name != "label"}}
+    privacy = privacy_summary(job_of(SECOND, **given))
     assert privacy["constants"] == "declared"
     assert any("only if they are true" in note for note in privacy["notes"])
-    folder = made(SECOND)
-    result = result_of(folder)
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for name in ("scenario.toml", "state.npz"):
-        (copy / name).write_bytes((folder / name).read_bytes())
-    result["privacy"] |= {"constants": "declared", "notes": privacy["notes"]}
-    (copy / "result.json").write_text(json.dumps(result), encoding="utf-8")
-    _dot(copy)
-    page = read_page(write_report(copy))
+    print_plan(job_of(SECOND, **given))
+    assert "certified, if the declared constants are true: ε = 4.00" in " ".join(capsys.readouterr().out.split())
+    page = page_of(made(SECOND, **given))
     assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
     assert "Certified ε per agent" not in page.text
     assert "ε per agent, on declared constants" in page.text

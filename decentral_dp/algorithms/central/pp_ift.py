@@ -38,7 +38,7 @@ from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults
 from decentral_dp.algorithms.central.inner import SOLVERS, Level, Solver, solver_of
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.second_order import bounds_of
+from decentral_dp.algorithms.central.second_order import usual_step
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
@@ -110,8 +110,9 @@ class PpIft:
             # Raises: there is no default.
             Defaults.of(desk, 2, "smoothness")
         if self.x is None:
-            found = Defaults.of(desk, 2, "x")
-            known = replace(known, x=StepSize(0.5 / bounds_of(desk).smoothness(found.low, found.high)))
+            # Raises where no default is known.
+            Defaults.of(desk, 2, "x")
+            known = replace(known, x=usual_step(desk))
         return known, self._clipped(desk)
 
     def _clipped(self, desk: Desk) -> Desk:

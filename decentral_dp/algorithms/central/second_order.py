@@ -74,8 +74,7 @@ class SecondOrder:
             return self, desk
         low, high = desk.domain.corners(desk.problem.p)
         bounds.gradient_error(low, high)
-        step = self.x if self.x is not None else StepSize(0.5 / bounds.smoothness(low, high))
-        return replace(self, x=step), desk
+        return replace(self, x=self.x if self.x is not None else usual_step(desk)), desk
 
     def init(self, desk: Desk) -> State:
         x = desk.start("x", self.start)
@@ -110,6 +109,12 @@ def moved(s: State, x: Array) -> State:
     """The next state: the iterate, and the one that has moved least so far."""
     step = float(np.linalg.norm(x - s.x))
     return State(x, s.x, step) if step < s.step else State(x, s.best, s.step)
+
+
+def usual_step(desk: Desk) -> StepSize:
+    """1/(2b), b the smoothness of Φ on a compact domain; 1 where Φ is linear."""
+    smooth = bounds_of(desk).smoothness(*desk.domain.corners(desk.problem.p))
+    return StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
 
 
 def bounds_of(desk: Desk) -> PooledBounds:
