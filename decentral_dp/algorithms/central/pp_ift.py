@@ -155,15 +155,15 @@ class PpIft:
         return {"x": s.at, "y": s.y}
 
     def free(self, desk: Desk) -> dict[str, int]:
-        return {}
+        """The lower-level point, where that level reads no record."""
+        return {} if Level("y").kinds(desk) else {"y": desk.problem.q}
 
     def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
         each = self._solver.publishes
         kinds: list[Kind] = [k for k in ("train", "validation") if k in {kind_of(desk, t) for t in _MEANS.values()}]
-        parts = {
-            "y": self._solver.part(desk, Level("y"), 0, _MODEL_SHARE),
-            "gx": Part((each,), desk.problem.p, kinds, 1.0 - _MODEL_SHARE),
-        }
+        parts = {"gx": Part((each,), desk.problem.p, kinds, 1.0 - _MODEL_SHARE)}
+        if Level("y").kinds(desk):
+            parts = {"y": self._solver.part(desk, Level("y"), 0, _MODEL_SHARE), **parts}
         return gaussian_charges(rounds, self.exchanges, parts)
 
     def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
