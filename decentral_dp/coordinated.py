@@ -114,10 +114,6 @@ def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinate
         "train": int(shards.train_counts.sum()),
         "validation": int(shards.validation_counts.sum()),
     }
-    if s.privacy.clip and not algorithm.asks:
-        raise InputError(
-            f"privacy.clip: {s.algorithm.kind} clips nothing, constants bound what a record can do. Leave it out."
-        )
     try:
         family = _family(s, shards, problem)
     except InputError:

@@ -33,6 +33,7 @@ FORBIDDEN = {
     "tuning": ["decentral_dp.engines", "decentral_dp.algorithms", "decentral_dp.problems"],
     "data": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.privacy"],
     "topology": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.privacy"],
+    "experiments": ["decentral_dp.engines", "decentral_dp.runner", "decentral_dp.scenario", "decentral_dp.study"],
     "study": [
         "decentral_dp.algorithms",
         "decentral_dp.problems",

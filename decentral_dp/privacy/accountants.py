@@ -42,6 +42,7 @@ from decentral_dp.privacy.sensitivity import Array, Kind
 SMALLEST_NUMERICAL_DELTA = 1e-12
 # Above this ε a finer number means nothing, and its grid would overflow.
 LARGEST_NUMERICAL_EPSILON = 1e4
+LARGEST_SAMPLED_EPSILON = 1e6
 # So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
 MOST_COLUMNS = 32
 
@@ -171,7 +172,10 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
         return gaussian_epsilon(mu, delta)
     rho = np.cumsum([_concentrated(s) for s in segments])
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
-    if delta < SMALLEST_NUMERICAL_DELTA or not 0.0 < best[-1] <= LARGEST_NUMERICAL_EPSILON:
+    # Before amplification a sampled release may look far dearer than it is.
+    drawn = any(s.poisson.size or s.sampled_gaussian.size for s in segments)
+    most = LARGEST_SAMPLED_EPSILON if drawn else LARGEST_NUMERICAL_EPSILON
+    if delta < SMALLEST_NUMERICAL_DELTA or not 0.0 < best[-1] <= most:
         return np.asarray(best)
     return np.asarray(np.minimum(best, pld.epsilons(segments, delta)))
 

@@ -19,6 +19,7 @@ from decentral_dp.problems.families import Family
 from decentral_dp.problems.implicit import implicit_mean
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.protocol import CHANGE, FEEDS, MATRICES, Problem, Started, kind_read
+from decentral_dp.problems.special_families import Declared
 
 # Gauss–Legendre on [−1, 1].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
@@ -44,8 +45,9 @@ class Desk:
 
     def implicit(self, a: Value, b: Value, jacobian: Value, hessian: Value) -> Bounded:
         """a − J H⁻¹ b from means at one public point, (1, p); see `implicit_mean`."""
-        # Every family's lower losses are convex; of other problems that is not known.
-        return implicit_mean(a, b, jacobian, hessian, self.clip, positive=self.family is not None)
+        # The lower losses of every family with analytic constants are convex; of other problems that is not known.
+        proven = self.family is not None and not isinstance(self.family, Declared)
+        return implicit_mean(a, b, jacobian, hessian, self.clip, positive=proven)
 
     def reads(self, term: str) -> bool:
         """Whether this term reads records, so that it must be asked for."""
