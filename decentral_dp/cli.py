@@ -150,7 +150,7 @@ def study(
 @app.command()
 def experiment(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help='"decentral-dp list experiments"; all by default.')
+        list[str] | None, typer.Argument(metavar="NAME", help='"decentral-dp list experiments"; all by default.')
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of made-up data and of noise.")] = 0,
     quick: Annotated[
