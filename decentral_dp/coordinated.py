@@ -61,8 +61,7 @@ def check_coordinated(s: Scenario) -> Coordinated:
             f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
             "Leave it out."
         )
-    # Sums that agents send are noised by a Gaussian.
-    if program.asks and privacy.delta == 0.0 and privacy.guarantee != "none":
+    if not ALGORITHMS[kind].pure and privacy.delta == 0.0 and privacy.guarantee != "none":
         raise _impure(kind)
     bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
     if program.needs_constants and not bounded:

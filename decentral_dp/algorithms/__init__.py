@@ -74,8 +74,9 @@ class Entry(NamedTuple):
     private: bool = False
     # Keys that may be left out: the algorithm then settles them from public facts.
     optional: tuple[str, ...] = ()
-    # Whether it is the program of a trusted coordinator.
+    # Whether it is the program of a trusted coordinator, and whether δ = 0 is something for it: it adds no Gaussian noise.
     trusted: bool = False
+    pure: bool = False
     # Where the paper states the budget of its own calibration, which "as_printed" runs.
     claim: str = ""
     # Key → how a scenario could give it, where the usual example does not fit.
@@ -214,6 +215,7 @@ ALGORITHMS: dict[str, Entry] = {
         (Citation("Mechanism (Equation 4, its scale corrected)", LOWY_LIU),),
         optional=("method", "candidates"),
         trusted=True,
+        pure=True,
         claim="Equation 4 of Lowy & Liu (2025), as printed",
         example={"rounds": "1", "method": '"grid"'},
     ),
@@ -236,6 +238,7 @@ ALGORITHMS: dict[str, Entry] = {
         (Citation("Mechanism (Appendix C.3, its scale corrected)", LOWY_LIU),),
         optional=("method", "candidates"),
         trusted=True,
+        pure=True,
         claim="Appendix C.3 of Lowy & Liu (2025), as printed",
         example={"rounds": "1", "method": '"grid"'},
     ),
@@ -247,6 +250,7 @@ ALGORITHMS: dict[str, Entry] = {
         (Citation("Algorithm (Appendix B.3)", LOWY_LIU),),
         optional=("candidates", "inner"),
         trusted=True,
+        pure=True,
         claim="Theorem B.15 of Lowy & Liu (2025), as printed",
         example={"rounds": "1", "inner": "10000"},
     ),
