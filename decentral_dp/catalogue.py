@@ -141,11 +141,16 @@ def _trusted_tables(name: str, entry: Entry) -> str:
     def shown(key: str, usual: str) -> str:
         return f"{key} = {entry.example[key]}" if key in entry.example else usual
 
-    lines = ["[algorithm]", f'kind = "{name}"', shown("rounds", "rounds = 20")]
+    problem = entry.example.get("problem", '"logistic_regularisation"')
+    lines = ["[problem]", f"kind = {problem}", 'data = "breast_cancer"', 'scale = "public_ranges"', 'normalise = "l2"']
+    # The graph plays no part; it says how many agents there are.
+    lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
+    lines += ["[algorithm]", f'kind = "{name}"', shown("rounds", "rounds = 20")]
     lines += [shown(key, example(key)) for key in entry.options]
     # What is left out is settled from constants, which hold on a bounded domain.
     lines += [f"{'' if key == 'domain' else '# '}{shown(key, example(key))}" for key in entry.optional]
-    return "\n".join([*lines, "", "[privacy]", "epsilon = 1.0", "delta = 1e-6"])
+    privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
+    return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6"])
 
 
 def _docstring(home: str) -> str:

@@ -28,6 +28,10 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.special_families import Declared
 from decentral_dp.schema import Scenario, by_channel
 
+# A factor on all noise that leaves nothing of a price but what does not depend on it; and how far a target has to be
+# from there.
+_ENDLESS_NOISE, _SURELY = 1e12, 1.05
+
 
 def check_coordinated(s: Scenario) -> Coordinated:
     """The program of a trusted coordinator. Whatever can be refused before a record is read is refused here.
@@ -187,6 +191,14 @@ def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk) -> Ledger:
     def price(factor: float) -> float:
         return float(epsilon_of(at(factor).only(np.zeros(1, dtype=np.int64)), privacy.delta)[0])
 
+    # What rounding to the grid and sampling in float64 cost does not shrink with more noise.
+    least = price(_ENDLESS_NOISE)
+    if target <= least * _SURELY:
+        raise InputError(
+            f"privacy.epsilon: got {target:g}, but the smallest that any noise reaches here at delta = "
+            f"{privacy.delta:g} is about {least:.2g}, the cost of rounding and sampling in float64. Raise epsilon, or "
+            "use fewer rounds."
+        )
     return at(solve(price, target, None))
 
 

@@ -27,6 +27,7 @@ from decentral_dp.engines.protocol import Outcome, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.job import Job, build
 from decentral_dp.metrics import Evaluator, Row, pooled
+from decentral_dp.named import is_coordinated
 from decentral_dp.privacy.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.sensitivity import Array
@@ -276,6 +277,9 @@ def resolved_toml(scenario: Scenario) -> str:
     """The scenario with every default filled in, the versions and the seed (never a secret root)."""
     content = scenario.model_dump(exclude_none=True)
     content["versions"] = versions()
+    if is_coordinated(scenario) and "mechanism" not in scenario.privacy.model_fields_set:
+        # A coordinator's algorithm has its own, and refuses any other.
+        del content["privacy"]["mechanism"]
     for (table, key), path in scenario.files().items():
         content[table][key] = str(path)
     if scenario.problem.files is not None:

@@ -123,21 +123,34 @@ def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusted))
 def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
-    """As copied: with the tables of a problem and a graph they are a scenario that can be planned."""
+    """As copied they are a scenario that can be planned and run, and so is the resolved one that a run leaves."""
     tables = algorithm_tables(name)
     assert tables.splitlines()[0] in command("show", name).out
-    problem = 'kind = "logistic_regularisation"\ndata = "breast_cancer"\nscale = "public_ranges"\nnormalise = "l2"'
-    if name == "regularised_exponential_mechanism":
-        # Nothing is proven of it but where the upper level is convex for every data set.
-        problem = problem.replace("logistic_regularisation", "quadratic")
-    text = f'[problem]\n{problem}\n\n[topology]\nkind = "star"\nagents = 4\n\n{tables}\n'
-    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(tables, encoding="utf-8")
     said = command("plan", "mine.toml")
-    if name == "grid_walk":
-        assert "nothing is proven" in said.err
-        return
     assert said.code == 0, said.err
-    assert "certified: ε = 1" in said.out or "certified: ε = 0.99" in said.out
+    if name == "grid_walk":
+        assert "ε = ∞" in said.out
+    else:
+        assert "certified: ε = 1" in said.out or "certified: ε = 0.99" in said.out
+    assert command("run", "mine.toml", "--out", "one", "--quiet").code == 0
+    again = command("run", "one/scenario.toml", "--out", "two", "--quiet")
+    assert again.code == 0, again.err
+    first, second = (np.load(tmp_path / folder / "state.npz")["x"].shape for folder in ("one", "two"))
+    assert first == second
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-4])
+@pytest.mark.parametrize("name", ["pp_ift", "warm_start", "exponential_mechanism"])
+def test_a_target_below_what_float64_costs_is_refused_by_both(command: Command, name: str, epsilon: float) -> None:
+    said = [command(what, name, "--set", f"privacy.epsilon={epsilon}") for what in ("plan", "run")]
+    if name == "exponential_mechanism":
+        # Drawn by integers: as small as one likes.
+        assert [s.code for s in said] == [0, 0]
+        return
+    for one in said:
+        assert one.code == 2
+        assert "smallest that any noise reaches" in one.err
 
 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if not e.trusted))

@@ -74,7 +74,7 @@ class Entry(NamedTuple):
     private: bool = False
     # Keys that may be left out: the algorithm then settles them from public facts.
     optional: tuple[str, ...] = ()
-    # Whether it is the program of a trusted coordinator, and whether δ = 0 is something for it: it adds no Gaussian noise.
+    # Whether it is a trusted coordinator's program, and whether δ = 0 will do: it adds no Gaussian noise.
     trusted: bool = False
     pure: bool = False
     # Where the paper states the budget of its own calibration, which "as_printed" runs.
@@ -228,7 +228,7 @@ ALGORITHMS: dict[str, Entry] = {
         optional=("method", "strength"),
         trusted=True,
         claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
-        example={"rounds": "1", "method": '"tangent"'},
+        example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
     ),
     "gradient_norm_exponential_mechanism": Entry(
         _plain(GradientNormMechanism),
@@ -252,7 +252,7 @@ ALGORITHMS: dict[str, Entry] = {
         trusted=True,
         pure=True,
         claim="Theorem B.15 of Lowy & Liu (2025), as printed",
-        example={"rounds": "1", "inner": "10000"},
+        example={"guarantee": '"as_printed"', "rounds": "1", "inner": "10000"},
     ),
     "warm_start": Entry(
         _plain(WarmStart),

@@ -31,6 +31,10 @@ from decentral_dp.problems.desk import Desk
 __all__ = ["SOLVERS", "DpGd", "DpLocGd", "Level", "OutputPerturbation", "Solver", "solver_of"]
 
 
+# At most so many steps by default: each is a release, and where more seem wanted, a narrower domain is.
+MOST_STEPS = 200
+
+
 class Known(NamedTuple):
     """What a solver's defaults follow from, all public.
 
@@ -138,7 +142,7 @@ def steps_of_descent(k: Known) -> int:
 
 
 def best_steps(k: Known) -> int:
-    """The K, of at most κ log(…) of them, whose bias and noise together are smallest.
+    """The K, of at most κ log(…) and `MOST_STEPS` of them, whose bias and noise together are smallest.
 
     (2R)²(1 − 1/κ)^{2K} + q s_K², s_K the deviation that K steps of a fixed budget leave in a coordinate: with little
     noise that is κ log(…) again, with much of it a few steps.
@@ -150,7 +154,8 @@ def best_steps(k: Known) -> int:
         bias = 2.0 * k.constants.radius * left**steps
         return bias**2 + k.dimension * (moved * noise_gain("dp_gd", k, steps, 1)) ** 2
 
-    tried = np.unique(np.geomspace(1.0, steps_of_descent(k), 64).astype(np.int64))
+    most = min(steps_of_descent(k), MOST_STEPS)
+    tried = np.unique(np.geomspace(1.0, most, 64).astype(np.int64))
     return int(min(tried, key=lambda steps: error(int(steps))))
 
 

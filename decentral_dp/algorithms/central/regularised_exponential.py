@@ -85,10 +85,11 @@ class RegularisedExponentialMechanism:
         settled = replace(self, strength=default if self.strength is None else self.strength)
         facts = settled.density(desk)
         if desk.noisy and self.protocol == "released" and not facts.certified:
+            whose = "the default of " if self.strength is None else ""
             raise InputError(
-                f"algorithm.strength: {facts.strength:.4g} does not make the regularised upper level convex for every "
-                f"data set on this box, and without that nothing is proven; give more than {facts.smooth:.4g}, which "
-                "does, or narrow the box."
+                f"algorithm.strength: {whose}{facts.strength:.4g} does not make the regularised upper level convex for "
+                "every data set on this box, and without that nothing is proven; give more than "
+                f"{facts.smooth:.4g}, which does, or narrow the box."
             )
         method = self.method or ("tangent" if facts.certified else "cells")
         if desk.noisy:

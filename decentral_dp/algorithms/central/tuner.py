@@ -16,7 +16,7 @@ too strong and x must fall; the paper's update adds v, and so climbs. Neither f 
 so that given ỹ and ỹ^λ the estimate is post-processing: the noise that the paper adds to it is not needed.
 
 The output is the last x at which a model was released, with that model. `decentral_dp.tune` is the same as a library
-call, for arrays.
+call, for arrays; there the model of "em" has Laplace noise, so that δ = 0 will do.
 
 Whose data: every record of every agent; the coordinator holds them. Minimisers move by D_gy/(μn_t) + 2a, that of
 g + f/λ by the larger of D_gy/(μn_t) and D_fy/(λμn_v), + 2a, with constants on the ball of *its* minimisers.
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -46,6 +46,7 @@ from decentral_dp.problems.pooled_bounds import PooledBounds
 METHODS = ("ppift", "penalty", "em")
 # The first step moves x by at most this share of its box.
 _FIRST_STEP = 0.6
+_PENALTY, _CANDIDATES = 10.0, 65
 # Of a round's budget: what its model takes.
 _MODEL_SHARE = 0.5
 # μ of the model beside a pure ε of 1 of the choice, which costs about as much at δ = 10⁻⁶.
@@ -62,11 +63,14 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class RegularisationTuner:
-    """method: "ppift", "penalty" or "em". penalty: λ. start: constants; x is in the middle of its box where absent."""
+    """method: "ppift", "penalty" or "em". penalty: λ, 10 where absent. candidates: 65 where absent.
+
+    start: constants; x is in the middle of its box where absent.
+    """
 
     method: str = "ppift"
-    penalty: float = 10.0
-    candidates: int = 65
+    penalty: float | None = None
+    candidates: int | None = None
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -75,9 +79,19 @@ class RegularisationTuner:
     asks = ()
     exchanges = 2
 
+    @property
+    def _pull(self) -> float:
+        """λ."""
+        return _PENALTY if self.penalty is None else self.penalty
+
     def settled(self, desk: Desk) -> tuple[Self, Desk]:
         if self.method not in METHODS:
             raise InputError(f"algorithm.method: no method {self.method!r}; one of {', '.join(METHODS)}.")
+        for key, method, value in (("penalty", "penalty", self.penalty), ("candidates", "em", self.candidates)):
+            if value is not None and self.method != method:
+                raise InputError(
+                    f'algorithm.{key}: the method "{self.method}" takes none, only "{method}" does. Leave it out.'
+                )
         family = desk.family
         if family is None or desk.problem.p != 1:
             raise InputError(
@@ -98,7 +112,9 @@ class RegularisationTuner:
         bounds = PooledBounds(family, desk.counts["train"], desk.counts["validation"])
         # Whether float64 certifies solutions everywhere in the box is known from public numbers.
         bounds.inexactness(low, high)
-        return self, desk
+        penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
+        count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
+        return replace(self, penalty=penalty, candidates=count), desk
 
     def init(self, desk: Desk) -> State:
         middle = 0.5 * (desk.domain.low + desk.domain.high)
@@ -118,7 +134,7 @@ class RegularisationTuner:
             told = yield Publish(slope=pool.implicit(s.x, y))
             slope, noise = float(told.own.slope[0, 0]), told.scale["slope"]
         else:
-            pulled = yield Publish(pulled=pool.minimiser(s.x, self.penalty))
+            pulled = yield Publish(pulled=pool.minimiser(s.x, self._pull))
             slope, noise = self._difference(desk, s.x, model, pulled)
         width = desk.domain.high - desk.domain.low
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
@@ -128,16 +144,16 @@ class RegularisationTuner:
     def _lottery(self, desk: Desk, pool: Pooled) -> Candidates:
         low, high = desk.domain.corners(1)
         # From strong to weak regularisation: each solution is near the next.
-        points = np.linspace(high, low, self.candidates)
+        points = np.linspace(high, low, self.candidates or _CANDIDATES)
         return Candidates(Score.of_value(pool.bounds, low, high), points, pool.scores_along)
 
     def _difference(self, desk: Desk, x: Array, model: Published, pulled: Published) -> tuple[float, float]:
         """v of "penalty", and about the deviation of its noise, from released values."""
         plain, far = model.own.model[0], pulled.own.pulled[0]
         near, away = model.scale["model"], pulled.scale["pulled"]
-        strength = self.penalty * math.exp(float(x[0]))
+        strength = self._pull * math.exp(float(x[0]))
         bias = 0.5 * strength * plain.size * (away**2 - near**2)
-        slope = self.penalty * float(desk.regulariser_change(x, far, plain)[0]) - bias
+        slope = self._pull * float(desk.regulariser_change(x, far, plain)[0]) - bias
         return slope, strength * math.hypot(near * float(np.linalg.norm(plain)), away * float(np.linalg.norm(far)))
 
     def published(self, s: State) -> dict[str, Array]:

@@ -12,7 +12,8 @@ the implicit gradient at the public x_t. Together at most ρ = ε₁²/8 + Σμ_
 privacy-loss distributions find, if that is less. Half of ρ is for the start: ε₁ = 2√(Σμ_t²).
 
 `printed` is Algorithm 2 with (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then
-σ = 32 K√(T log(1/δ))/(nε) with K of Equation 12, which is several times too much.
+σ = 32 K√(T log(1/δ))/(nε) with K of Equation 12: valid, and up to
+thousands of times too much with K for the whole domain.
 
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
 Algorithm 2.
