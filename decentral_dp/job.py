@@ -207,10 +207,6 @@ def _check_guarantee(s: Scenario) -> None:
         raise InputError(
             f"privacy.constants: {s.algorithm.kind} clips contributions and takes no constants. Leave them out."
         )
-    if privacy.constants is not None:
-        raise InputError(
-            f"privacy.constants: {s.algorithm.kind} clips contributions and reads no constants. Leave them out."
-        )
     if guarantee == "as_printed":
         if privacy.mechanism != "laplace":
             raise InputError(

@@ -9,8 +9,8 @@ where the scenario says so. `…_last` are evaluated on the last released values
     weight_…        of problems with numbers of their own: see their descriptions
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
     hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there
-    hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: empirical against population (of
-                        trusted coordinators)
+    hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
+                        records and population, P's own sampling error included (of trusted coordinators)
 
 Where x alone is published the scores are those of the exact lower solution at x, which nobody sees: `…_unreleased`.
 """

@@ -268,3 +268,15 @@ def test_projection_is_the_nearest_point(domain: Domain) -> None:
     if domain.compact:
         widths = [np.linalg.norm(u - v) for u in inside for v in inside]
         assert max(widths) <= domain.diameter(3) + 1e-12
+
+
+@pytest.mark.parametrize("moved", [np.nan, np.inf, -1.0])
+def test_a_sensitivity_that_bounds_nothing_is_never_released(moved: float) -> None:
+    with pytest.raises(ValueError, match="bound nothing"):
+        Curator(plan(1.0, 1, 2), ROOT).release(1, {"gy": bounded(np.ones((1, 2)), moved)})
+
+
+def test_a_price_that_is_no_number_is_not_within_a_plan() -> None:
+    line = plan(1.0, 1, 2).channels[0]
+    broken = ChannelLedger(**{**vars(line), "sensitivity": {"train": np.array([[np.nan]])}})
+    assert not Ledger(1, (broken,)).costs_within(plan(1.0, 1, 2))

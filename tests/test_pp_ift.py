@@ -20,6 +20,7 @@ from decentral_dp.problems.desk import Desk
 Make = Callable[..., dict[str, Any]]
 BOX = {"kind": "box", "low": -3.0, "high": 0.5}
 C = 0.3
+UNREAD = {"solver": "output_perturbation", "inner": None, "smoothness": None}
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def content(scenario: Make) -> Make:
         }  # fmt: skip
         made["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": C, "y": C, "z": C}}
         for table, values in changes.items():
-            made[table] = {**made[table], **values}
+            made[table] = {k: v for k, v in {**made[table], **values}.items() if v is not None}
         return made
 
     return make
@@ -215,6 +216,7 @@ def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, p
         ({"algorithm": {"solver": "dp_loc_gd"}}, "no solver"),
         ({"algorithm": {"solver": "output_perturbation"}}, "takes none"),
         ({"privacy": {"guarantee": "as_printed"}}, "never printed"),
+        ({"problem": {"kind": "mean_lower_bound"}, "algorithm": UNREAD}, "nothing to perturb"),
         ({"privacy": {"delta": 0.0}}, "delta"),
         ({"problem": {"kind": "mean_estimation", "stream": {"batch": 3}}}, "stream"),
     ],

@@ -88,6 +88,11 @@ class Curator:
         if self._fixed:
             return float(line.scale[at, 0])
         planned = self.planned(index, channel)
+        # Written so that what is not a number fails, too.
+        if not all(0.0 <= moved < np.inf for moved in sensitivity.values()):
+            raise ValueError(
+                f"{channel} at index {index} has the sensitivities {dict(sensitivity)}, which bound nothing"
+            )
         needed = max((moved / planned[kind] for kind, moved in sensitivity.items() if moved > 0.0), default=0.0)
         return max(_UP * needed, _LEAST_SCALE)
 

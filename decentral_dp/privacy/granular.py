@@ -68,8 +68,11 @@ _UP = 1.0 + 1e-12
 
 
 def up(value: float) -> float:
-    """A non-negative bound, with room for the rounding of a formula of a few dozen float64 operations."""
-    return _UP * value
+    """A non-negative bound, with room for the rounding of a formula of a few dozen float64 operations.
+
+    +inf for what is no number, such as the 0·∞ that declared constants can lead to.
+    """
+    return value * _UP if value == value else math.inf
 
 
 def pulled_modulus(c: Granular, lam: float) -> float:

@@ -175,7 +175,8 @@ def _within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
         with np.errstate(divide="ignore", invalid="ignore"):
             price = np.where(moved == 0.0, 0.0, moved / spent.scale)
             allowed = planned.sensitivity[kind] / planned.scale
-        if (price > allowed * (1.0 + rtol)).any() or (spent.rate[kind] > planned.rate[kind]).any():
+        # Written so that what is not a number fails, too.
+        if not (price <= allowed * (1.0 + rtol)).all() or not (spent.rate[kind] <= planned.rate[kind]).all():
             return False
     return True
 

@@ -100,7 +100,11 @@ class Desk:
         """How far one replaced record moves the mean that answers a question: 2C/(qN), times the slack of its sum."""
         kind = kind_read(term, self.problem.touches)
         n = self.counts[kind]
-        return {kind: float(2.0 * self.bound(term) / (rate * n) * summation_slack(n + self.agents + 2, width))}
+        slack = summation_slack(n + self.agents + 2, width)
+        if rate < 1.0:
+            # Half of it is the distance to a sample without the record, where both worlds round.
+            slack = 2.0 * slack - 1.0
+        return {kind: float(2.0 * self.bound(term) / (rate * n) * slack)}
 
     def tightened(self, change: Bounded, asked: Sum, pull: float) -> Bounded:
         """The answer to a question of `CHANGE` between two points of the ball of minimisers of g + f/pull.
@@ -110,12 +114,16 @@ class Desk:
         Not so for a Poisson sample, which has to hide whether the record is in it, too.
         """
         known = self.constants_at(asked.x, pull)
-        if known is None or asked.along is None or asked.rate < 1.0:
+        if self.family is None or known is None or asked.along is None or asked.rate < 1.0:
             return change
         kind = kind_read(asked.term, self.problem.touches)
         most, n = float(change.spread[kind].sensitivity[0]), self.counts[kind]
         # Rounding errors are as large as what is added up, however little it differs between neighbours.
         rounding = most - 2.0 * self.bound(asked.term) / n
+        # So are those of each difference, which are as large as the losses that it is of.
+        rounding += (
+            asked.times * (self.family.loss_range(asked.x, asked.x) + math.log(asked.y.size + 1.0)) * 2.0**-46 / n
+        )
         swing = up(asked.times * known.d_hxy * float(np.linalg.norm(asked.y - asked.along)) / n) + rounding
         if not swing < most:
             return change

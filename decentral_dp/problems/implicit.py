@@ -76,6 +76,8 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
             apart = share / floor**2
         turned = size * min(slope * apart, through * share / floor)
         total = s_a + s_j * size / floor + turned + through * s_b + 2.0 * slope * certificate.error
+        # The last subtraction and product round, whichever record was replaced.
+        total += 2.0**-50 * ((clip.x if parts[0].spread else 0.0) + q * slope * size / floor)
         batches = {part.spread[kind].batch for part in parts if kind in part.spread}
         whole = batches == {None}
         spread[kind] = Spread(np.array([up(total) if priced else np.inf]), np.ones(1), None if whole else MIXED)

@@ -14,8 +14,8 @@ _CAPTIONS = {
     "upper_variable": "What was tuned: the published x, one place per coordinate; dashed: where x started. Drawn from "
     "published values alone.",
     "hypergradient": "Norm of the hypergradient at the published x, with the lower level solved there; zero at a "
-    "stationary point. Where records are held out, also how far it is from the hypergradient on these: the gap between "
-    "the records at hand and the population.",
+    "stationary point. Where records are held out, also how far it is from the hypergradient on these, which stands "
+    "for the gap to the population and has the sampling error of so many records in it.",
     "epsilon": "ε spent up to each round, the same for every agent, beside target and claim. Prices were fixed before "
     "the run.",
     "noise": "What each release carries: the scale of its noise, or of its random choice, and how far one replaced "

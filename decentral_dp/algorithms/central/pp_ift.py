@@ -103,6 +103,11 @@ class PpIft:
         p, q = desk.problem.p, desk.problem.q
         mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
         check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
+        if self.pools and not desk.reads("lower_grad_y"):
+            raise InputError(
+                'algorithm.solver: "output_perturbation" has nothing to perturb where the lower level reads no record; '
+                'take "dp_gd".'
+            )
         known = self
         if self.solver == "dp_gd" and self.inner is None:
             known = replace(known, inner=Defaults.of(desk, 2, "inner").steps("dp_gd", 1))
