@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.report.markup import Html, Part, formula, join, tag
@@ -43,7 +44,7 @@ def rows(result: Json, scenario: Json, counts: str) -> list[tuple[str, Part]]:
         ("Start", start_text(ran.get("start")) if not draws_x(privacy) else ""),
         ("Releases", releases_text(privacy)),
         ("Noise", noise_text(privacy, stated) if noisy else "none"),
-        ("Clip per record", settings_text(privacy.get("clip"))),
+        ("Clip per record", settings_text(_short(privacy.get("clip")))),
         ("Constants", constants_text(privacy)),
         ("Evaluated on", str(result.get("evaluated_on") or "")),
         ("Versions", settings_text(result.get("versions"))),
@@ -148,3 +149,8 @@ def published_text(x: Array | None, result: Json) -> list[Html]:
         told += f", from a start at {start:g}".replace("-", "−")
     told += f", in the {where}" if where else ""
     return [tag("p", tag("strong", "Published: "), f"{told}.")]
+
+
+def _short(clip: Any) -> Any:
+    """Bounds to four digits: those that follow from constants have seventeen."""
+    return {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in clip.items()} if isinstance(clip, dict) else clip
