@@ -11,7 +11,7 @@ import ray
 from test_gossip import CHANNELS, DIMENSION, PureGossip, ring
 
 from decentral_dp.engines.protocol import Node, blocks
-from decentral_dp.engines.ray import _drive, _start
+from decentral_dp.engines.ray import Actor, _drive, _start
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
 
@@ -54,7 +54,7 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
     placed = nodes()
     best = {"ours": float("inf"), "bare": float("inf")}
     for _ in range(4):
-        actors = _start(placed, ROUNDS)
+        actors = _start(Actor, [(node, ROUNDS) for node in placed])
         ray.get([a.__ray_ready__.remote() for a in actors])
         start = time.perf_counter()
         _drive(actors, placed, ROUNDS, [], lambda s: False)
