@@ -88,7 +88,8 @@ def print_findings(found: Findings) -> None:
     if found.warnings:
         out.print()
     # Not wrapped, so that it can be clicked and copied.
-    out.print(f"Tables and pictures: {found.folder}", soft_wrap=True)
+    left = "Tables and pictures" if found.study.plots else "Tables"
+    out.print(f"{left}: {found.folder}", soft_wrap=True)
 
 
 def _print_failed(out: Console, failed: pd.DataFrame, total: int) -> None:
