@@ -253,7 +253,8 @@ class Recorder:
         column.rounds.append(index)
         column.scale.append(_compact(scale))
         column.distortion = max(column.distortion, distortion)
-        column.sampling |= {s.sampling for s in value.spread.values() if (s.rate < 1.0).any()}
+        drawn = [s for s in value.spread.values() if s.batch is not None]
+        column.sampling |= {s.sampling for s in drawn if (s.rate < 1.0).any()}
         if len(column.sampling) > 1:
             raise ValueError(f"{channel} at index {index} mixes batches drawn in several ways")
         for kind in column.sensitivity:
