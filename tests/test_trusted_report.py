@@ -258,7 +258,7 @@ def test_the_page_of_a_run_that_asks(made: Made) -> None:
     text = page_of(made("pp_ift", **CLIP)).text
     assert "each record's contribution is clipped and what one record can do is bounded by" in text
     assert "A trusted coordinator asks every agent; the scenario's graph plays no part." in text
-    assert "norm l2, y 1.0, z 1.0" in text
+    assert "norm l2, y 1, z 1" in text
     assert "x 1.0, y" not in text  # Nothing of x is read, so nothing of it is clipped.
     assert HIDDEN not in text
 
