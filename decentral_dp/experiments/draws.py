@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from scipy.optimize import brentq
 
-from decentral_dp.privacy.accountants import gaussian_epsilon
+from decentral_dp.privacy.calibration import largest_mu
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.mechanisms import gaussian_integers
 from decentral_dp.privacy.prices import grid
@@ -24,8 +23,7 @@ def generator(name: str, seed: int, *place: int) -> np.random.Generator:
 @cache
 def mu_of(epsilon: float = EPSILON, delta: float = DELTA) -> float:
     """The largest μ of Gaussian pairs that are (ε, δ)-private, from below."""
-    found = float(brentq(lambda mu: float(gaussian_epsilon(mu, delta)) - epsilon, 1e-4 * epsilon, 10.0 + 2.0 * epsilon))
-    return found * (1.0 - 1e-9)
+    return largest_mu(epsilon, delta)
 
 
 def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:

@@ -81,9 +81,13 @@ def choose(
 
 def law_of(scores: Array, epsilon: float, oscillation: float, *, inexact: float = 0.0) -> Weights:
     """The law that `choose` draws from."""
-    unit = score_unit(oscillation)
     rate = pure_rate(epsilon, oscillation, inexact)
-    whole = units(np.asarray(scores, dtype=np.float64).reshape(-1), unit)
+    return law_at(np.asarray(scores, dtype=np.float64).reshape(-1), score_unit(oscillation), rate)
+
+
+def law_at(scores: Array, unit: float, rate: Fraction) -> Weights:
+    """∝ exp(−rate·score) over scores (n,) rounded to whole units."""
+    whole = units(scores, unit)
     return Weights.of(whole - whole.min(), rate * Fraction(unit))
 
 

@@ -27,7 +27,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy import cells
 from decentral_dp.privacy.cells import Box, Target
 from decentral_dp.privacy.exact import Weights
-from decentral_dp.privacy.exponential import Guarantee, score_unit, units
+from decentral_dp.privacy.exponential import Guarantee, law_at, score_unit
 from decentral_dp.privacy.granular import up
 from decentral_dp.privacy.sensitivity import Array, Kind
 from decentral_dp.problems.domain import Domain
@@ -104,8 +104,7 @@ class Candidates:
 
     def law(self, scores: Array, scale: float) -> Weights:
         """∝ exp(−rounded score/scale)."""
-        whole = units(scores, self.facts.unit)
-        return Weights.of(whole - whole.min(), Fraction(self.facts.unit) / Fraction(scale))
+        return law_at(scores, self.facts.unit, 1 / Fraction(scale))
 
 
 @dataclass(frozen=True)

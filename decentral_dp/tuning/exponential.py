@@ -16,8 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from decentral_dp.privacy.exact import Weights
-from decentral_dp.privacy.exponential import score_unit, units
+from decentral_dp.privacy.exponential import law_at, score_unit
 from decentral_dp.privacy.sensitivity import Array, Kind
 from decentral_dp.tuning.constants import Family, score_sensitivity
 from decentral_dp.tuning.curator import Curator
@@ -77,12 +76,16 @@ class Choice:
     distortion = 0.0
 
     @property
+    def _unit(self) -> float:
+        """r: the grid of the scores."""
+        return score_unit(max(self.moved.values()))
+
+    @property
     def sensitivity(self) -> dict[Kind, float]:
         """With the 2r that rounding scores to a grid of r can add to their differences."""
-        room = 2.0 * score_unit(max(self.moved.values()))
+        room = 2.0 * self._unit
         return {kind: s + room for kind, s in self.moved.items()}
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        whole = units(self.scores, score_unit(max(self.moved.values())))
-        rate = Fraction(score_unit(max(self.moved.values()))) / Fraction(scale)
-        return np.asarray(self.weights[Weights.of(whole - whole.min(), rate).draw(generator)]).reshape(1)
+        law = law_at(self.scores, self._unit, 1 / Fraction(scale))
+        return np.asarray(self.weights[law.draw(generator)]).reshape(1)

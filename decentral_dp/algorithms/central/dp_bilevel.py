@@ -45,7 +45,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults, check_penalty
-from decentral_dp.algorithms.central.inner import SOLVERS, Solver, solver_of
+from decentral_dp.algorithms.central.inner import SOLVERS, Solver, check_perturbed, solver_of
 from decentral_dp.algorithms.central.level import Level
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.printed import calibrated
@@ -150,11 +150,7 @@ class DpBilevel:
                 f'problem.kind: dp_bilevel needs ∇_x l at two points per record, which "{name}" does not offer; choose '
                 "another problem, for example hyper_cleaning."
             )
-        if self.pools and not desk.reads("lower_grad_y"):
-            raise InputError(
-                'algorithm.solver: "output_perturbation" has nothing to perturb where the lower level reads no record; '
-                'take "dp_gd".'
-            )
+        check_perturbed(desk, self.solver)
         if self.solver == "dp_loc_sgd" and self.rate == 1.0:
             raise InputError(
                 'algorithm.rate: "dp_loc_sgd" reads samples; give a rate below 1, or take "dp_loc_gd", which reads all '

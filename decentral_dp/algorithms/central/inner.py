@@ -23,6 +23,7 @@ import numpy as np
 from decentral_dp.algorithms.central.inner_localised import DpLocGd
 from decentral_dp.algorithms.central.level import Level
 from decentral_dp.algorithms.central.plan import Part
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Publish, Request, Response
 from decentral_dp.privacy.granular import Granular, pulled_modulus
 from decentral_dp.privacy.sensitivity import Array
@@ -130,6 +131,14 @@ def solver_of(name: str, steps: int, stages: int, smoothness: float | None, rate
     if name == "dp_gd":
         return DpGd(steps, smoothness, rate)
     return OutputPerturbation() if SOLVERS[name].pools else DpLocGd(steps, stages, rate)
+
+
+def check_perturbed(desk: Desk, solver: str) -> None:
+    """Raises InputError where a solver of pooled records finds none in the lower level."""
+    if SOLVERS[solver].pools and not desk.reads("lower_grad_y"):
+        raise InputError(
+            f'algorithm.solver: "{solver}" has nothing to perturb where the lower level reads no record; take "dp_gd".'
+        )
 
 
 # Defaults and noise ------------------------------------------------------------------------------------------------

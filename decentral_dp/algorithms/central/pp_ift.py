@@ -35,7 +35,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults
-from decentral_dp.algorithms.central.inner import SOLVERS, Level, Solver, solver_of
+from decentral_dp.algorithms.central.inner import SOLVERS, Level, Solver, check_perturbed, solver_of
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.second_order import usual_step
@@ -103,11 +103,7 @@ class PpIft:
         p, q = desk.problem.p, desk.problem.q
         mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
         check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
-        if self.pools and not desk.reads("lower_grad_y"):
-            raise InputError(
-                'algorithm.solver: "output_perturbation" has nothing to perturb where the lower level reads no record; '
-                'take "dp_gd".'
-            )
+        check_perturbed(desk, self.solver)
         known = self
         if self.solver == "dp_gd" and self.inner is None:
             known = replace(known, inner=Defaults.of(desk, 2, "inner").steps("dp_gd", 1))
