@@ -24,6 +24,8 @@ from decentral_dp.privacy.sensitivity import Array, Kind
 from decentral_dp.problems.desk import Desk
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import Family, family_of
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.special_families import Declared
 from decentral_dp.schema import Scenario, by_channel
@@ -31,6 +33,10 @@ from decentral_dp.schema import Scenario, by_channel
 # A factor on all noise that leaves nothing of a price but what does not depend on it; and how far a target has to be
 # from there.
 _ENDLESS_NOISE, _SURELY = 1e12, 1.05
+
+
+# Terms of minimax problems, for a refusal.
+_TERMS = {"dual": "the best y in closed form", "inner": "an inner function, as KL-DRO in compositional form has"}
 
 
 def check_coordinated(s: Scenario) -> Coordinated:
@@ -104,6 +110,33 @@ def _too_long(rounds: int) -> InputError:
     return InputError(f"algorithm.rounds: {rounds} rounds are more releases than can be priced. Use fewer rounds.")
 
 
+def minimax_desk(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxDesk:
+    """What the coordinator of a minimax problem knows before any record is read. Raises InputError."""
+    for term in algorithm.asks:
+        if term not in problem.terms:
+            raise InputError(
+                f"algorithm.kind: {s.algorithm.kind} needs {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
+                "Take another algorithm or problem."
+            )
+    if s.algorithm.domain is not None:
+        raise InputError("algorithm.domain: the sets of x and y belong to a minimax problem itself. Leave it out.")
+    if s.privacy.constants is not None or s.problem.label_bound is not None:
+        key = "privacy.constants" if s.privacy.constants is not None else "problem.label_bound"
+        raise InputError(f"{key}: a minimax problem takes none, for contributions are clipped. Leave it out.")
+    if "z" in s.privacy.clip:
+        raise InputError("privacy.clip.z: a minimax problem has the gradients by x and by y alone. Leave it out.")
+    privacy, noisy = s.privacy, s.privacy.guarantee != "none"
+    clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
+    counts: dict[Kind, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
+    return MinimaxDesk(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy)
+
+
+def _budget(s: Scenario) -> float:
+    """μ of the Gaussian pair that the target is; inf where there is none."""
+    targeted = s.privacy.epsilon is not None and s.privacy.delta > 0.0
+    return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if targeted else math.inf
+
+
 def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinated) -> Desk:
     """What the coordinator knows before any record is read. Raises InputError where needed constants are unknown."""
     if shards.classes and s.problem.label_bound is not None:
@@ -125,9 +158,7 @@ def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinate
         family = None
     privacy, noisy = s.privacy, s.privacy.guarantee != "none"
     clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
-    targeted = privacy.epsilon is not None and privacy.delta > 0.0
-    budget = largest_mu(privacy.epsilon or 0.0, privacy.delta) if targeted else math.inf
-    return Desk(problem, counts, shards.n_agents, clip, domain, family, s.algorithm.rounds, budget, noisy)
+    return Desk(problem, counts, shards.n_agents, clip, domain, family, s.algorithm.rounds, _budget(s), noisy)
 
 
 def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
@@ -157,7 +188,7 @@ def bounded_labels(s: Scenario, labels: Any) -> Array:
     return numbers if bound is None else np.asarray(np.clip(numbers, -bound, bound))
 
 
-def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk) -> Ledger:
+def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk | MinimaxDesk) -> Ledger:
     """Every release and its price: the target's, the paper's, or none. Raises InputError for a target out of reach."""
     rounds, privacy = s.algorithm.rounds, s.privacy
     if rounds * algorithm.exchanges > LARGEST_PLAN:

@@ -16,6 +16,7 @@ from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.sensitivity import CHANNELS, Array
 from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.minimax.desk import MinimaxDesk
 from decentral_dp.problems.protocol import CHANGE, FEEDS
 
 PROTOCOLS = {
@@ -27,6 +28,9 @@ _FORMULAS = {
     "lower_grad_y": "∇_y l",
     "upper_grad_y": "∇_y h",
     "upper_grad_x": "∇_x h",
+    "grad_x": "∇_x f",
+    "grad_y": "∇_y f",
+    "dual": "a statistic for the best y",
     CHANGE: "the change of ∇_x l between two public points",
     "lower_hvp": "∇²_yy l times a public vector",
     "lower_jvp": "∇²_xy l times a public vector",
@@ -38,7 +42,7 @@ _FORMULAS = {
 _PURE = ("exponential", "laplace")
 
 
-def _desk(job: Job) -> Desk:
+def _desk(job: Job) -> Desk | MinimaxDesk:
     """Raises ValueError where nobody is trusted."""
     if job.desk is None:
         raise ValueError("these agents trust nobody, so there is no coordinator")
@@ -101,6 +105,9 @@ def _listed(words: list[str]) -> str:
 def clip(job: Job) -> dict[str, Any] | None:
     """The norm, and the bounds of what is asked for and reads records; None where nothing is clipped."""
     desk = _desk(job)
+    if isinstance(desk, MinimaxDesk):
+        known = {c: desk.clip.bound(c) for c in ("x", "y") if np.isfinite(desk.clip.bound(c))}
+        return {"norm": "l2", **known} if known else None
     asked = {
         FEEDS["upper_grad_x" if t == CHANGE else t] for t in cast(Coordinated, job.algorithm).asks if desk.reads(t)
     }

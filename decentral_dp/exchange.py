@@ -121,6 +121,34 @@ class Sum(NamedTuple):
     rate: float = 1.0
     times: float = 1.0
 
+    @property
+    def carried(self) -> tuple[Any, ...]:
+        """Whatever travels to the agents."""
+        return (self.x, self.y, self.along)
+
+
+class Query(NamedTuple):
+    """A question of a minimax program: the sum over all records of a per-record vector, each record's clipped.
+
+    term: of `problems.minimax.protocol`. x: (p,), y: (q,). bound: on the l2 norm of every record's vector less `centre`
+    (width,). since: an earlier (x, y); the vector is then its change since there, clipped after subtracting. rate: as
+    of `Sum`. given: public parameters of the objective.
+    """
+
+    term: str
+    x: Array
+    y: Array
+    bound: float
+    since: tuple[Array, Array] | None = None
+    centre: Array | None = None
+    rate: float = 1.0
+    given: Array | None = None
+
+    @property
+    def carried(self) -> tuple[Any, ...]:
+        """Whatever travels to the agents."""
+        return (self.x, self.y, *(self.since or ()), self.centre, self.given)
+
 
 class Ask:
     """Between a server and its agents.
@@ -134,14 +162,16 @@ class Ask:
     means over all records, which are not public yet. Raises ValueError for a point that is not public.
     """
 
-    def __init__(self, **values: Value | Sum) -> None:
+    def __init__(self, **values: Value | Sum | Query) -> None:
         for name, value in values.items():
-            if isinstance(value, Sum):
-                for part in (value.x, value.y, value.along):
+            if isinstance(value, Sum | Query):
+                for part in value.carried:
                     if part is not None and not isinstance(part, np.ndarray):
                         raise ValueError(f"{name} asks the agents at a point that is not public; publish it first")
-                if not 0.0 < value.times < math.inf:
-                    raise ValueError(f"{name} is asked {value.times} times; no clip bounds that")
+            if isinstance(value, Sum) and not 0.0 < value.times < math.inf:
+                raise ValueError(f"{name} is asked {value.times} times; no clip bounds that")
+            if isinstance(value, Query) and not value.bound >= 0.0:
+                raise ValueError(f"{name} is asked with the clip {value.bound}; no norm is below that")
         self.values: dict[str, Any] = values
 
 

@@ -14,15 +14,25 @@ from hashlib import blake2b
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
-from decentral_dp.coordinated import bounded_labels, check_coordinated, desk_of, plan_of
+from decentral_dp.coordinated import bounded_labels, check_coordinated, desk_of, minimax_desk, plan_of
 from decentral_dp.data import COLLECTIONS, Shards, Stream
 from decentral_dp.engines.protocol import House, Node, blocks, server_blocks
 from decentral_dp.errors import InputError
-from decentral_dp.named import algorithm_of, is_coordinated, problem_of, shards_of, stream_of, topology_of
+from decentral_dp.named import (
+    algorithm_of,
+    is_coordinated,
+    is_minimax,
+    minimax_of,
+    problem_of,
+    shards_of,
+    stream_of,
+    topology_of,
+)
 from decentral_dp.noise import calibrated_schedules, capped, charged_channels, clips, schedules
 from decentral_dp.planning import plan
 from decentral_dp.privacy.accountants import Budget, price
@@ -34,6 +44,8 @@ from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
 from decentral_dp.privacy.sensitivity import Array, Constants, Kind
 from decentral_dp.problems.desk import Desk
 from decentral_dp.problems.holder import Holder
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.holder import MinimaxHolder
 from decentral_dp.problems.protocol import Placed, Problem, take
 from decentral_dp.problems.shard import Shard
 from decentral_dp.schema import Scenario, by_channel
@@ -44,13 +56,14 @@ from decentral_dp.topology import Topology
 class Job:
     """A scenario ready to run: everything public is settled, every release is planned and priced.
 
+    problem: a `problems.protocol.Problem`, or a `problems.minimax.protocol.Minimax` where desk is that of one.
     records: kind → per-agent records. rounds: how many will be run (fewer than asked if a cap comes first; then status
     and reason say so). noise: channel → schedule of all agents. ledger: planned. budget: its price at privacy.delta.
     desk: of a trusted coordinator, where the algorithm is one's program; then there is no noise schedule.
     """
 
     scenario: Scenario
-    problem: Problem
+    problem: Any
     algorithm: Algorithm | Coordinated
     topology: Topology
     shards: Shards
@@ -67,7 +80,7 @@ class Job:
     status: str = "ok"
     reason: str | None = None
     _root: bytes = field(default=b"", repr=False)
-    desk: Desk | None = None
+    desk: Desk | MinimaxDesk | None = None
 
     @property
     def n_agents(self) -> int:
@@ -96,18 +109,16 @@ class Job:
             raise ValueError("these agents trust nobody, so there is no coordinator")
         ends = np.cumsum(self._sizes())
         cut = [np.arange(end - size, end) for end, size in zip(ends, self._sizes(), strict=True)]
-        holders = tuple(
-            Holder(
-                agents,
-                self.problem,
-                {k: [r[a] for a in agents] for k, r in self.records.items()},
-                self.clip,
-                Streams(self._root, "coins", agents),
-            )
-            for agents in cut
-        )
+        holders = tuple(self._holder(agents) for agents in cut)
         make = partial(Curator, self.ledger, self._root, self.scenario.privacy.guarantee == "as_printed")
         return House(cast(Coordinated, self.algorithm), self.desk, make, holders, self.n_agents)
+
+    def _holder(self, agents: NDArray[np.int64]) -> Holder | MinimaxHolder:
+        records = {k: [r[a] for a in agents] for k, r in self.records.items()}
+        coins = Streams(self._root, "coins", agents)
+        if isinstance(self.desk, MinimaxDesk):
+            return MinimaxHolder(agents, self.problem, records["train"], coins)
+        return Holder(agents, self.problem, records, self.clip, coins)
 
     def _sizes(self) -> list[int]:
         table, m = self.scenario.run, self.n_agents
@@ -142,9 +153,14 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
         _check_guarantee(scenario)
     topology = topology_of(scenario)
     shards = shards_of(scenario, topology.n_agents)
+    if program is not None and is_minimax(scenario):
+        minimax = minimax_of(scenario, shards)
+        return _coordinated(
+            scenario, topology, shards, minimax, program, minimax_desk(scenario, shards, minimax, program)
+        )
     problem = problem or problem_of(scenario, shards)
     if program is not None:
-        return _coordinated(scenario, topology, shards, problem, program)
+        return _coordinated(scenario, topology, shards, problem, program, desk_of(scenario, shards, problem, program))
     privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
     algorithm = cast(Algorithm, algorithm_of(scenario))
     if isinstance(algorithm, Checked):
@@ -182,9 +198,11 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     )  # fmt: skip
 
 
-def _coordinated(s: Scenario, topology: Topology, shards: Shards, problem: Problem, program: Coordinated) -> Job:
-    """The job of a trusted coordinator."""
-    algorithm, desk = program.settled(desk_of(s, shards, problem, program))
+def _coordinated(
+    s: Scenario, topology: Topology, shards: Shards, problem: Any, program: Coordinated, known: Desk | MinimaxDesk
+) -> Job:
+    """The job of a trusted coordinator, and what it knows beforehand."""
+    algorithm, desk = program.settled(known)
     ledger = plan_of(s, algorithm, desk)
     shards = replace(shards, labels=bounded_labels(s, shards.labels))
     records = _records(problem, shards, desk.clip)
@@ -227,7 +245,7 @@ def _check_guarantee(s: Scenario) -> None:
         )
 
 
-def _records(problem: Problem, shards: Shards, clip: Clip) -> dict[Kind, tuple[Any, ...]]:
+def _records(problem: Any, shards: Shards, clip: Clip) -> dict[Kind, tuple[Any, ...]]:
     whole = problem.prepare(shards.features, _numbers(shards.labels), clip.norm)
     train = tuple(take(whole, index) for index in shards.train)
     return {

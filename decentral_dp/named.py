@@ -13,8 +13,10 @@ from decentral_dp.data import Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
 from decentral_dp.problems import PROBLEMS, Facts
+from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
+from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.schema import Column, DomainTable, Partition, ProblemTable, Scenario, Step, by_channel
+from decentral_dp.schema import Column, DomainTable, ModelTable, Partition, ProblemTable, Scenario, Step, by_channel
 from decentral_dp.topology import Topology
 
 # Numbers of the [algorithm] table as an example gives them; its other keys are step sizes.
@@ -27,7 +29,13 @@ _NUMBERS: Mapping[str, int | float] = {
     "rate": 0.1,
     "candidates": 65,
     "strength": 1.0,
+    "period": 4,
 }
+# Options of the [problem] table that minimax problems may read.
+MINIMAX_OPTIONS = (
+    "model", "positive_share", "group_shares", "generator", "divergence", "order", "level", "strength", "loss", "cap", "radius", "discount",
+    "latent", "penalty", "ridge", "groups",
+)  # fmt: skip
 _WORDS: Mapping[str, str] = {
     "domain": '{ kind = "box", low = -5.0, high = 0.0 }',
     "solver": '"dp_gd"',
@@ -93,14 +101,52 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
         normalisation=table.normalise,
         certified=certified,
         root=s.folder,
+        levels=1 if is_minimax(s) else 2,
     )
+
+
+def is_minimax(s: Scenario) -> bool:
+    """Whether the problem is a minimax one. Raises InputError where there is none, or the algorithm is not for it."""
+    kind = s.problem.kind
+    if kind not in PROBLEMS and kind not in MINIMAX:
+        known = [*PROBLEMS, *MINIMAX]
+        raise InputError(f"problem.kind: no problem {kind!r}; {nearest(kind, known)}.")
+    solves, posed = _entry(s).solves, "minimax" if kind in MINIMAX else "bilevel"
+    if solves != posed:
+        fit = ", ".join(sorted(MINIMAX if solves == "minimax" else PROBLEMS))
+        raise InputError(f"problem.kind: {s.algorithm.kind} is for {solves} problems, and {kind} is none. Take {fit}.")
+    return kind in MINIMAX
+
+
+def minimax_of(s: Scenario, shards: Shards) -> Minimax:
+    """The minimax problem, from public facts of the data."""
+    table, entry = s.problem, MINIMAX[s.problem.kind]
+    for key in ("validation", "intercept"):
+        if getattr(table, key):
+            raise InputError(f"problem.{key}: a minimax problem takes none. Leave it out.")
+    given = {k: v for k in MINIMAX_OPTIONS if (v := getattr(table, k)) is not None}
+    for key in given:
+        if key not in entry.options:
+            raise InputError(f"problem.{key}: {table.kind} takes none. Leave it out.")
+    for key in entry.needed:
+        if key not in given:
+            raise InputError(f"problem.{key}: missing. {table.kind} needs it.")
+    options = {k: v.model_dump(exclude_none=True) if isinstance(v, ModelTable) else v for k, v in given.items()}
+    facts = MinimaxFacts(
+        shards.features.shape[1],
+        len(shards.classes),
+        options,
+        shards.image,
+        table.seed if table.seed is not None else _public_seed(s),
+        s.run.device,
+        s.folder,
+    )
+    return entry.build(facts)
 
 
 def problem_of(s: Scenario, shards: Shards) -> Problem:
     """The problem, from public facts of the data."""
     table = s.problem
-    if table.kind not in PROBLEMS:
-        raise InputError(f"problem.kind: no problem {table.kind!r}; {nearest(table.kind, PROBLEMS)}.")
     _check_options(table)
     facts = Facts(
         shards.features.shape[1],
@@ -123,10 +169,12 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
 def _check_options(table: ProblemTable) -> None:
     """Refuse what the problem would silently leave unread."""
     taken = PROBLEMS[table.kind].options
-    options = {k: getattr(table, k) for k in ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses")}
+    own = ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses")
+    options = {k: getattr(table, k) for k in (*own, *(k for k in MINIMAX_OPTIONS if k not in own))}
     given = {"intercept": table.intercept or None, **options}
     for key in (k for k, value in given.items() if value is not None and k not in taken):
-        takers = ", ".join(name for name, entry in PROBLEMS.items() if key in entry.options)
+        options_of = {k: e.options for k, e in PROBLEMS.items()} | {k: e.options for k, e in MINIMAX.items()}
+        takers = ", ".join(name for name, options in options_of.items() if key in options)
         raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
 
 

@@ -27,10 +27,12 @@ from decentral_dp.engines.protocol import Outcome, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.job import Job, build
 from decentral_dp.metrics import Evaluator, Row, pooled
+from decentral_dp.metrics_minimax import MinimaxEvaluator
 from decentral_dp.named import is_coordinated
 from decentral_dp.privacy.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.scenario import load
 from decentral_dp.schema import Scenario
@@ -119,8 +121,12 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
 
 def _perform(job: Job, progress: Watcher | None) -> tuple[list[Row], Outcome]:
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
-    evaluator = Evaluator(job.problem, agents, job.test)
-    if job.desk is not None:
+    evaluator: Evaluator | MinimaxEvaluator
+    if isinstance(job.desk, MinimaxDesk):
+        evaluator = MinimaxEvaluator(job.problem, pooled(agents)[0], job.test)
+    elif job.desk is None:
+        evaluator = Evaluator(job.problem, agents, job.test)
+    else:
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         evaluator = Evaluator(job.problem, [pooled(agents)], job.test, gap=True, names=("coordinator",))
     looks = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
@@ -138,7 +144,7 @@ def _perform(job: Job, progress: Watcher | None) -> tuple[list[Row], Outcome]:
         if s.round in spent:
             rows.append((s.round, "mean", "epsilon_spent", spent[s.round]))
         if progress is not None:
-            loss = next((v for r, a, n, v in reversed(rows) if n == "upper_loss" and a == "mean"), math.nan)
+            loss = next((v for r, a, n, v in reversed(rows) if n in ("upper_loss", "primal") and a == "mean"), math.nan)
             # Between two priced rounds the later one: never less than what is spent.
             progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
         return False

@@ -82,6 +82,46 @@ class ImageFiles(Table):
     sha256: dict[str, str] = {}
 
 
+class ModelTable(Table):
+    """A model of a minimax problem: its weights are x (a critic's: y).
+
+    linear; mlp (hidden: units of each layer); resnet (width: channels of the first stage, depth: blocks of each of its
+    three stages), with group normalisation; torch (file and name: a function of (n_features, outputs) that returns a
+    torch module).
+    """
+
+    kind: Literal["linear", "mlp", "resnet", "torch"] = "linear"
+    hidden: list[Count] | None = None
+    width: Count | None = None
+    depth: Count | None = None
+    file: str | None = None
+    name: str | None = None
+
+    @model_validator(mode="after")
+    def _needs(self) -> ModelTable:
+        taken = {"mlp": ("hidden",), "resnet": ("width", "depth"), "torch": ("file", "name")}.get(self.kind, ())
+        for key in ("hidden", "width", "depth", "file", "name"):
+            if key not in taken and getattr(self, key) is not None:
+                raise ValueError(f'a "{self.kind}" model takes no {key}')
+            if key in ("hidden", "file") and key in taken and getattr(self, key) is None:
+                raise ValueError(f'a "{self.kind}" model needs {key}')
+        return self
+
+
+class ConstructionTable(Table):
+    """Other records made of the data's own, by their labels; the test records keep their classes as they are.
+
+    positive: these classes are 1, the others 0. share: of the positive train records so many are kept that they are
+    this share of all. keep: class → how many of its train records are kept, the last ones. tail: train records of the
+    k-th class are kept to a share tail^(k/(K−1)).
+    """
+
+    positive: list[int | float | str] | None = None
+    share: Share | None = None
+    keep: dict[str, Count] | None = None
+    tail: Share | None = None
+
+
 class ProblemTable(Table):
     """What is optimised, over which records."""
 
@@ -114,6 +154,28 @@ class ProblemTable(Table):
     ways: Annotated[int, Field(ge=2)] | None = None
     # Channels of every convolutional block, or hidden units where records are no images.
     width: Count | None = None
+    # Of minimax problems: the model; other records made of the data's own; the public share of positive records,
+    # or "released": a noisy one, at a price.
+    model: ModelTable | None = None
+    construction: ConstructionTable | None = None
+    positive_share: Share | Literal["released"] | None = None
+    # Public shares of the groups of group DRO, which are the classes; equal ones if left out.
+    group_shares: list[Share] | None = None
+    # Of WGANs: the generator's hidden units, layer by layer.
+    generator: list[Count] | None = None
+    # Of distributionally robust problems: the divergence with its order or level, its strength λ, the loss, its cap,
+    # and the radius of a ball of distributions.
+    divergence: str | None = None
+    order: Finite | None = None
+    level: Share | None = None
+    strength: Positive | None = None
+    loss: str | None = None
+    cap: Positive | None = None
+    radius: Positive | None = None
+    # The discount of temporal differences, numbers that a generator is fed, and its penalty.
+    discount: Annotated[float, Field(ge=0, lt=1)] | None = None
+    latent: Count | None = None
+    penalty: NonNegative | None = None
     synthetic: Synthetic = Synthetic()
     seed: Seed | None = None
 
@@ -201,6 +263,8 @@ class AlgorithmTable(Table):
     method: str | None = None
     candidates: Count | None = None
     strength: Positive | None = None
+    # Of minimax programs: rounds from one anchor to the next.
+    period: Count | None = None
 
 
 class Noise(Table):
@@ -245,6 +309,8 @@ class RunTable(Table):
     blocks: Count = 1
     evaluate_every: Count = 10
     average: Count = 1
+    # Where models of minimax problems compute.
+    device: Literal["cpu", "cuda"] = "cpu"
 
 
 class Scenario(Table):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from decentral_dp.algorithms.central.bsa import Bsa
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
+from decentral_dp.algorithms.central.dp_sgda import DpSgda
 from decentral_dp.algorithms.central.exponential import ExponentialMechanism
 from decentral_dp.algorithms.central.gradient_norm import GradientNormMechanism
 from decentral_dp.algorithms.central.grid_walk import GridWalk
@@ -34,6 +35,7 @@ from decentral_dp.algorithms.references import (
     KORNOWSKI,
     LOWY_LIU,
     MA_DSBO,
+    PRIVATEDIFF,
     SPDB,
     VRDBO,
     Citation,
@@ -42,7 +44,7 @@ from decentral_dp.algorithms.references import (
 # Keys of the [algorithm] table that some algorithms need and others refuse: step sizes, and numbers.
 STEPS = ("x", "y", "z", "averaging", "dual")
 NUMBERS = ("inner", "inverse", "smoothness", "momentum", "penalty")
-WORDS = ("domain", "solver", "rate", "method", "candidates", "strength")
+WORDS = ("domain", "solver", "rate", "method", "candidates", "strength", "period")
 OPTIONS = STEPS + NUMBERS + WORDS
 
 
@@ -79,6 +81,8 @@ class Entry(NamedTuple):
     pure: bool = False
     # Where the paper states the budget of its own calibration, which "as_printed" runs.
     claim: str = ""
+    # The kind of problem it is for: "bilevel" or "minimax".
+    solves: str = "bilevel"
     # Key → how a scenario could give it, where the usual example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
 
@@ -96,6 +100,12 @@ def _plain(algorithm: Callable[..., Built]) -> Callable[[Options, str], Built]:
 _HOME = "decentral_dp.algorithms.decentralised"
 _TRUSTED = "decentral_dp.algorithms.central"
 _NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
+# A minimax problem in a scenario, for the examples of `show`.
+_AUC = {
+    "problem": '"auc_maximisation"',
+    "problem_keys": "positive_share = 0.63",
+    "clip": "clip.x = 1.0",
+}
 _ONE_STEP = (
     "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
     "λ_(t−1) · gradient + noise of deviation σ_t."
@@ -206,6 +216,18 @@ ALGORITHMS: dict[str, Entry] = {
         optional=("x", "penalty", "inner", "smoothness", "rate", "solver", "domain"),
         trusted=True,
         claim="Theorems 4 and 11 of Kornowski (2024), as printed",
+    ),
+    "dp_sgda": Entry(
+        _plain(DpSgda),
+        "a trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022)",
+        f"{_TRUSTED}.dp_sgda",
+        ("x", "y"),
+        (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
+        optional=("rate",),
+        trusted=True,
+        solves="minimax",
+        claim="Theorem 1 and the explicit values after it, as printed",
+        example=_AUC,
     ),
     "exponential_mechanism": Entry(
         _plain(ExponentialMechanism),

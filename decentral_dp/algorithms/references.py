@@ -120,3 +120,21 @@ LOWY_LIU = Work(
   year   = {2025}
 }""",
 )
+PRIVATEDIFF = Work(
+    "R. Zhang, M. Lei, M. Ding, Z. Xiang, J. Xu and D. Wang, Improved Rates of Differentially Private "
+    "Nonconvex-Strongly-Concave Minimax Optimization, 2025.",
+    """@misc{zhang2025improved,
+  title  = {Improved Rates of Differentially Private Nonconvex-Strongly-Concave Minimax Optimization},
+  author = {Zhang, Ruijia and Lei, Mingxi and Ding, Meng and Xiang, Zihang and Xu, Jinhui and Wang, Di},
+  year   = {2025}
+}""",
+)
+DP_DRO = Work(
+    "D. Xu, M. Ding, Z. Ma, H. Xie, Y. Tao, A. Slaitane and D. Wang, Differentially Private Non-convex "
+    "Distributionally Robust Optimization, 2025.",
+    """@misc{xu2025differentially,
+  title  = {Differentially Private Non-convex Distributionally Robust Optimization},
+  author = {Xu, Difei and Ding, Meng and Ma, Zebin and Xie, Huanyi and Tao, Youming and Slaitane, Aicha and Wang, Di},
+  year   = {2025}
+}""",
+)

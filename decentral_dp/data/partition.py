@@ -112,8 +112,9 @@ def split(
     validation: float | Mapping[str, str] | None = None,
     test: float | None = None,
     seed: int,
+    levels: int = 2,
 ) -> Split:
-    """Divide every agent's shard into train and validation records.
+    """Divide every agent's shard into train and validation records; of one level all are train records.
 
     validation: the share for the upper level (default 0.5), drawn at random within each shard and rounded to whole
     records; or {"column": …}; None takes the split column where the data have one and no `test` share is given.
@@ -126,7 +127,9 @@ def split(
     train, held = [], []
     for i, shard in enumerate(shards):
         shard = np.sort(shard)
-        if by_column:
+        if levels == 1:
+            upper, lower = shard[:0], shard
+        elif by_column:
             words = _words(dataset)[shard]
             upper, lower = shard[words == "validation"], shard[words == "train"]
         else:
@@ -134,7 +137,9 @@ def split(
             order = public_generator(seed, "validation", i).permutation(shard.size)
             chosen[order[: math.floor(share * shard.size + 0.5)]] = True
             upper, lower = shard[chosen], shard[~chosen]
-        if not upper.size or not lower.size:
+        if levels == 1 and not lower.size:
+            raise InputError(f"problem.partition: agent {i} has no records; use fewer agents, or an even partition.")
+        if levels == 2 and not (upper.size and lower.size):
             raise InputError(
                 f"problem.partition: agent {i} has {lower.size} train and {upper.size} validation records, but needs "
                 "at least one of each; use fewer agents, a more even partition, or another validation share."

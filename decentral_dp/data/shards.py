@@ -67,16 +67,18 @@ def make_shards(
     radius: float = 1.0,
     certified: bool = True,
     root: Path | None = None,
+    levels: int = 2,
 ) -> Shards:
     """Hold out test records, deal the others to the agents, divide train from validation, scale and normalise.
 
     The arguments are those of `held_out`, `partition`, `split`, `scale` and `normalise`. "standard" is fitted on the
-    records of the agents, never on test records. Raises InputError.
+    records of the agents, never on test records. levels: 1 where a problem has no validation records.
+    Raises InputError.
     """
     aside = held_out(dataset, validation=validation, test=test, seed=seed)
     dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
-    parts: Split = split(dataset, shards, validation=validation, test=test, seed=seed)
+    parts: Split = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
     scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
     final = normalise(scaled.features, normalisation, radius)
     l1, l2 = final.l1, final.l2

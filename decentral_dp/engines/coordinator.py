@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.engines.protocol import Curator, House, Outcome, Snapshot, Trouble
-from decentral_dp.exchange import Ask, Pool, Publish, Sum
+from decentral_dp.exchange import Ask, Pool, Publish, Query, Sum
 from decentral_dp.privacy.sensitivity import Array
 
 # Calls a method of every block of agents, and returns what they answer, in their order.
@@ -71,7 +71,7 @@ class _Coordinator:
 
     def _ask(self, request: Ask) -> Any:
         questions = request.values
-        if not all(isinstance(q, Sum) for q in questions.values()):
+        if not all(isinstance(q, Sum | Query) for q in questions.values()):
             raise RuntimeError("a coordinator asks for sums over records, and for nothing else")
         self._asked += 1
         blocks = self._everywhere("answer", self._asked, questions)

@@ -32,8 +32,10 @@ _LEAST_FACTOR = 1e-290
 def clip_factors(norms: Array, bound: float) -> Array:
     """min(1, C/‖v‖) per record, and 0 where the norm is not finite: `min(1, C/nan)` would let the record through.
 
-    norms: (N,) norms of the per-record contributions.
+    norms: (N,) norms of the per-record contributions. A bound of 0 lets nothing through.
     """
+    if bound == 0.0:
+        return np.zeros_like(norms)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factor = np.minimum(1.0, bound / norms) if np.isfinite(bound) else np.ones_like(norms)
         # A quotient near the smallest floats has lost its digits, and rounded up it lets a record exceed the clip.

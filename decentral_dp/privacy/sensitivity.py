@@ -126,6 +126,18 @@ def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) ->
     return np.asarray(1.0 + 1.01 * n * (n + dimension + 8) * 2.0**-53)
 
 
+def mean_moved(diameter: float, records: int, agents: int, width: int, rate: float = 1.0) -> float:
+    """How far one replaced record moves a mean over a share `rate` of all records: D/(qN), times its sum's slack.
+
+    diameter: the largest distance between two contributions, 2C where each is clipped to C.
+    """
+    slack = float(summation_slack(records + agents + 2, width))
+    if rate < 1.0:
+        # Half of it is the distance to a sample without the record, where both worlds round.
+        slack = 2.0 * slack - 1.0
+    return diameter / (rate * records) * slack
+
+
 def memory_slack(records: Array | NDArray[np.int64]) -> Array:
     """γ = 1 + 4.04·(N + 4)·2⁻⁵³: what float64 can add each round to a state that is remembered, v ← a v − λ G.
 

@@ -13,7 +13,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Sum, Value
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.granular import Granular, up
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, summation_slack
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, mean_moved
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import Family
 from decentral_dp.problems.implicit import implicit_mean
@@ -99,12 +99,7 @@ class Desk:
     def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Kind, float]:
         """How far one replaced record moves the mean that answers a question: 2C/(qN), times the slack of its sum."""
         kind = kind_read(term, self.problem.touches)
-        n = self.counts[kind]
-        slack = summation_slack(n + self.agents + 2, width)
-        if rate < 1.0:
-            # Half of it is the distance to a sample without the record, where both worlds round.
-            slack = 2.0 * slack - 1.0
-        return {kind: float(2.0 * self.bound(term) / (rate * n) * slack)}
+        return {kind: mean_moved(2.0 * self.bound(term), self.counts[kind], self.agents, width, rate)}
 
     def tightened(self, change: Bounded, asked: Sum, pull: float) -> Bounded:
         """The answer to a question of `CHANGE` between two points of the ball of minimisers of g + f/pull.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.exchange import Coordination
 from decentral_dp.privacy.sensitivity import Array, Kind
-from decentral_dp.problems.desk import Desk
 
 
 class Calibration(NamedTuple):
@@ -40,7 +39,10 @@ class Charge(NamedTuple):
 
 
 class Coordinated(Coordination, Protocol):
-    """A coordinator's program that also says what it will release."""
+    """A coordinator's program that also says what it will release.
+
+    desk: a `problems.desk.Desk`, or a `problems.minimax.desk.MinimaxDesk` for programs of minimax problems.
+    """
 
     @property
     def protocol(self) -> str:
@@ -62,21 +64,21 @@ class Coordinated(Coordination, Protocol):
         """The terms (of `problems.protocol`) that it asks the agents for."""
         ...
 
-    def settled(self, desk: Desk) -> tuple[Self, Desk]:
+    def settled(self, desk: Any) -> tuple[Self, Any]:
         """With everything filled in that was left out, from public facts: steps, weights, clips.
 
         Raises InputError for what cannot be run with these facts.
         """
         ...
 
-    def free(self, desk: Desk) -> Mapping[str, int]:
+    def free(self, desk: Any) -> Mapping[str, int]:
         """Channel → width, of what is published without reading a record."""
         ...
 
-    def planned(self, desk: Desk, rounds: int) -> Mapping[str, Charge]:
+    def planned(self, desk: Any, rounds: int) -> Mapping[str, Charge]:
         """What each channel will release in so many rounds, in the order of the ledger."""
         ...
 
-    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
+    def printed(self, desk: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
         """The paper's noise for a claimed (ε, δ), on the channels of `planned`."""
         ...

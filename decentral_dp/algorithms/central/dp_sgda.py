@@ -1,0 +1,96 @@
+"""DP-SGDA: simultaneous gradient descent on x and ascent on y, both gradients of one Poisson sample noised.
+
+Round t, with a sample in which every record is with probability q (rate), clips C_x and C_y (privacy.clip), and means
+divided by the public qn:
+
+    x <- P(x − η_x (mean clip(∇_x f(x, y; ξ), C_x) + ∇_x r + noise))
+    y <- Π_Y(y + η_y (mean clip(∇_y f(x, y; ξ), C_y) + ∇_y r + noise))            both at the old (x, y)
+
+η_x, η_y → x, y. Where the problem bounds ∇_y f by a ball of its own, that is used instead of a larger clip.
+
+Whose data: every record of every agent. Sensitivities 2C_x/(qn) and 2C_y/(qn). Both releases of a round read one sample
+and are one event: with z_x, z_y the deviations of the noise on the sums over C_x, C_y, a Gaussian of multiplier
+(z_x⁻² + z_y⁻²)^(−1/2) on a Poisson sample of rate q, whatever x and y are.
+
+As printed the noise on both means is 8 C √(T log(1/δ))/(nε) (T rounds; after Theorem 1), for fixed-size samples. The
+certificate of that noise is its true price, which is less than half of what it claims; samples are Poisson here too.
+
+Limit cases: rate = 1 and no noise is gradient descent ascent. The output is the last iterate.
+
+Reference: Yang et al. 2022; "DP-SGDA" in the paper of PrivateDiff Minimax (Algorithm 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init, questions, slope
+from decentral_dp.algorithms.central.plan import Part, gaussian_charges
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+
+class State(NamedTuple):
+    """x: (p,), y: (q,): public."""
+
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class DpSgda:
+    """x, y: η. rate: q."""
+
+    x: StepSize
+    y: StepSize
+    rate: float = 1.0
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    needs_constants = False
+    pools = False
+    asks = ("grad_x", "grad_y")
+    exchanges = 1
+
+    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+        check_init(self.start)
+        check_clipped(desk, self.asks)
+        return self, desk
+
+    def init(self, desk: MinimaxDesk) -> State:
+        return State(desk.start("x", self.start), desk.start("y", self.start))
+
+    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+        told = (yield Publish(**(yield Ask(**questions(desk, ("gx", "gy"), s.x, s.y, self.rate))))).own
+        x = desk.problem.project_x(s.x - self.x(t) * slope(desk, told, "gx", s.x, s.y, t))
+        y = desk.problem.project_y(s.y + self.y(t) * slope(desk, told, "gy", s.x, s.y, t))
+        return State(x, y)
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+        both = {"gx": desk.problem.p, "gy": desk.problem.q}
+        terms = {"gx": "grad_x", "gy": "grad_y"}
+        parts = {c: Part((0,), d, ("train",), 0.5, self.rate) for c, d in both.items() if desk.reads(terms[c])}
+        return gaussian_charges(rounds, self.exchanges, parts)
+
+    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        s = self.init(desk)
+        out = {}
+        for channel, asked in questions(desk, ("gx", "gy"), s.x, s.y, self.rate).items():
+            scale = 8.0 * asked.bound * math.sqrt(rounds * math.log(1.0 / delta)) / (desk.n * epsilon)
+            moved = desk.moved(asked)
+            out[channel] = Calibration(np.full(rounds, scale), {"train": np.full(rounds, moved)})
+        return out

@@ -1,0 +1,60 @@
+"""What the minimax programs share: their questions, what to read from the replies, and what they must know first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Bundle, Query
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+# Channel of a release → the term that it is the mean of.
+CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
+
+
+def questions(
+    desk: MinimaxDesk,
+    channels: Sequence[str],
+    x: Array,
+    y: Array,
+    rate: float,
+    since: tuple[Array, Array] | None = None,
+    bound: float | None = None,
+) -> dict[str, Query]:
+    """Channel → its question at a public point, for those whose terms read records."""
+    asked = {c: CHANNELS[c] for c in channels if desk.reads(CHANNELS[c])}
+    return {c: desk.query(term, x, y, rate, since, bound) for c, term in asked.items()}
+
+
+def slope(desk: MinimaxDesk, told: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:
+    """∇F by one variable, (d,): what was released of the records' part, plus the data-independent part."""
+    term = CHANNELS[channel]
+    public = desk.problem.public(term, x, y, t)
+    return np.asarray(public + told[channel][0]) if desk.reads(term) else public
+
+
+def step_of(size: StepSize | None, t: int) -> float:
+    return 0.0 if size is None else size(t)
+
+
+def check_clipped(desk: MinimaxDesk, terms: Sequence[str]) -> None:
+    """Refuse a term that reads records and that nothing bounds. Raises InputError."""
+    x, y = desk.start("x", {}), desk.start("y", {})
+    for term in terms:
+        if desk.noisy and desk.reads(term) and not np.isfinite(desk.ball(term, x, y).radius):
+            variable = term[-1]
+            raise InputError(
+                f"privacy.clip.{variable}: missing. Nothing else bounds what one record adds to the gradient by "
+                f"{variable}; give for example clip.{variable} = 1.0."
+            )
+
+
+def check_init(start: Mapping[str, float], names: Sequence[str] = ("x", "y")) -> None:
+    """Refuse a constant start of a variable that is not there. Raises InputError."""
+    for name in start:
+        if name not in names:
+            raise InputError(f"algorithm.init.{name}: a minimax problem has {' and '.join(names)} alone. Leave it out.")

@@ -1,0 +1,263 @@
+"""Minimax problems f(x, y; ξ) = objective(model(x; ξ), y; label): most of them.
+
+x holds the model's weights, then further coordinates of the objective's own, such as a and b of AUC maximisation. A
+record's ∇_x f is clipped as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from decentral_dp.exchange import Query
+from decentral_dp.privacy.clipping import clip_factors, row_norms
+from decentral_dp.privacy.sensitivity import Array, Norm
+from decentral_dp.problems.minimax.protocol import Dual, Known, Scores
+from decentral_dp.problems.models.protocol import Model, Slope
+from decentral_dp.problems.protocol import take
+
+# Float64 numbers of one part of a sum, 128 MiB.
+_CELLS = 1 << 24
+
+
+class Labelled(NamedTuple):
+    """inputs: (n, d). labels: (n,) class indices as numbers, or numbers to predict."""
+
+    inputs: Array
+    labels: Array
+
+
+class Values(NamedTuple):
+    """Per record: f's derivative by the outputs (n, e) and by the further coordinates of x (n, k); y: grad_y (n, q)."""
+
+    outputs: Array
+    extra: Array
+    y: Array
+
+
+class Objective(Protocol):
+    """f as a function of a model's outputs. extra: k, how many coordinates of x are its own. q: of y.
+
+    statistics: further terms → width.
+    """
+
+    @property
+    def extra(self) -> int: ...
+
+    @property
+    def q(self) -> int: ...
+
+    @property
+    def statistics(self) -> Mapping[str, int]: ...
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        """ "extra" (k,) and "y" (q,)."""
+        ...
+
+    def project_extra(self, extra: Array) -> Array: ...
+
+    def project_y(self, y: Array) -> Array: ...
+
+    def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values: ...
+
+    def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
+        """(n, width) of a further term."""
+        ...
+
+    def known(self, term: str, extra: Array, y: Array) -> Known | None:
+        """Of grad_y and of further terms."""
+        ...
+
+    def public(self, term: str, extra: Array, y: Array) -> Array:
+        """Data-independent gradient: (k,) of grad_x beside the model's weights, (q,) of grad_y."""
+        ...
+
+    def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Any) -> Scores:
+        """Of the train records; gradient(y): ‖∇_x F(x, y)‖₂ on all of them."""
+        ...
+
+    def test_scores(self, outputs: Array, labels: Array) -> Scores: ...
+
+    def losses(self, outputs: Array, labels: Array) -> Array: ...
+
+    def confidences(self, outputs: Array) -> Array | None: ...
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """An objective with public parameters."""
+
+    def given(self, parameters: Array) -> Objective: ...
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A model and an objective."""
+
+    model: Model
+    objective: Objective
+
+    @property
+    def p(self) -> int:
+        return self.model.p + self.objective.extra
+
+    @property
+    def q(self) -> int:
+        return self.objective.q
+
+    @property
+    def terms(self) -> Mapping[str, bool]:
+        return dict.fromkeys(("grad_x", "grad_y", *self.objective.statistics), True)
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        own = self.objective.start
+        return {"x": np.concatenate([self.model.start, own["extra"]]), "y": own["y"]}
+
+    def width(self, term: str) -> int:
+        return {"grad_x": self.p, "grad_y": self.q, **self.objective.statistics}[term]
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> Labelled:
+        return Labelled(np.asarray(features), np.asarray(labels, dtype=np.float64))
+
+    def project_x(self, x: Array) -> Array:
+        weights, extra = self._parts(x)
+        return np.concatenate([weights, self.objective.project_extra(extra)])
+
+    def project_y(self, y: Array) -> Array:
+        return self.objective.project_y(y)
+
+    def known(self, term: str, x: Array, y: Array) -> Known | None:
+        return None if term == "grad_x" else self.objective.known(term, self._parts(x)[1], y)
+
+    def public(self, term: str, x: Array, y: Array, round: int) -> Array:
+        own = self.objective.public(term, self._parts(x)[1], y)
+        return np.concatenate([np.zeros(self.model.p), own]) if term == "grad_x" else own
+
+    def dual(self, statistic: Array) -> Array:
+        """argmax_y F in closed form. Raises ValueError where the objective has none."""
+        if not isinstance(self.objective, Dual):
+            raise ValueError("this objective has no maximiser in closed form")
+        return self.objective.dual(statistic)
+
+    def given(self, parameters: Array) -> Composite:
+        """With public parameters. Raises ValueError where the objective has none."""
+        if not isinstance(self.objective, Adjustable):
+            raise ValueError("this objective has no public parameters to be given")
+        return replace(self, objective=self.objective.given(parameters))
+
+    def sums(self, records: Labelled, queries: Sequence[Query]) -> list[Array]:
+        totals = [np.zeros(self.width(q.term)) for q in queries]
+        for chunk in self._chunks(records):
+            seen = _Seen(self, chunk)
+            for total, asked in zip(totals, queries, strict=True):
+                total += self._summed(asked, seen)
+        return totals
+
+    def _summed(self, asked: Query, seen: _Seen) -> Array:
+        now = seen.at(asked.x, asked.y)
+        before = None if asked.since is None else seen.at(*asked.since)
+        if asked.term == "grad_x":
+            here, there = now.slope, None if before is None else before.slope
+            extra = now.values.extra if before is None else now.values.extra - before.values.extra
+            if there is None:
+                weights, factors = self.model.clipped(here, extra, asked.bound)
+            else:
+                weights, factors = self.model.clipped_change(here, there, extra, asked.bound)
+            return np.concatenate([weights, _weighted(factors, extra)])
+        rows = seen.rows(asked.term, now)
+        if before is not None:
+            rows = rows - seen.rows(asked.term, before)
+        elif asked.centre is not None:
+            rows = rows - asked.centre
+        return _weighted(clip_factors(row_norms(rows, "l2"), asked.bound), rows)
+
+    def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
+        weights, extra = self._parts(x)
+        outputs = self._outputs(weights, train)
+
+        def gradient(at: Array) -> float:
+            (total,) = self.sums(train, [Query("grad_x", x, at, np.inf)])
+            return float(np.linalg.norm(total / len(train.labels) + self.public("grad_x", x, at, 0)))
+
+        out = dict(self.objective.scores(outputs, extra, y, train.labels, gradient))
+        if test is not None:
+            held = self.objective.test_scores(self._outputs(weights, test), test.labels)
+            out |= {f"test_{name}": value for name, value in held.items()}
+        return out
+
+    def record_losses(self, x: Array, records: Labelled) -> Array:
+        return self.objective.losses(self._outputs(self._parts(x)[0], records), records.labels)
+
+    def confidences(self, x: Array, records: Labelled) -> Array | None:
+        return self.objective.confidences(self._outputs(self._parts(x)[0], records))
+
+    def _outputs(self, weights: Array, records: Labelled) -> Array:
+        return np.concatenate([self.model.forward(weights, c.inputs, keep=False)[0] for c in self._chunks(records)])
+
+    def _chunks(self, records: Labelled) -> Iterator[Labelled]:
+        """Parts of bounded memory; one empty part where there are no records."""
+        n, size = len(records.labels), max(1, _CELLS // self.model.cells)
+        return (take(records, slice(k, k + size)) for k in range(0, max(n, 1), size))
+
+    def _parts(self, x: Array) -> tuple[Array, Array]:
+        return x[: self.model.p], x[self.model.p :]
+
+
+class _At(NamedTuple):
+    """One evaluation: the point, the outputs, and the derivatives there."""
+
+    x: Array
+    y: Array
+    outputs: Array
+    values: Values
+    slope: Slope
+
+
+class _Seen:
+    """Evaluations of one part of the records: several queries ask at the same point."""
+
+    def __init__(self, problem: Composite, records: Labelled) -> None:
+        self._problem = problem
+        self._records = records
+        self._tapes: list[tuple[Array, Array, Any]] = []
+        self._all: list[_At] = []
+
+    def at(self, x: Array, y: Array) -> _At:
+        for known in self._all:
+            if _same(known.x, x) and _same(known.y, y):
+                return known
+        weights, extra = self._problem._parts(x)
+        outputs, tape = self._forward(weights)
+        values = self._problem.objective.slopes(outputs, extra, y, self._records.labels)
+        found = _At(x, y, outputs, values, Slope(tape, values.outputs))
+        self._all.append(found)
+        return found
+
+    def rows(self, term: str, at: _At) -> Array:
+        """(n, width) of a term other than grad_x."""
+        if term == "grad_y":
+            return at.values.y
+        extra = self._problem._parts(at.x)[1]
+        return self._problem.objective.statistic(term, at.outputs, extra, at.y, self._records.labels)
+
+    def _forward(self, weights: Array) -> tuple[Array, Any]:
+        for known, outputs, tape in self._tapes:
+            if _same(known, weights):
+                return outputs, tape
+        outputs, tape = self._problem.model.forward(weights, self._records.inputs)
+        self._tapes.append((weights, outputs, tape))
+        return outputs, tape
+
+
+def _same(a: Array, b: Array) -> bool:
+    return a is b or np.array_equal(a, b)
+
+
+def _weighted(factors: Array, rows: Array) -> Array:
+    """Σ_k factors_k · rows_k; a factor of 0 lets nothing through, whatever the row."""
+    return np.asarray(factors @ np.where(factors[:, None] > 0.0, rows, 0.0))

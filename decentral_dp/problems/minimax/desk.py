@@ -1,0 +1,120 @@
+"""What a trusted coordinator knows beforehand of a minimax problem, and how it reads the agents' answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from decentral_dp.exchange import Bundle, Query
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, mean_moved
+from decentral_dp.problems.minimax.protocol import Known, Minimax
+
+# The clip in [privacy] of the two gradients.
+_CHANNELS = {"grad_x": "x", "grad_y": "y"}
+
+
+@dataclass(frozen=True)
+class MinimaxDesk:
+    """Public facts. counts: kind → records of all agents together.
+
+    clip: of ∇_x f and ∇_y f as the scenario gives it. given: public parameters that `problem`
+    was given, and that the agents' problems are given with every question. rounds: how many are to
+    come. budget: μ of the Gaussian pair that the target (ε, δ) is, inf where there is none. noisy: whether noise is
+    added; without noise nothing is clipped either.
+    """
+
+    problem: Minimax
+    counts: Mapping[Kind, int]
+    agents: int
+    clip: Clip
+    rounds: int = 1
+    budget: float = math.inf
+    noisy: bool = True
+    given: Array | None = None
+
+    # No constants of curvature are known, and none are needed.
+    family: None = None
+
+    @property
+    def n(self) -> int:
+        """Records of all agents together: public."""
+        return self.counts["train"]
+
+    def reads(self, term: str) -> bool:
+        """Whether this term reads records, so that it must be asked for."""
+        return self.problem.terms.get(term, False)
+
+    def constants_at(self, x: Array, pull: float = 0.0) -> None:
+        return None
+
+    def start(self, variable: str, constants: Mapping[str, float]) -> Array:
+        """Where x or y starts: a constant (0 if absent) plus the problem's own public start, inside its set."""
+        own = self.problem.start[variable]
+        point = np.asarray(own + float(constants.get(variable, 0.0)))
+        return self.problem.project_x(point) if variable == "x" else self.problem.project_y(point)
+
+    def ball(self, term: str, x: Array, y: Array) -> Known:
+        """Where contributions are clipped to: the ball that is known, or the clip around 0, whichever is smaller.
+
+        Without noise there is no ball, and with neither a clip nor a known ball its radius is inf.
+        """
+        if not self.noisy:
+            return Known(None, math.inf)
+        given = self.clip.bound(_CHANNELS[term]) if term in _CHANNELS else math.inf
+        known = self.problem.known(term, x, y)
+        return known if known is not None and known.radius <= given else Known(None, given)
+
+    def query(
+        self,
+        term: str,
+        x: Array,
+        y: Array,
+        rate: float = 1.0,
+        since: tuple[Array, Array] | None = None,
+        bound: float | None = None,
+    ) -> Query:
+        """The question for a term at a public point; for its change since an earlier one, clipped to `bound`."""
+        if since is not None:
+            most = math.inf if bound is None or not self.noisy else bound
+            return Query(term, x, y, most, since, None, rate, self.given)
+        ball = self.ball(term, x, y)
+        radius, centre = (ball.radius, ball.centre) if bound is None or not self.noisy else (bound, None)
+        return Query(term, x, y, radius, None, centre, rate, self.given)
+
+    def moved(self, asked: Query) -> float:
+        """How far one replaced record moves the mean that answers a question."""
+        width, diameter = self.problem.width(asked.term), 2.0 * asked.bound
+        if asked.rate == 1.0 and asked.since is None and self.noisy:
+            ball = self.ball(asked.term, asked.x, asked.y)
+            if ball.diameter is not None and asked.bound == ball.radius:
+                diameter = ball.diameter
+        # A change is added up as two sums.
+        summands = 2 * self.n if asked.since is not None else self.n
+        return mean_moved(diameter, summands, self.agents, width, asked.rate) * summands / self.n
+
+    def combined(self, number: int, questions: Mapping[str, Query], answers: Mapping[str, Array]) -> Bundle:
+        """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
+
+        answers: the sums of all agents in their order, (m, width). The number of records drawn plays no part.
+        """
+        out: dict[str, Any] = {}
+        for name, asked in questions.items():
+            mean = answers[name].sum(axis=0).reshape(1, -1) / (asked.rate * self.n)
+            centre = np.zeros_like(mean) if asked.centre is None else asked.centre[None]
+            drawn = asked.rate < 1.0
+            spread = Spread(
+                np.array([self.moved(asked)]),
+                np.array([asked.rate]),
+                number if drawn else None,
+                "poisson" if drawn else "fixed",
+            )
+            out[name] = Bounded(centre, mean, {"train": spread}, "l2")
+        return Bundle(out)
+
+    def pooled(self, handed: Sequence[Any]) -> NoReturn:
+        raise ValueError("no program of a minimax problem needs the records themselves")

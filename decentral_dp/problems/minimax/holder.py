@@ -1,0 +1,57 @@
+"""The agents that answer a trusted coordinator's questions about a minimax problem, where their records are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.exchange import Query
+from decentral_dp.privacy.keys import Streams, tag
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
+from decentral_dp.problems.protocol import take
+
+
+class MinimaxHolder:
+    """A block of agents. records: those of each agent. coins: for Poisson samples, keyed by agent.
+
+    How many records a sample has never leaves: sums go out, also of an empty sample.
+    """
+
+    def __init__(self, agents: NDArray[np.int64], problem: Minimax, records: Sequence[Any], coins: Streams) -> None:
+        self.agents = agents
+        self._problem = problem
+        self._records = records
+        self._coins = coins
+
+    def answer(self, number: int, questions: Mapping[str, Query]) -> dict[str, Array]:
+        """Question → (b, width) sums of the agents' clipped contributions. number: of this `Ask` in the run.
+
+        Overflow in a record's contribution is cut to zero by the clip, and no warning.
+        """
+        parts: dict[str, list[Array]] = {name: [] for name in questions}
+        with np.errstate(all="ignore"):
+            for row in range(self.agents.size):
+                for rate in dict.fromkeys(q.rate for q in questions.values()):
+                    asked = {name: q for name, q in questions.items() if q.rate == rate}
+                    sums = self._of(asked).sums(self._drawn(row, number, rate), list(asked.values()))
+                    for name, total in zip(asked, sums, strict=True):
+                        parts[name].append(total)
+        return {name: np.stack(totals) for name, totals in parts.items()}
+
+    def _of(self, asked: Mapping[str, Query]) -> Minimax:
+        """The problem, with the public parameters that come with the questions."""
+        given = next(iter(asked.values())).given
+        if given is None or not isinstance(self._problem, Parametrised):
+            return self._problem
+        return self._problem.given(given)
+
+    def _drawn(self, row: int, number: int, rate: float) -> Any:
+        records = self._records[row]
+        if rate == 1.0:
+            return records
+        coins = self._coins.at(row, number, tag("train")).random(len(records[0]))
+        return take(records, np.flatnonzero(coins < rate))

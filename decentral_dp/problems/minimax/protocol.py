@@ -1,0 +1,122 @@
+"""What a minimax problem offers: per-record gradients, data-independent terms, and values to evaluate.
+
+The problem is  min_x max_{y ∈ Y} F(x, y) = (1/n) Σ_i f(x, y; ξ_i) + r(x, y)  over the train records of all agents, with
+r data-independent; or min over both, where y is the dual variable of a distributionally robust problem. Terms are
+per-record vectors:
+
+    grad_x = ∇_x f (p)
+    grad_y (q): the direction in which y improves, ∇_y f where y maximises and −∇_y f where it minimises
+    dual: a statistic whose mean gives the best y at x in closed form
+
+and whatever else a problem names in `terms`. Every contribution is clipped to a ball in l2, whose centre is public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from decentral_dp.exchange import Query
+from decentral_dp.privacy.sensitivity import Array, Norm
+
+# Numbers by name that a reader wants to see.
+Scores = Mapping[str, float]
+
+
+class Known(NamedTuple):
+    """A ball that every possible record's vector lies in: public centre (width,), None for 0, and radius.
+
+    diameter: the largest distance between two vectors where that is less than twice the radius, for means over all
+    records; None for twice the radius.
+    """
+
+    centre: Array | None
+    radius: float
+    diameter: float | None = None
+
+
+class Minimax(Protocol):
+    """A minimax problem.
+
+    p, q: dimensions of x and y. terms: those it has → whether it reads records; of one that reads none `public` is the
+    whole. start: variable → (d,) public start. Records are whatever `prepare` returned: a
+    NamedTuple of arrays whose first axis is the records.
+    """
+
+    @property
+    def p(self) -> int: ...
+
+    @property
+    def q(self) -> int: ...
+
+    @property
+    def terms(self) -> Mapping[str, bool]: ...
+
+    @property
+    def start(self) -> Mapping[str, Array]: ...
+
+    def width(self, term: str) -> int:
+        """Coordinates of a term."""
+        ...
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
+        """Records in the form that `sums` reads."""
+        ...
+
+    def project_x(self, x: Array) -> Array:
+        """The nearest x that is allowed."""
+        ...
+
+    def project_y(self, y: Array) -> Array:
+        """The nearest point of Y."""
+        ...
+
+    def known(self, term: str, x: Array, y: Array) -> Known | None:
+        """Where this term of any record whatever lies at a public point; None where nothing bounds it."""
+        ...
+
+    def public(self, term: str, x: Array, y: Array, round: int) -> Array:
+        """The data-independent part of grad_x or grad_y (towards better y), (width,); round: for what is drawn afresh, publicly."""
+        ...
+
+    def sums(self, records: Any, queries: Sequence[Query]) -> list[Array]:
+        """Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.Query`.
+
+        A contribution that is not finite counts as zero. Memory does not grow with the number of records.
+        """
+        ...
+
+    def scores(self, x: Array, y: Array, train: Any, test: Any | None) -> Scores:
+        """The simulator's view of a public point: names beginning with "test_" are of held-out records alone."""
+        ...
+
+
+@runtime_checkable
+class Dual(Protocol):
+    """A problem with the best y in closed form. "dual" is among its terms."""
+
+    def dual(self, statistic: Array) -> Array:
+        """The best y at x, from the mean of the term "dual" over all records, (q,)."""
+        ...
+
+
+@runtime_checkable
+class Parametrised(Protocol):
+    """A problem with public parameters that a program may find out, at a price, before it uses them."""
+
+    def given(self, parameters: Array) -> Minimax:
+        """The problem with these."""
+        ...
+
+
+@runtime_checkable
+class Attackable(Protocol):
+    """A problem whose published x is a model that an attacker can ask about a record."""
+
+    def record_losses(self, x: Array, records: Any) -> Array:
+        """(n,) loss of each record."""
+        ...
+
+    def confidences(self, x: Array, records: Any) -> Array | None:
+        """(n,) probability that the model gives to its own answer; None where it gives none."""
+        ...
