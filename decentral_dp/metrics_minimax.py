@@ -6,8 +6,8 @@
     epsilon_spent   from the plan
 
 What each problem gives beyond these its description says. Numbers of train records are the simulator's view, and no
-part of what the budget covers; those of held-out records say nothing about the others beyond what x says, but they do read
-the held-out people's records.
+part of what the budget covers; those of held-out records say nothing about the others beyond what x says, but they do
+read the held-out people's records.
 """
 
 from __future__ import annotations

@@ -33,9 +33,23 @@ _NUMBERS: Mapping[str, int | float] = {
 }
 # Options of the [problem] table that minimax problems may read.
 MINIMAX_OPTIONS = (
-    "model", "positive_share", "group_shares", "generator", "divergence", "order", "level", "strength", "loss", "cap", "radius", "discount",
-    "latent", "penalty", "ridge", "groups",
-)  # fmt: skip
+    "model",
+    "positive_share",
+    "group_shares",
+    "generator",
+    "divergence",
+    "order",
+    "level",
+    "strength",
+    "loss",
+    "cap",
+    "radius",
+    "discount",
+    "latent",
+    "penalty",
+    "ridge",
+    "groups",
+)
 _WORDS: Mapping[str, str] = {
     "domain": '{ kind = "box", low = -5.0, high = 0.0 }',
     "solver": '"dp_gd"',

@@ -155,10 +155,10 @@ class ProblemTable(Table):
     # Channels of every convolutional block, or hidden units where records are no images.
     width: Count | None = None
     # Of minimax problems: the model; other records made of the data's own; the public share of positive records,
-    # or "released": a noisy one, at a price.
+    # or "released": a noisy one, at a price; or "empirical": counted from the records, which nothing certifies.
     model: ModelTable | None = None
     construction: ConstructionTable | None = None
-    positive_share: Share | Literal["released"] | None = None
+    positive_share: Share | Literal["released", "empirical"] | None = None
     # Public shares of the groups of group DRO, which are the classes; equal ones if left out.
     group_shares: list[Share] | None = None
     # Of WGANs: the generator's hidden units, layer by layer.
@@ -263,8 +263,9 @@ class AlgorithmTable(Table):
     method: str | None = None
     candidates: Count | None = None
     strength: Positive | None = None
-    # Of minimax programs: rounds from one anchor to the next.
+    # Of minimax programs: rounds from one anchor to the next; how a sample is drawn ("poisson", or it is refused).
     period: Count | None = None
+    sampler: str | None = None
 
 
 class Noise(Table):

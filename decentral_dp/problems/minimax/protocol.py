@@ -76,7 +76,10 @@ class Minimax(Protocol):
         ...
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
-        """The data-independent part of grad_x or grad_y (towards better y), (width,); round: for what is drawn afresh, publicly."""
+        """The data-independent part of grad_x or grad_y (towards better y), (width,).
+
+        round: keys what is drawn afresh in every round, publicly.
+        """
         ...
 
     def sums(self, records: Any, queries: Sequence[Query]) -> list[Array]:
