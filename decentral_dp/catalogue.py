@@ -21,6 +21,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.experiments import EXPERIMENTS
 from decentral_dp.named import example
 from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.protocol import FEEDS
 from decentral_dp.scenario import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.study.schema import load_study
@@ -35,7 +36,7 @@ def registries() -> dict[str, dict[str, str]]:
     """Registry → name → one line."""
     return {
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
-        "problems": {k: e.summary for k, e in PROBLEMS.items()},
+        "problems": {k: e.summary for k, e in PROBLEMS.items()} | {k: e.summary for k, e in MINIMAX.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title for n in scenario_names()},
         "studies": {n: load_study(n).title for n in shipped_names("study")},
@@ -107,8 +108,9 @@ def _details(registry: str, name: str) -> str:
     if registry == "algorithms":
         return f"{_docstring(ALGORITHMS[name].home)}\n\nIn a scenario:\n\n{algorithm_tables(name)}"
     if registry == "problems":
-        options = "".join(f", {key} = …" for key in PROBLEMS[name].options)
-        return f'{_docstring(PROBLEMS[name].home)}\n\nIn a scenario: [problem] kind = "{name}"{options}'
+        chosen = PROBLEMS[name] if name in PROBLEMS else MINIMAX[name]
+        options = "".join(f", {key} = …" for key in chosen.options)
+        return f'{_docstring(chosen.home)}\n\nIn a scenario: [problem] kind = "{name}"{options}'
     if registry == "topologies":
         return _topology(name)
     if registry == "experiments":
@@ -142,7 +144,9 @@ def _trusted_tables(name: str, entry: Entry) -> str:
         return f"{key} = {entry.example[key]}" if key in entry.example else usual
 
     problem = entry.example.get("problem", '"logistic_regularisation"')
-    lines = ["[problem]", f"kind = {problem}", 'data = "breast_cancer"', 'scale = "public_ranges"', 'normalise = "l2"']
+    data = entry.example.get("data", '"breast_cancer"')
+    lines = ["[problem]", f"kind = {problem}", f"data = {data}"]
+    lines += ['scale = "public_ranges"', 'normalise = "l2"', *(_several(entry, "problem_keys"))]
     # The graph plays no part; it says how many agents there are.
     lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
     lines += ["[algorithm]", f'kind = "{name}"', shown("rounds", "rounds = 20")]
@@ -150,7 +154,12 @@ def _trusted_tables(name: str, entry: Entry) -> str:
     # What is left out is settled from constants, which hold on a bounded domain.
     lines += [f"{'' if key == 'domain' else '# '}{shown(key, example(key))}" for key in entry.optional]
     privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
-    return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6"])
+    return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
+
+
+def _several(entry: Entry, key: str) -> list[str]:
+    """Lines of an example, where it has some."""
+    return entry.example[key].splitlines() if key in entry.example else []
 
 
 def _docstring(home: str) -> str:

@@ -220,7 +220,8 @@ def notes(job: Job) -> list[str]:
         )
     if guarantee == "as_printed":
         out += _printed_notes(job)
-    out += [_sampling_note(c) for c in job.ledger.charged if c.sampling == "poisson" and _multiplier(c) < 1.0]
+    drawn = [c for c in job.ledger.charged if c.sampling == "poisson" and c.mechanism == "gaussian"]
+    out += [_sampling_note(c) for c in drawn if _multiplier(c) < 1.0]
     unproven = {c.reason for c in job.ledger.charged if c.mechanism == "uncertified" and c.reason}
     out += sorted(unproven)
     if job.mechanism != "none" and job.rounds > 1:

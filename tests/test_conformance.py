@@ -50,9 +50,9 @@ GUARANTEES: dict[tuple[str, str], dict[str, Any]] = {
 }
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 3}, {"kind": "minibatch", "batch": 4})
 METRICS = {"upper_loss", "lower_loss", "test_loss"}
-TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusted)
+TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusted and entry.solves == "bilevel")
 # Of agents that trust nobody.
-UNTRUSTED = sorted(set(ALGORITHMS) - set(TRUSTED))
+UNTRUSTED = sorted(name for name, entry in ALGORITHMS.items() if not entry.trusted)
 # What an algorithm's keys may be.
 KEYS: dict[str, Any] = dict.fromkeys(NUMBERS, 2) | {"smoothness": 50.0, "momentum": 0.5, "penalty": 0.1}
 KEYS |= {c: {"scale": 0.2, "decay": 0.5} for c in STEPS}

@@ -103,7 +103,7 @@ _NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
 # A minimax problem in a scenario, for the examples of `show`.
 _AUC = {
     "problem": '"auc_maximisation"',
-    "problem_keys": "positive_share = 0.63",
+    "problem_keys": "# Public: no count of these records.\npositive_share = 0.6",
     "clip": "clip.x = 1.0",
 }
 _ONE_STEP = (

@@ -1,0 +1,141 @@
+"""Everything minimax that can be named works together: algorithms, problems, guarantees, engines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError, load
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.problems.minimax import MINIMAX
+
+# A [problem] table for every registered minimax problem: a new one has to be entered here.
+TABLES: dict[str, dict[str, Any]] = {
+    "auc_maximisation": {"data": "breast_cancer", "positive_share": 0.6},
+}
+# What may be said of a pair that does not fit.
+UNFIT = r"^algorithm\.kind: "
+STEP = {"scale": 0.1, "decay": 0.2}
+# What a key of an algorithm may be.
+KEYS: dict[str, Any] = {"x": STEP, "y": STEP, "averaging": STEP, "smoothness": 2.0, "period": 2, "inner": 2}
+PROGRAMS = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == "minimax")
+
+
+def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
+    entry = ALGORITHMS[algorithm]
+    chosen = {key: KEYS[key] for key in entry.options}
+    out: dict[str, Any] = {
+        "seed": 3,
+        "problem": {"kind": problem, "scale": "public_ranges", "normalise": "l2", **TABLES[problem]},
+        "topology": {"kind": "star", "agents": 4},
+        "algorithm": {"kind": algorithm, "rounds": 3, **chosen},
+        "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": 1.0, "y": 1.0}},
+        "run": {"evaluate_every": 1},
+    }
+    if "rate" in entry.optional:
+        out["algorithm"]["rate"] = 0.3
+    for place, value in changes.items():
+        table, _, key = place.partition("__")
+        out[table][key] = value
+    return out
+
+
+def finish(made: Mapping[str, Any]) -> decentral_dp.Run:
+    """Run it, and check what holds for every run."""
+    run = decentral_dp.run(load(made))
+    assert run.result["status"] == "ok", run.result["reason"]
+    assert run.records.costs_within(run.job.ledger)
+    assert set(run.released) == {"x", "y"}
+    for name, size in (("x", run.job.problem.p), ("y", run.job.problem.q)):
+        assert run.released[name].shape == (1, size)
+        assert np.isfinite(run.released[name]).all()
+    privacy, guarantee = run.result["privacy"], run.scenario.privacy.guarantee
+    epsilon = privacy["epsilon_max"]
+    if guarantee == "certified":
+        assert 0.9 * 4.0 <= epsilon <= 4.0
+    if guarantee == "none":
+        assert np.isinf(epsilon)
+    assert (privacy["claimed"] is not None) == (guarantee == "as_printed")
+    assert {"primal", "gradient_norm"} <= set(run.metrics["name"])
+    assert any(name.startswith("test_") for name in run.metrics["name"])
+    return run
+
+
+def test_every_problem_has_its_entry() -> None:
+    assert set(TABLES) == set(MINIMAX)
+
+
+@pytest.mark.parametrize("problem", sorted(MINIMAX))
+@pytest.mark.parametrize("algorithm", PROGRAMS)
+def test_every_program_on_every_problem(algorithm: str, problem: str) -> None:
+    guarantee = "none" if algorithm == "scdro" else "certified"
+    refusal = ""
+    try:
+        finish(content(algorithm, problem, privacy__guarantee=guarantee))
+    except InputError as said:
+        refusal = str(said)
+    assert not refusal or re.search(UNFIT, refusal), refusal
+
+
+def test_most_pairs_fit() -> None:
+    """What refuses everything would pass above."""
+    fits = dict.fromkeys(PROGRAMS, 0)
+    for algorithm in PROGRAMS:
+        for problem in MINIMAX:
+            guarantee = "none" if algorithm == "scdro" else "certified"
+            try:
+                decentral_dp.build(load(content(algorithm, problem, privacy__guarantee=guarantee)))
+            except InputError:
+                continue
+            fits[algorithm] += 1
+    assert all(fits.values()), fits
+
+
+@pytest.mark.parametrize("algorithm", PROGRAMS)
+def test_without_noise_every_program_runs_and_as_printed_where_it_was(algorithm: str) -> None:
+    problem = _first_fit(algorithm)
+    finish(content(algorithm, problem, privacy__guarantee="none"))
+    printed = content(algorithm, problem, privacy__guarantee="as_printed")
+    if ALGORITHMS[algorithm].claim:
+        finish(printed)
+    else:
+        with pytest.raises(InputError, match="as_printed"):
+            finish(printed)
+
+
+@pytest.mark.parametrize("algorithm", PROGRAMS)
+def test_agents_in_blocks_answer_the_same(algorithm: str) -> None:
+    problem = _first_fit(algorithm)
+    guarantee = "none" if algorithm == "scdro" else "certified"
+    one, many = (
+        finish(content(algorithm, problem, privacy__guarantee=guarantee, run__blocks=blocks)) for blocks in (1, 3)
+    )
+    for name in ("x", "y"):
+        np.testing.assert_allclose(one.released[name], many.released[name], rtol=1e-9, atol=1e-12)
+    assert one.records.same_releases(many.records)
+
+
+def _first_fit(algorithm: str) -> str:
+    """The first problem that the program fits, plain classification before others."""
+    for problem in sorted(MINIMAX, key=lambda p: (p != "auc_maximisation", p != "dro", p)):
+        guarantee = "none" if algorithm == "scdro" else "certified"
+        try:
+            decentral_dp.build(load(content(algorithm, problem, privacy__guarantee=guarantee)))
+        except InputError:
+            continue
+        return problem
+    raise AssertionError(f"{algorithm} fits no problem")
+
+
+def test_a_bilevel_algorithm_refuses_a_minimax_problem_and_the_reverse() -> None:
+    made = content("dp_sgda", "auc_maximisation")
+    with pytest.raises(InputError, match=r"problem\.kind: pp_ift is for bilevel problems"):
+        decentral_dp.build(load({**made, "algorithm": {"kind": "pp_ift", "rounds": 2}}))
+    made["problem"] = {"kind": "logistic_regularisation", "data": "breast_cancer"}
+    with pytest.raises(InputError, match=r"problem\.kind: dp_sgda is for minimax problems"):
+        decentral_dp.build(load(made))
