@@ -20,6 +20,7 @@ from decentral_dp.privacy.claims import theorem_4_1, theorem_4_5
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.recursion import endless_remainder, private_state
 from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind
+from decentral_dp.problems.minimax.desk import MinimaxDesk
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
@@ -326,6 +327,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
     counts: dict[Kind, Any] = {k: job.counts[k].tolist() for k in KINDS}
     return {
         "kind": job.scenario.problem.kind,
+        "solves": "minimax" if isinstance(job.desk, MinimaxDesk) else "bilevel",
         # What is noted about the records says that they are others than those that were named.
         "data": job.shards.source if job.shards.notes else job.scenario.problem.data,
         "notes": list(job.shards.notes),

@@ -38,6 +38,7 @@ _FORMULAS = {
     "lower_jacobian": "∇²_xy l",
     "lower_hessian_product": "∇²_yy l",
 }
+_LETTERS = {False: "h is the upper loss of a record, l its lower loss", True: "f is the loss of a record"}
 # What a price is: pure ε, where no Gaussian is drawn.
 _PURE = ("exponential", "laplace")
 
@@ -73,8 +74,8 @@ def seen(job: Job) -> list[str]:
     if asked:
         clipped = "sums over its records, each clipped," if desk.noisy else "sums over its records"
         out.append(
-            f"The coordinator receives from every agent {clipped} of {_listed(asked)}, without noise; h is the upper "
-            "loss of a record, l its lower loss. To the agents go published values alone."
+            f"The coordinator receives from every agent {clipped} of {_listed(asked)}, without noise; "
+            f"{_LETTERS[isinstance(desk, MinimaxDesk)]}. To the agents go published values alone."
         )
     out.append(f"Everybody sees what the coordinator publishes: {_told(job)}; and whatever follows from it.")
     return out

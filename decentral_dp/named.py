@@ -116,6 +116,7 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
         certified=certified,
         root=s.folder,
         levels=1 if is_minimax(s) else 2,
+        construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
 
 

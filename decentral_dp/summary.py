@@ -38,7 +38,7 @@ class Progress:
             TextColumn("round"),
             MofNCompleteColumn(),
             BarColumn(),
-            TextColumn("upper loss {task.fields[loss]}"),
+            TextColumn("loss {task.fields[loss]}"),
             TextColumn("ε spent {task.fields[epsilon]}"),
             TimeElapsedColumn(),
             console=console,

@@ -11,7 +11,7 @@ from rich.table import Table
 
 UNRELEASED = "_unreleased"
 # Scores that the end of a run prints, in this order; then those that the problem adds.
-_SCORES = ("test_accuracy", "test_loss", "upper_loss", "lower_loss")
+_SCORES = ("test_auc", "test_accuracy", "test_f1", "test_loss", "upper_loss", "lower_loss", "primal", "gradient_norm")
 # What every run measures besides, for the report.
 _UNPRINTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
@@ -31,7 +31,8 @@ def print_values(out: Console, result: Mapping[str, Any]) -> None:
     """Of a trusted coordinator, who publishes one value for all."""
     metrics = result["metrics"]
     # Where x alone is published, scores are those of a solution that nobody sees.
-    ending = "" if "upper_loss" in metrics else UNRELEASED
+    minimax = result["problem"]["solves"] == "minimax"
+    ending = "" if minimax or "upper_loss" in metrics else UNRELEASED
     plain = {n.removesuffix(ending): _value(v) for n, v in metrics.items() if n.endswith(ending)}
     known = [*(n for n in _SCORES if n in plain), *_added(plain)]
     if known:

@@ -34,6 +34,7 @@ class Dataset:
     the other, each row by row: `record.reshape(channels, height, width)`.
     bounds: (low, high) of every feature of every possible record, where that is declared. own_test: the last so many
     records are the data's own test set. notes: sentences that belong beside every result on these records.
+    alike: those that `split` calls "test" are independent draws from the distribution of all others.
     Row numbers in messages count records from 1. Raises InputError where these do not hold.
     """
 
@@ -48,6 +49,7 @@ class Dataset:
     bounds: tuple[float, float] | None = None
     own_test: int = 0
     notes: tuple[str, ...] = ()
+    alike: bool = False
 
     def __post_init__(self) -> None:
         x, where = self.features, f"problem.data: {self.source!r}"

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
-from decentral_dp.data.partition import Split, held_out, partition, split
+from decentral_dp.data.partition import Split, held_out, partition, split, told_by_column
 from decentral_dp.data.scaling import Normalisation, ScaleSpec, normalise, scale
 
 
@@ -24,6 +25,8 @@ class Shards:
     l1, l2: bounds on ‖a‖₁ and ‖a‖₂ of every possible record; None where nothing bounds them.
     image: (height, width, channels) where records are pictures, channel by channel as in `Dataset`. notes: sentences
     that belong beside every result on these records.
+    exchangeable: whether which records are held out was drawn evenly at random from all, so that a held-out record and
+    a train record are alike before anything is trained; else why_not says in a sentence why.
     """
 
     features: FloatArray
@@ -38,6 +41,8 @@ class Shards:
     l2: float | None
     image: tuple[int, int, int] | None = None
     notes: tuple[str, ...] = ()
+    exchangeable: bool = False
+    why_not: str = "Nothing says how the held-out records were chosen."
 
     @property
     def n_agents(self) -> int:
@@ -68,15 +73,19 @@ def make_shards(
     certified: bool = True,
     root: Path | None = None,
     levels: int = 2,
+    construction: Mapping[str, Any] | None = None,
 ) -> Shards:
-    """Hold out test records, deal the others to the agents, divide train from validation, scale and normalise.
+    """Hold out test records, make others of the rest, deal them, divide train from validation, scale and normalise.
 
-    The arguments are those of `held_out`, `partition`, `split`, `scale` and `normalise`. "standard" is fitted on the
-    records of the agents, never on test records. levels: 1 where a problem has no validation records.
+    The arguments are those of `held_out`, `construct`, `partition`, `split`, `scale` and `normalise`. "standard" is
+    fitted on the records of the agents, never on test records. levels: 1 where a problem has no validation records.
     Raises InputError.
     """
     aside = held_out(dataset, validation=validation, test=test, seed=seed)
-    dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
+    among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
+    if construction is not None:
+        dataset, dealt = construct(dataset, construction, among, seed=seed)
+    why_not = _why_not(dataset, aside, told_by_column(dataset, validation, test), dealt.size < among.size)
     shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
     parts: Split = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
     scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
@@ -98,4 +107,19 @@ def make_shards(
         l2,
         dataset.image,
         dataset.notes,
+        not why_not,
+        why_not,
     )
+
+
+def _why_not(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:
+    """Why held-out records and train records are told apart by more than chance; "" where they are not."""
+    if not aside.size:
+        return "No record is held out."
+    if dataset.own_test:
+        return "The held-out records are the data's own test set, and need not be drawn as the train records are."
+    if by_columns and not dataset.alike:
+        return "A column says which records are held out, and need not have been drawn at random."
+    if thinned:
+        return "The construction thins the classes of the train records and not those of the held-out ones."
+    return ""

@@ -9,6 +9,7 @@ for all agents.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -76,7 +77,8 @@ def classification(*, n_agents: int, seed: int, d: int, records: int, test_recor
     features = rng.standard_normal((n, d))
     features += np.outer((labels - 0.5) * separation, direction / np.linalg.norm(direction))
     owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
-    return _dataset("synthetic_classification", features, labels.astype(np.int64), owners, n_agents, records)
+    made = _dataset("synthetic_classification", features, labels.astype(np.int64), owners, n_agents, records)
+    return replace(made, alike=True)
 
 
 def _dataset(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from decentral_dp.plots.axes import STYLE
 from decentral_dp.plots.curves import accuracy, consensus, epsilon, hypergradient, losses
 from decentral_dp.plots.drawing import Drawing, read_drawing
+from decentral_dp.plots.minimax import gradient, primal, shares
 from decentral_dp.plots.network import topology
 from decentral_dp.plots.releases import noise, upper_variable
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
     "losses": losses,
-    "accuracy": accuracy,
+    "accuracy": lambda figure, d: shares(figure, d) if d.minimax else accuracy(figure, d),
     "upper_variable": upper_variable,
     "hypergradient": hypergradient,
     "consensus": consensus,
+    "primal": primal,
+    "gradient": gradient,
     "epsilon": epsilon,
     "noise": noise,
     "topology": topology,

@@ -14,7 +14,7 @@ from pyarrow.parquet import read_schema
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.report.folder import broken, published_x, read_result, read_scenario
 from decentral_dp.report.text import number
-from decentral_dp.report.trusted import is_trusted, solves
+from decentral_dp.report.trusted import is_minimax, is_trusted, solves
 
 OVERFLOW = 1e100  # Beyond this a curve is drawn as overflown: axes in float64 cannot hold it.
 DRAWN_ROUNDS = 120
@@ -42,6 +42,10 @@ class Drawing(NamedTuple):
     def trusted(self) -> bool:
         """Whether one value is published for all, by a coordinator whom all trust."""
         return is_trusted(self.result)
+
+    @property
+    def minimax(self) -> bool:
+        return is_minimax(self.result)
 
     @property
     def solved(self) -> bool:

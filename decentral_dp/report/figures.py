@@ -16,6 +16,8 @@ CAPTIONS = {
     "lowest to highest agent; dashed: where x started. Drawn from released values alone.",
     "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "
     "zero at a stationary point.",
+    "primal": "The value that is minimised, by round.",
+    "gradient": "The norm of its gradient, by round.",
     "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
     "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
     "noise": "What each release carries: noise scale, and how far one replaced record can move it. "

@@ -24,6 +24,12 @@ TASKS = {
     "logistic_regularisation": "tuned the regularisation of a logistic regression",
     "ridge_regularisation": "tuned the regularisation of a least-squares fit",
     "mean_lower_bound": "estimated a mean through a lower level",
+    "auc_maximisation": "trained a classifier by its AUC",
+    "dro": "trained a model that is robust to a shift of its records",
+    "kl_dro": "trained a model that is robust to a shift of its records",
+    "group_dro": "trained a model for the group that it serves worst",
+    "mspbe": "learned the value of a policy",
+    "wgan": "trained a generator against a critic",
 }
 
 
@@ -45,7 +51,7 @@ def _who_did_what(result: Json) -> str:
     problem, graph = result.get("problem") or {}, result.get("topology") or {}
     m, kind = int(graph.get("agents") or 0), str(problem.get("kind") or "")
     who = f"{NUMERALS[m]} {'agent' if m == 1 else 'agents'}" if 0 <= m < len(NUMERALS) else _agents(graph)
-    task = TASKS.get(kind, f"solved the bilevel problem {kind}".rstrip())
+    task = TASKS.get(kind, f"solved the {problem.get('solves') or 'bilevel'} problem {kind}".rstrip())
     where = f" on {article(graph_noun(graph))}" if graph and m > 1 else ""
     where = " and a server" if graph.get("central") else where
     where = " and a trusted coordinator" if trusted.is_trusted(result) else where
@@ -138,7 +144,9 @@ def what_was_run(result: Json, scenario: Json) -> list[Html]:
     algorithm, settings = scenario.get("algorithm") or {}, scenario.get("problem") or {}
     stated, privacy = scenario.get("privacy") or {}, result.get("privacy") or {}
     records = problem.get("records") or {}
-    counts = [f"{_counts(records[k])} {k} records per agent" for k in ("train", "validation") if records.get(k)]
+    counts = [
+        f"{_counts(records[k])} {k} records per agent" for k in ("train", "validation") if any(records.get(k) or ())
+    ]
     if records.get("test"):
         counts.append(f"{records['test']} held-out test records, used by no agent")
     network = f"{topology_name(graph)}, {graph['weights']} weights" if graph.get("weights") else ""

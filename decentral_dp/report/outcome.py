@@ -15,7 +15,12 @@ METRIC_NAMES = {
     "upper_loss": "Upper loss (validation records)",
     "lower_loss": "Lower loss (train records, regulariser included)",
     "test_loss": "Test loss (held-out records)",
+    "test_auc": "Test AUC (held-out records)",
     "test_accuracy": "Test accuracy (held-out records)",
+    "test_f1": "Test F1 (held-out records)",
+    "primal": "Φ(x) = max_y F(x, y) (train records)",
+    "gradient_norm": "Norm of the gradient of Φ (train records)",
+    "auc": "AUC (train records)",
     "hypergradient_norm": "Hypergradient norm",
     "hypergradient_gap": "Distance to the hypergradient on held-out records",
     "consensus_x": "Distance to the average, x",
@@ -50,7 +55,7 @@ def outcome_section(folder: Path, result: Json) -> list[Html]:
     where = f"Evaluated on: {result['evaluated_on']}. " if result.get("evaluated_on") else ""
     if result.get("status") == "diverged":
         where += "The last evaluation before the run diverged. "
-    drawn = ("accuracy", "losses", "upper_variable", "hypergradient", "consensus")
+    drawn = ("accuracy", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
     curves = figures(folder, *drawn, captions=trusted.captions(result))
     return [
         tag("h2", "What came out"),

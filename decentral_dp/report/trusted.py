@@ -24,9 +24,23 @@ _CAPTIONS = {
 }
 
 
+_MINIMAX_CAPTIONS = {
+    "accuracy": "How the published model does on held-out records, by round.",
+    "upper_variable": "The published x, one place per coordinate; dashed: where x started.",
+    "primal": "Φ(x) = max over y of F(x, y) on all train records, at the published x; the best y is solved for.",
+    "gradient": "The true norm of the gradient of Φ on all train records, not of what was released; zero at a "
+    "stationary point inside the set of x.",
+}
+
+
 def is_trusted(result: Json) -> bool:
     """Whether the run is a trusted coordinator's: then it says who sees what."""
     return bool((result.get("privacy") or {}).get("seen"))
+
+
+def is_minimax(result: Json) -> bool:
+    """Whether the problem is a minimax problem."""
+    return (result.get("problem") or {}).get("solves") == "minimax"
 
 
 def captions(result: Json) -> dict[str, str] | None:
@@ -35,7 +49,8 @@ def captions(result: Json) -> dict[str, str] | None:
         return None
     of_whom = " They are those of the exact lower solution at the published x, which nobody sees."
     hidden = of_whom if solves(result) else ""
-    return {name: text + (hidden if name in ("losses", "accuracy") else "") for name, text in _CAPTIONS.items()}
+    texts = {**_CAPTIONS, **(_MINIMAX_CAPTIONS if is_minimax(result) else {})}
+    return {name: text + (hidden if name in ("losses", "accuracy") else "") for name, text in texts.items()}
 
 
 def topology_text(result: Json) -> str:
@@ -55,7 +70,7 @@ def is_declared(privacy: Json) -> bool:
 def solves(result: Json) -> bool:
     """Whether x alone was published, so that scores are those of an exact lower solution that nobody sees."""
     metrics = result.get("metrics") or {}
-    return "upper_loss" not in metrics and "upper_loss_unreleased" in metrics
+    return not is_minimax(result) and "upper_loss" not in metrics and "upper_loss_unreleased" in metrics
 
 
 # The guarantee --------------------------------------------------------------------------------------------------------

@@ -122,19 +122,21 @@ def score(result: Json, before: str) -> str:
     metrics, ending = result.get("metrics") or {}, "_unreleased" if solves(result) else ""
     of = f" of the {result.get('evaluated_on')}" if ending else ""
     accuracy, loss = number(metrics.get(f"test_accuracy{ending}")), number(metrics.get(f"upper_loss{ending}"))
+    if (auc := number(metrics.get("test_auc"))) is not None:
+        return f"; held-out AUC {auc:.3f}{before}"
     if accuracy is not None:
         return f"; held-out accuracy {accuracy:.2f}{of}{before}"
     return f"; upper loss {power_text(loss)}{of}{before}" if loss is not None else ""
 
 
 def score_tile(result: Json, diverged: bool) -> list[tuple[str, str, str]]:
-    """Held-out accuracy, where there is one."""
-    ending = "_unreleased" if solves(result) else ""
-    accuracy = number((result.get("metrics") or {}).get(f"test_accuracy{ending}"))
-    if accuracy is None:
+    """Held-out AUC or accuracy, where there is one."""
+    ending, metrics = "_unreleased" if solves(result) else "", result.get("metrics") or {}
+    accuracy, auc = number(metrics.get(f"test_accuracy{ending}")), number(metrics.get("test_auc"))
+    if accuracy is None and auc is None:
         return []
     note = "at the last evaluation before it diverged" if diverged else f"of the {result.get('evaluated_on')}"
-    return [("Held-out accuracy", f"{accuracy:.2f}", note)]
+    return [("Held-out AUC", f"{auc:.3f}", note) if auc is not None else ("Held-out accuracy", f"{accuracy:.2f}", note)]
 
 
 def published_text(x: Array | None, result: Json) -> list[Html]:
