@@ -102,6 +102,10 @@ class MinimaxDesk:
 
         answers: the sums of all agents in their order, (m, width). The number of records drawn plays no part.
         """
+        rates = {asked.rate for asked in questions.values() if asked.rate < 1.0}
+        if len(rates) > 1:
+            # One draw of coins serves a question: samples at two rates would not be independent.
+            raise ValueError(f"one question asks for samples at the rates {sorted(rates)}; ask for one at a time")
         out: dict[str, Any] = {}
         for name, asked in questions.items():
             mean = answers[name].sum(axis=0).reshape(1, -1) / (asked.rate * self.n)
