@@ -204,6 +204,8 @@ def _data(name: str) -> str:
         return f"Sizes: [problem.synthetic] {keys}{', separation' if name == 'synthetic_classification' else ''}."
     if name in COLLECTIONS:
         return _images(name)
+    if name == "celeba":
+        return _docstring("decentral_dp.data.celeba")
     dataset = load_data(name, n_agents=1, seed=0)
     named = ", ".join(dataset.feature_names[:3])
     return (

@@ -271,6 +271,7 @@ def _root(s: Scenario, shards: Shards) -> bytes:
         content[table][key] = blake2b(path.read_bytes()).hexdigest()
     # Images are told by their contents and by which of them are for testing, wherever their files are.
     content["problem"].pop("files", None)
-    told = (shards.features, shards.labels, *((shards.test,) if s.problem.data in COLLECTIONS else ()))
+    filed = s.problem.data in (*COLLECTIONS, "celeba")
+    told = (shards.features, shards.labels, *((shards.test,) if filed else ()))
     records = [blake2b(a.tobytes()).digest() for a in told]
     return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode() + b"".join(records))

@@ -71,7 +71,10 @@ class Synthetic(Table):
 
 
 class ImageFiles(Table):
-    """Where the files of a collection of images are: a folder, or each by path or URL; sha256 by key or file name."""
+    """Where the files of a collection of images are: a folder, or each by path or URL; sha256 by key or file name.
+
+    attributes, features and partition are celeba's: its lists, and features of your own.
+    """
 
     folder: str | None = None
     images: str | None = None
@@ -79,6 +82,9 @@ class ImageFiles(Table):
     test_images: str | None = None
     test_labels: str | None = None
     archive: str | None = None
+    attributes: str | None = None
+    features: str | None = None
+    partition: str | None = None
     sha256: dict[str, str] = {}
 
 
@@ -109,11 +115,11 @@ class ModelTable(Table):
 
 
 class ConstructionTable(Table):
-    """Other records made of the data's own, by their labels; the test records keep their classes as they are.
+    """Other records made of the data's own, by their labels; which test records there are is settled before.
 
     positive: these classes are 1, the others 0. share: of the positive train records so many are kept that they are
-    this share of all. keep: class → how many of its train records are kept, the last ones. tail: train records of the
-    k-th class are kept to a share tail^(k/(K−1)).
+    this share of all. keep: class → how many of its train records are kept, the last ones; of others all. tail: train
+    records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1)). One of share, keep and tail at most.
     """
 
     positive: list[int | float | str] | None = None
@@ -127,7 +133,8 @@ class ProblemTable(Table):
 
     kind: str
     data: str
-    # Left out: mnist, fashion_mnist and cifar10 are looked for in DECENTRAL_DP_DATA, and digits stand in.
+    # Left out: mnist, fashion_mnist and cifar10 are looked for in DECENTRAL_DP_DATA, and digits stand in; so is
+    # celeba, without a stand-in.
     files: ImageFiles | None = None
     # The first so many records, and at most as many of a test set of the data's own.
     limit: Count | None = None

@@ -34,7 +34,8 @@ class Dataset:
     the other, each row by row: `record.reshape(channels, height, width)`.
     bounds: (low, high) of every feature of every possible record, where that is declared. own_test: the last so many
     records are the data's own test set. notes: sentences that belong beside every result on these records.
-    alike: those that `split` calls "test" are independent draws from the distribution of all others.
+    alike: those that `split` calls "test" are independent draws from the distribution of all others. trajectory: (L, d)
+    where each record is a trajectory of at most L steps with observations in R^d, laid out as `trajectories` says.
     Row numbers in messages count records from 1. Raises InputError where these do not hold.
     """
 
@@ -50,6 +51,7 @@ class Dataset:
     own_test: int = 0
     notes: tuple[str, ...] = ()
     alike: bool = False
+    trajectory: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         x, where = self.features, f"problem.data: {self.source!r}"

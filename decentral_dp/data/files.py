@@ -7,6 +7,7 @@ import math
 import warnings
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -146,41 +147,18 @@ def _is_finite(cell: str) -> bool:
 def read_npz(path: Path, agent: str | None = None, split: str | None = None) -> Table:
     """An NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
 
-    agent, split: names of those arrays; None means "agent" and "split" where the archive has them.
+    X are records as they are, or features that a public model computed of them. agent, split: names of those arrays;
+    None means "agent" and "split" where the archive has them.
     """
     where = f"problem.data: {str(path)!r}"
-    try:
-        # np.load leaves the file open when the archive is damaged.
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if not isinstance(loaded, np.lib.npyio.NpzFile):
-                raise InputError(f"{where} holds a single array; save both with np.savez(path, X=..., y=...).")
-            with loaded:
-                found = list(loaded.files)
-                agent = agent or ("agent" if "agent" in found else None)
-                split = split or ("split" if "split" in found else None)
-                wanted = [name for name in ("X", "y", agent, split) if name is not None]
-                if len(set(wanted)) < len(wanted):
-                    raise InputError(f"{where}: X, y, agent and split must be different arrays, got {wanted}.")
-                missing = [name for name in wanted if name not in found]
-                if missing:
-                    raise InputError(
-                        f"{where} has no array {missing[0]!r}, {nearest(missing[0], found)}; save it with "
-                        "np.savez(path, X=..., y=...)."
-                    )
-                arrays: dict[str, NDArray[Any]] = {name: loaded[name] for name in wanted}
-    except OSError as error:
-        reason = error.strerror or "it is not an NPZ archive"
-        raise InputError(f"{where} cannot be read: {reason}; give the path of an NPZ archive.") from error
-    except InputError:
-        raise
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        # numpy also says ValueError for arrays of Python objects, which only unpickling could read.
-        raise InputError(
-            f"{where} cannot be read without unpickling or is damaged; save plain arrays of numbers or text with "
-            "np.savez(path, X=..., y=...)."
-        ) from error
-    features = _matrix(arrays["X"], where)
+    named = [name for name in ("X", "y", agent, split) if name is not None]
+    if len(set(named)) < len(named):
+        raise InputError(f"{where}: X, y, agent and split must be different arrays, got {named}.")
+    usual = tuple(name for name, given in (("agent", agent), ("split", split)) if given is None)
+    arrays = opened(path, where, named, [name for name in usual if name not in named], "X=..., y=...")
+    agent = agent or ("agent" if "agent" in arrays else None)
+    split = split or ("split" if "split" in arrays else None)
+    features = matrix(arrays["X"], where)
     n, d = features.shape
     columns = {c: _column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
     return Table(
@@ -192,7 +170,43 @@ def read_npz(path: Path, agent: str | None = None, split: str | None = None) -> 
     )
 
 
-def _matrix(values: NDArray[Any], where: str) -> FloatArray:
+def opened(
+    path: Path, where: str, wanted: Sequence[str], optional: Sequence[str], example: str
+) -> dict[str, NDArray[Any]]:
+    """The wanted arrays of an NPZ archive, and those of the optional ones that it has; nothing is unpickled.
+
+    example: how np.savez is called with the wanted arrays. Raises InputError.
+    """
+    try:
+        # np.load leaves the file open when the archive is damaged.
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if not isinstance(loaded, np.lib.npyio.NpzFile):
+                raise InputError(f"{where} holds a single array; save it with np.savez(path, {example}).")
+            with loaded:
+                found = list(loaded.files)
+                missing = [name for name in wanted if name not in found]
+                if missing:
+                    raise InputError(
+                        f"{where} has no array {missing[0]!r}, {nearest(missing[0], found)}; save it with "
+                        f"np.savez(path, {example})."
+                    )
+                return {name: loaded[name] for name in (*wanted, *(n for n in optional if n in found))}
+    except OSError as error:
+        reason = error.strerror or "it is not an NPZ archive"
+        raise InputError(f"{where} cannot be read: {reason}; give the path of an NPZ archive.") from error
+    except InputError:
+        raise
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+        # numpy also says ValueError for arrays of Python objects, which only unpickling could read.
+        raise InputError(
+            f"{where} cannot be read without unpickling or is damaged; save plain arrays of numbers or text with "
+            f"np.savez(path, {example})."
+        ) from error
+
+
+def matrix(values: NDArray[Any], where: str) -> FloatArray:
+    """The array 'X' as float64. Raises InputError."""
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         raise InputError(
             f"{where}, array 'X' has the shape {values.shape} and the type {values.dtype}, but (records, features) of "

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.data import celeba
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
 from decentral_dp.data.files import read_csv, read_npz
 from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images, standing_in
 from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
+from decentral_dp.data.trajectories import ENVIRONMENTS, from_arrays, simulated
 from decentral_dp.errors import InputError
 
 # Published descriptions of the bundled data: the classes are known without looking at a record.
@@ -28,10 +30,14 @@ DATASETS: Mapping[str, str] = {
     "mnist": "70000 handwritten digits of 28×28 pixels, from files of your own; without them digits stand in",
     "fashion_mnist": "70000 pictures of clothes, 28×28 pixels, from files of your own; without them digits stand in",
     "cifar10": "60000 colour photographs of 32×32 pixels, from files of your own; without them digits stand in",
+    "celeba": "202599 photographs of faces: one attribute of CelebA's list, and features from a file of your own",
     "synthetic_normal": "agent i = 1..m draws features from N(0, i²); labels are the sign of a noisy linear score",
     "synthetic_chi2": "agent i = 1..m draws features from χ²(i); labels are the sign of a noisy linear score",
     "synthetic_mixed": "agent i draws from N(0, i²) if i is even and from χ²(i) if it is odd; labels as above",
     "synthetic_classification": "two Gaussian classes a given distance apart, the same for all agents",
+    "cartpole": "trajectories: a cart that balances a pole until it falls, 4 numbers a step; played by gymnasium",
+    "acrobot": "trajectories: two links that swing up to a height, 6 numbers a step; played by gymnasium",
+    "pong": "trajectories: Atari's Pong played at random, 128 bytes of memory a step; by gymnasium and ale-py",
 }
 
 # Argument → key of the scenario's table.
@@ -40,6 +46,7 @@ _KEYS = {
     "records": "problem.synthetic.records",
     "test_records": "problem.synthetic.test_records",
     "separation": "problem.synthetic.separation",
+    "steps": "problem.synthetic.steps",
 }
 
 _SYNTHETIC_DEFAULTS = {"d": 200, "records": 200, "test_records": 2000}
@@ -62,32 +69,35 @@ def load(
     records: int | None = None,
     test_records: int | None = None,
     separation: float | None = None,
+    steps: int | None = None,
 ) -> Dataset:
     """The records that `data` names: a key of DATASETS, or the path of a .csv or .npz file.
 
-    label: label column (CSV only, ignored elsewhere). classes: declared labels, `[]` for a number to predict, None for
-    bundled data and, unless certified, to discover them. agent, split: columns that name the owner and the split of
-    each record; None means "agent" and "split" where the data have them. root: folder that relative paths start from.
-    files: where the files of mnist, fashion_mnist and cifar10 are (see `images.load_images`). limit: the first so many
-    records, and at most as many of the data's own test set; a public rule, for it reads no record.
-    d, records (per agent, train and validation together), test_records, separation: synthetic families only.
-    Raises InputError.
+    label: label column of a CSV file, or attribute of celeba; ignored elsewhere. classes: declared labels, `[]` for a
+    number to predict, None for bundled data and, unless certified, to discover them. agent, split: columns that name
+    the owner and the split of each record; None means "agent" and "split" where the data have them. root: folder that
+    relative paths start from. files: where those of mnist, fashion_mnist and cifar10 (see `images.load_images`) or
+    celeba (see `celeba.load_celeba`) are. limit: the first so many records, and at most as many of the data's own test
+    set; a public rule, for it reads no record.
+    d, records (per agent, train and validation together), test_records, separation: synthetic families only, and of
+    these records, test_records and steps (where a trajectory is cut off): environments. Raises InputError.
     """
     asked = {"d": d, "records": records, "test_records": test_records, "separation": separation}
+    asked["steps"] = steps
     given = {k: v for k, v in asked.items() if v is not None}
-    if data.startswith("synthetic_") and data in DATASETS:
+    made_up = data.startswith("synthetic_") and data in DATASETS
+    _check_sizes(data, made_up, given)
+    if made_up or data in ENVIRONMENTS:
         _known_columns(data, agent, split, {"agent", "split"})
-        _known_classes(data, classes, (-1, 1))
+        _known_classes(data, classes, (-1, 1) if made_up else ())
         if files is not None or limit is not None:
             raise InputError(
                 f"problem.{'limit' if files is None else 'files'}: {data!r} takes none; its size is set by "
                 "problem.synthetic."
             )
-        return _synthetic(data, n_agents, seed, given)
-    if given:
-        raise InputError(
-            f"{_KEYS[next(iter(given))]}: {data!r} takes none, only the synthetic families do; leave it out."
-        )
+        if made_up:
+            return _synthetic(data, n_agents, seed, given)
+        return simulated(data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in given.items()})
     if limit is not None and limit < 1:
         raise InputError(f"problem.limit: got {limit}, but a whole number of at least 1 is wanted.")
     if data in COLLECTIONS:
@@ -95,8 +105,13 @@ def load(
         _known_classes(data, classes, CLASSES)
         found = load_images(data, files, limit=limit, root=root)
         return standing_in(data, _first(_bundled("digits"), limit)) if found is None else found
+    if data == "celeba":
+        _known_columns(data, agent, split, {"split"})
+        _known_classes(data, classes, celeba.CLASSES)
+        return celeba.load_celeba(files, label, limit=limit, root=root)
     if files is not None:
-        raise InputError(f"problem.files: {data!r} takes none, only {', '.join(COLLECTIONS)} do; leave it out.")
+        takers = ", ".join((*COLLECTIONS, "celeba"))
+        raise InputError(f"problem.files: {data!r} takes none, only {takers} do; leave it out.")
     if data in _CLASSES:
         _known_columns(data, agent, split, set())
         _known_classes(data, classes, _CLASSES[data])
@@ -105,6 +120,11 @@ def load(
     if path.suffix.lower() == ".csv":
         table = read_csv(path, label, agent, split)
     elif path.suffix.lower() == ".npz":
+        arrays = read_arrays(path)
+        if "observations" in arrays:
+            _known_classes(data, classes, ())
+            agent, split = (name or (own if own in arrays else None) for name, own in ((agent, "agent"), (split, "split")))
+            return _first(from_arrays(path, arrays, agent, split), limit)
         table = read_npz(path, agent, split)
     else:
         hint = nearest(data, DATASETS)
@@ -116,6 +136,18 @@ def load(
     labels, known = encode_labels(table.labels, classes, certified=certified, source=str(path))
     dataset = Dataset(table.features, labels, known, table.names, str(path), table.agent, table.split)
     return _first(dataset, limit)
+
+
+def _check_sizes(data: str, made_up: bool, given: Mapping[str, float]) -> None:
+    """Refuse sizes of what is not made to size. Raises InputError."""
+    played = data in ENVIRONMENTS
+    taken = ("records", "test_records", "steps") if played else ("d", "records", "test_records", "separation")
+    for key in given:
+        if not (made_up or played):
+            raise InputError(f"{_KEYS[key]}: {data!r} takes none, only the synthetic families do; leave it out.")
+        if key not in taken:
+            takers = "environments such as cartpole" if key == "steps" else "the synthetic families"
+            raise InputError(f"{_KEYS[key]}: {data!r} takes none, only {takers} do; leave it out.")
 
 
 def _first(dataset: Dataset, limit: int | None) -> Dataset:

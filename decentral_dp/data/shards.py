@@ -14,6 +14,7 @@ from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
 from decentral_dp.data.partition import Split, held_out, partition, split, told_by_column
 from decentral_dp.data.scaling import Normalisation, ScaleSpec, normalise, scale
+from decentral_dp.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,7 @@ class Shards:
     that belong beside every result on these records.
     exchangeable: whether which records are held out was drawn evenly at random from all, so that a held-out record and
     a train record are alike before anything is trained; else why_not says in a sentence why.
+    trajectory: (L, d) where records are trajectories, laid out as in `Dataset`.
     """
 
     features: FloatArray
@@ -43,6 +45,7 @@ class Shards:
     notes: tuple[str, ...] = ()
     exchangeable: bool = False
     why_not: str = "Nothing says how the held-out records were chosen."
+    trajectory: tuple[int, int] | None = None
 
     @property
     def n_agents(self) -> int:
@@ -81,6 +84,7 @@ def make_shards(
     fitted on the records of the agents, never on test records. levels: 1 where a problem has no validation records.
     Raises InputError.
     """
+    _check_trajectories(dataset, scale_spec, normalisation)
     aside = held_out(dataset, validation=validation, test=test, seed=seed)
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
@@ -109,7 +113,19 @@ def make_shards(
         dataset.notes,
         not why_not,
         why_not,
+        dataset.trajectory,
     )
+
+
+def _check_trajectories(dataset: Dataset, scale_spec: ScaleSpec, normalisation: Normalisation) -> None:
+    """Refuse to mix observations with rewards. Raises InputError."""
+    for key, given in (("scale", scale_spec), ("normalise", normalisation)):
+        if dataset.trajectory is not None and given != "none":
+            raise InputError(
+                f"problem.{key}: the records of {dataset.source!r} are trajectories, whose rewards would be changed with "
+                "their observations. Leave it out; observations in a file are brought to comparable sizes beforehand, "
+                "by public constants."
+            )
 
 
 def _why_not(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:

@@ -106,7 +106,7 @@ def load_losses(path: Path) -> Callable[[int, int], LossProblem]:
 
     Raises InputError, with one sentence, for a file that is missing, does not run, or lacks a definition.
     """
-    module = _run_file(path)
+    module = run_file(path, "`losses` must name a Python file with the two losses")
 
     def optional(key: str) -> Any:
         return getattr(module, key, None)
@@ -136,15 +136,19 @@ def load_losses(path: Path) -> Callable[[int, int], LossProblem]:
     return build
 
 
-def _run_file(path: Path) -> ModuleType:
-    """The module, known to Python only while it runs: its functions then travel to other processes by value."""
+def run_file(path: Path, wanted: str) -> ModuleType:
+    """The module of a Python file of the user's own, which is run: it is code, not data.
+
+    Python knows the module only while it runs, so that its functions travel to other processes by value. wanted: what
+    is to be there, for a refusal. Raises InputError.
+    """
     if not path.is_file():
-        raise InputError(f"{path}: there is no such file; `losses` must name a Python file with the two losses.")
+        raise InputError(f"{path}: there is no such file; {wanted}.")
     name = f"losses_of_{path.stem}"
     loader = SourceFileLoader(name, str(path))
     spec = spec_from_loader(name, loader)
     if spec is None:
-        raise InputError(f"{path}: Python cannot load it; `losses` must name a Python file.")
+        raise InputError(f"{path}: Python cannot load it; {wanted}.")
     module = module_from_spec(spec)
     shadowed = sys.modules.get(name)
     sys.modules[name] = module
