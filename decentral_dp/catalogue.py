@@ -15,7 +15,7 @@ from rich.text import Text
 
 from decentral_dp.algorithms import ALGORITHMS, STEPS, Entry, Options
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
-from decentral_dp.data import COLLECTIONS, DATASETS, nearest
+from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
 from decentral_dp.experiments import EXPERIMENTS
@@ -151,8 +151,9 @@ def _trusted_tables(name: str, entry: Entry) -> str:
     lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
     lines += ["[algorithm]", f'kind = "{name}"', shown("rounds", "rounds = 20")]
     lines += [shown(key, example(key)) for key in entry.options]
-    # What is left out is settled from constants, which hold on a bounded domain.
-    lines += [f"{'' if key == 'domain' else '# '}{shown(key, example(key))}" for key in entry.optional]
+    # What is left out is settled from constants, which hold on a bounded domain; not what the example itself gives.
+    given = ("domain", *entry.example)
+    lines += [f"{'' if key in given else '# '}{shown(key, example(key))}" for key in entry.optional]
     privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
     return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
 
@@ -204,6 +205,8 @@ def _data(name: str) -> str:
         return f"Sizes: [problem.synthetic] {keys}{', separation' if name == 'synthetic_classification' else ''}."
     if name in COLLECTIONS:
         return _images(name)
+    if name in ENVIRONMENTS:
+        return _played(name)
     if name == "celeba":
         return _docstring("decentral_dp.data.celeba")
     dataset = load_data(name, n_agents=1, seed=0)
@@ -212,6 +215,18 @@ def _data(name: str) -> str:
         f"{_count(dataset.n, 'record')}, {dataset.features.shape[1]} features ({named}, …); "
         f"classes {', '.join(str(c) for c in dataset.classes)}.\n"
         'scale = "public_ranges" maps the features to [-1, 1] by ranges that were not fitted on the records.'
+    )
+
+
+def _played(name: str) -> str:
+    which = ENVIRONMENTS[name]
+    return (
+        f"{which.name}, played by a fixed public policy; {len(which.low)} numbers a step, mapped to [-1, 1] by declared "
+        "constants.\n"
+        f"Sizes: [problem.synthetic] records (trajectories per agent, {which.records}), test_records "
+        f"({which.test_records}), steps (cut off after {which.steps}).\n"
+        f"Needs the packages {' and '.join(which.needs)}. Trajectories of your own: a .npz file with observations\n"
+        "(n, L+1, d), rewards (n, L), lengths (n,), and terminal (n,) where some end in a state of value 0."
     )
 
 

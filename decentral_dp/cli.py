@@ -1,4 +1,4 @@
-"""The command line: run, plan, network, study, experiment, list, show, report, schema. Heavy imports happen inside."""
+"""The command line: run, plan, network, attack, study, experiment, list, show, report, schema. Heavy imports wait."""
 
 from __future__ import annotations
 
@@ -115,6 +115,34 @@ def network(
     inside.print_view(view, loaded.title)
     for path in written:
         typer.echo(path)
+
+
+@app.command()
+def attack(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
+    runs: Annotated[
+        int, typer.Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")
+    ] = 10,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers.")] = None,
+) -> None:
+    """Try to tell a run's train records from held-out ones by what it published, beside the AUC that its ε allows.
+
+    The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
+    it is. Exit code 1 where an attack does better than the certificate allows.
+    """
+    from decentral_dp.attack import command as inside
+    from decentral_dp.attack.repeats import infer
+
+    if out is not None:
+        inside.require_new(out)
+    with inside.Progress() as progress:
+        found = infer(folders, runs, progress)
+    inside.print_inference(found)
+    if out is not None:
+        inside.write(found, folders, out)
+        typer.echo(out)
+    if found.broken:
+        raise typer.Exit(1)
 
 
 @app.command()

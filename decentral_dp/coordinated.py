@@ -10,10 +10,11 @@ from typing import Any, cast
 import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.central.class_share import check_share, released_share
 from decentral_dp.algorithms.central.protocol import Charge, Coordinated
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
-from decentral_dp.named import algorithm_of
+from decentral_dp.named import algorithm_of, is_minimax, minimax_options
 from decentral_dp.planning import LARGEST_PLAN
 from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.calibration import largest_mu, solve
@@ -36,7 +37,11 @@ _ENDLESS_NOISE, _SURELY = 1e12, 1.05
 
 
 # Terms of minimax problems, for a refusal.
-_TERMS = {"dual": "the best y in closed form", "inner": "an inner function, as KL-DRO in compositional form has"}
+_TERMS = {
+    "dual": "the best y in closed form",
+    "joint": "both gradients as one vector",
+    "inner": "an inner function, as KL-DRO in compositional form has",
+}
 
 
 def check_coordinated(s: Scenario) -> Coordinated:
@@ -45,6 +50,9 @@ def check_coordinated(s: Scenario) -> Coordinated:
     Raises InputError.
     """
     privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
+    if is_minimax(s):
+        minimax_options(s)
+        check_share(s.problem.positive_share, privacy.guarantee)
     if s.problem.stream != "all":
         samples = "rate" in ALGORITHMS[kind].optional
         mend = "for samples give algorithm.rate." if samples else "it knows no samples."
@@ -65,7 +73,7 @@ def check_coordinated(s: Scenario) -> Coordinated:
         )
     if table.rounds > LARGEST_PLAN:
         raise _too_long(table.rounds)
-    program = cast(Coordinated, algorithm_of(s))
+    program = released_share(cast(Coordinated, algorithm_of(s)), s.problem.positive_share)
     if privacy.clip and not program.asks:
         raise InputError(
             f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
@@ -128,7 +136,8 @@ def minimax_desk(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coord
     privacy, noisy = s.privacy, s.privacy.guarantee != "none"
     clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
     counts: dict[Kind, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
-    return MinimaxDesk(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy)
+    counted = s.problem.positive_share == "empirical"
+    return MinimaxDesk(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy, counted=counted)
 
 
 def _budget(s: Scenario) -> float:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS, OPTIONS
+from decentral_dp.algorithms.central.class_share import ClassShare
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.job import Job
@@ -30,7 +31,12 @@ _FORMULAS = {
     "upper_grad_x": "∇_x h",
     "grad_x": "∇_x f",
     "grad_y": "∇_y f",
+    "joint": "∇_x f and ∇_y f as one vector",
+    "inner": "the function that the mean is of",
+    "inner_x": "its gradient by x",
+    "inner_y": "its derivative by y",
     "dual": "a statistic for the best y",
+    "positive": "whether a record is positive",
     CHANGE: "the change of ∇_x l between two public points",
     "lower_hvp": "∇²_yy l times a public vector",
     "lower_jvp": "∇²_xy l times a public vector",
@@ -150,7 +156,8 @@ def _price(c: ChannelLedger) -> dict[str, Any]:
 
 def settings(job: Job) -> dict[str, Any]:
     """Hyper-parameters as they run, where each variable starts, and the keys that were left out of the scenario."""
-    table, algorithm = job.scenario.algorithm, cast(Any, job.algorithm)
+    table = job.scenario.algorithm
+    algorithm: Any = job.algorithm.program if isinstance(job.algorithm, ClassShare) else job.algorithm
     optional = ALGORITHMS[table.kind].optional
     read = [
         f.name
@@ -222,9 +229,14 @@ def notes(job: Job) -> list[str]:
     if guarantee == "as_printed":
         out += _printed_notes(job)
     drawn = [c for c in job.ledger.charged if c.sampling == "poisson" and c.mechanism == "gaussian"]
-    out += [_sampling_note(c) for c in drawn if _multiplier(c) < 1.0]
+    out += [_sampling_note(c) for c in drawn if 0.0 < _multiplier(c) < 1.0]
     unproven = {c.reason for c in job.ledger.charged if c.mechanism == "uncertified" and c.reason}
     out += sorted(unproven)
+    if job.mechanism != "none" and isinstance(job.desk, MinimaxDesk) and job.desk.counted:
+        out.append(
+            "The share of positive records was counted from the records themselves and is in every gradient, so that "
+            "nothing bounds what one record moves."
+        )
     if job.mechanism != "none" and job.rounds > 1:
         out.append(
             "Prices are planned for these rounds together: more rounds are another plan, with more noise in each."

@@ -148,6 +148,11 @@ class Job:
 
 def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit."""
+    if scenario.run.device != "cpu" and not is_minimax(scenario):
+        raise InputError(
+            f"run.device: {scenario.problem.kind} computes in numpy, on the CPU; only models of minimax problems can "
+            'use "cuda". Leave it out.'
+        )
     program = check_coordinated(scenario) if is_coordinated(scenario) else None
     if program is None:
         _check_guarantee(scenario)

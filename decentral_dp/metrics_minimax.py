@@ -20,7 +20,7 @@ import numpy as np
 
 from decentral_dp.metrics import Row
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,8 @@ class MinimaxEvaluator:
         x, y = published["x"][0], published["y"][0]
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             return []
-        scores = self.problem.scores(x, y, self.train, self.test)
+        problem = self.problem
+        if "share" in published and isinstance(problem, Parametrised):
+            problem = problem.given(published["share"][0])
+        scores = problem.scores(x, y, self.train, self.test)
         return [(index, "mean", name, float(value)) for name, value in scores.items()]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, OPTIONS, Entry, Options
@@ -11,12 +14,22 @@ from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.schema import Column, DomainTable, ModelTable, Partition, ProblemTable, Scenario, Step, by_channel
+from decentral_dp.schema import (
+    AlgorithmTable,
+    Column,
+    DomainTable,
+    ModelTable,
+    Partition,
+    ProblemTable,
+    Scenario,
+    Step,
+    by_channel,
+)
 from decentral_dp.topology import Topology
 
 # Numbers of the [algorithm] table as an example gives them; its other keys are step sizes.
@@ -30,6 +43,7 @@ _NUMBERS: Mapping[str, int | float] = {
     "candidates": 65,
     "strength": 1.0,
     "period": 4,
+    "longest": 1.0,
 }
 # Options of the [problem] table that minimax problems may read.
 MINIMAX_OPTIONS = (
@@ -50,6 +64,8 @@ MINIMAX_OPTIONS = (
     "ridge",
     "groups",
 )
+# Those that only bilevel problems have a use for.
+_BILEVEL_OPTIONS = ("validation", "intercept", "corrupt", "losses", "tasks", "ways", "width")
 _WORDS: Mapping[str, str] = {
     "domain": '{ kind = "box", low = -5.0, high = 0.0 }',
     "solver": '"dp_gd"',
@@ -133,10 +149,13 @@ def is_minimax(s: Scenario) -> bool:
     return kind in MINIMAX
 
 
-def minimax_of(s: Scenario, shards: Shards) -> Minimax:
-    """The minimax problem, from public facts of the data."""
+def minimax_options(s: Scenario) -> dict[str, Any]:
+    """What a scenario says of its minimax problem, by key of the [problem] table. Reads no record.
+
+    Raises InputError for what the problem would leave unread, or lacks.
+    """
     table, entry = s.problem, MINIMAX[s.problem.kind]
-    for key in ("validation", "intercept"):
+    for key in _BILEVEL_OPTIONS:
         if getattr(table, key):
             raise InputError(f"problem.{key}: a minimax problem takes none. Leave it out.")
     given = {k: v for k in MINIMAX_OPTIONS if (v := getattr(table, k)) is not None}
@@ -146,7 +165,19 @@ def minimax_of(s: Scenario, shards: Shards) -> Minimax:
     for key in entry.needed:
         if key not in given:
             raise InputError(f"problem.{key}: missing. {table.kind} needs it.")
-    options = {k: v.model_dump(exclude_none=True) if isinstance(v, ModelTable) else v for k, v in given.items()}
+    return {k: v.model_dump(exclude_none=True) if isinstance(v, ModelTable) else v for k, v in given.items()}
+
+
+def minimax_of(s: Scenario, shards: Shards) -> Minimax:
+    """The minimax problem, from public facts of the data."""
+    table, entry, options = s.problem, MINIMAX[s.problem.kind], minimax_options(s)
+    _check_trajectories(s, shards, entry.trajectories)
+    if entry.every_class:
+        _check_present(s, shards)
+    if (loss := s.files().get(("problem", "loss"))) is not None:
+        options["loss"] = str(loss)
+    if isinstance(options.get("positive_share"), str):
+        options["positive_share"] = _positive_share(s, shards)
     facts = MinimaxFacts(
         shards.features.shape[1],
         len(shards.classes),
@@ -155,13 +186,56 @@ def minimax_of(s: Scenario, shards: Shards) -> Minimax:
         table.seed if table.seed is not None else _public_seed(s),
         s.run.device,
         s.folder,
+        shards.l2,
+        shards.trajectory,
     )
     return entry.build(facts)
+
+
+def _check_trajectories(s: Scenario, shards: Shards, wanted: bool) -> None:
+    """Refuse trajectories where records are wanted, and the reverse. Raises InputError."""
+    played = shards.trajectory is not None
+    if played == wanted:
+        return
+    which = "whole trajectories" if played else "no trajectories"
+    mend = (
+        f"Only {', '.join(name for name, entry in MINIMAX.items() if entry.trajectories)} reads them."
+        if played
+        else "Take cartpole, acrobot or pong, or a .npz file with observations, rewards and lengths."
+    )
+    raise InputError(
+        f"problem.data: the records of {shards.source!r} are {which}, and {s.problem.kind} cannot use them. {mend}"
+    )
+
+
+def _positive_share(s: Scenario, shards: Shards) -> float:
+    """A stand-in for what is released before it is used; or the counted share, which nothing certifies."""
+    if s.problem.positive_share == "released":
+        return 0.5
+    return float(np.mean(shards.labels[np.concatenate(shards.train)] == 1))
+
+
+def _check_present(s: Scenario, shards: Shards) -> None:
+    """Refuse a declared class without a train record, where the problem says nothing of the others without it.
+
+    Which classes have records is private. Like a malformed record it is told to whoever holds the file, when it is
+    loaded, and nothing is released. Raises InputError.
+    """
+    if not shards.classes:
+        return
+    counts = np.bincount(shards.labels[np.concatenate(shards.train)], minlength=len(shards.classes))
+    if (counts == 0).any():
+        label = shards.classes[int(np.argmin(counts))]
+        raise InputError(
+            f"problem.data: no train record of {shards.source!r} has the class {label!r}, and {s.problem.kind} needs "
+            "records of every class. Give other records, or other classes."
+        )
 
 
 def problem_of(s: Scenario, shards: Shards) -> Problem:
     """The problem, from public facts of the data."""
     table = s.problem
+    _check_trajectories(s, shards, False)
     _check_options(table)
     facts = Facts(
         shards.features.shape[1],
@@ -222,6 +296,7 @@ def algorithm_of(s: Scenario) -> Algorithm | Coordinated:
         if key not in (*entry.options, *entry.optional):
             takers = [name for name, e in ALGORITHMS.items() if key in (*e.options, *e.optional)]
             raise InputError(f"algorithm.{key}: {table.kind} takes none, only {', '.join(takers)}. Leave it out.")
+    _check_sampler(table, entry)
     for key in entry.options:
         if key not in given:
             raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {example(key)}.")
@@ -229,6 +304,20 @@ def algorithm_of(s: Scenario) -> Algorithm | Coordinated:
     numbers = {k: v for k, v in given.items() if not isinstance(v, Step | DomainTable)}
     options = Options(steps, numbers, by_channel(table.init), table.protocol)
     return entry.build(options, s.privacy.guarantee)
+
+
+def _check_sampler(table: AlgorithmTable, entry: Entry) -> None:
+    """Refuse samples that are no Poisson samples, and a sampler where nothing is sampled. Raises InputError."""
+    if table.sampler is None:
+        return
+    if entry.solves != "minimax" or "rate" not in (*entry.options, *entry.optional):
+        raise InputError(f"algorithm.sampler: {table.kind} takes none. Leave it out.")
+    if table.sampler != "poisson":
+        raise InputError(
+            f"algorithm.sampler: {quoted(table.sampler)} samples cannot be priced, only Poisson samples can: batches "
+            "with fixed counts per class are none, and how many records a class has is private. Leave it out, or set "
+            '"poisson".'
+        )
 
 
 def stream_of(s: Scenario) -> Stream:

@@ -36,3 +36,9 @@ def price_text(prices: Sequence[float] | None, unit: str) -> str:
         return "–"
     low, high = (epsilon_text(p) for p in prices)
     return high if high == "∞" else f"{unit} {low}" if low == high else f"{unit} {low} to {high}"
+
+
+def least_text(value: float) -> str:
+    """ "0.362": three digits, rounded up, of a number above 0."""
+    exact = Decimal(repr(float(value)))
+    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)):g}"

@@ -62,12 +62,16 @@ class StreamTable(Table):
 
 
 class Synthetic(Table):
-    """Size of the synthetic families: features, records per agent, held-out records, distance of the class means."""
+    """Size of the synthetic families: features, records per agent, held-out records, distance of the class means.
+
+    Environments have records, which are trajectories, and steps, after which each is cut off.
+    """
 
     dimension: Count | None = None
     records: Count | None = None
     test_records: Count | None = None
     separation: NonNegative | None = None
+    steps: Count | None = None
 
 
 class ImageFiles(Table):
@@ -272,6 +276,8 @@ class AlgorithmTable(Table):
     strength: Positive | None = None
     # Of minimax programs: rounds from one anchor to the next; how a sample is drawn ("poisson", or it is refused).
     period: Count | None = None
+    # The length that no step of x exceeds.
+    longest: Positive | None = None
     sampler: str | None = None
 
 
@@ -367,6 +373,7 @@ class Scenario(Table):
             ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz")) else None,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
             ("problem", "losses"): problem.losses,
+            ("problem", "loss"): problem.loss if str(problem.loss).lower().endswith(".py") else None,
             ("topology", "file"): self.topology.file,
         }
         found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}

@@ -23,6 +23,7 @@ from decentral_dp.experiments import EXPERIMENTS, instance, population, run, wal
 from decentral_dp.experiments import attack as e13
 from decentral_dp.experiments import batches as e7
 from decentral_dp.experiments import exponential_rate as e4
+from decentral_dp.experiments import membership as e17
 from decentral_dp.experiments import regularised_rate as e5
 from decentral_dp.experiments import searches as e12
 from decentral_dp.experiments import tuners as e11
@@ -164,6 +165,13 @@ SPOILT = {
     ],
     "e12": [scaled(1.2, e12.BOUNDS), scaled(0.5, e12.BOUNDS), scaled(0.3, e12.CONTROL, e12.WRONG)],
     "e13": [scaled(2.0, e13.PANEL, "shown"), scaled(0.3, e13.BROKEN), scaled(1.2, e13.SHARE)],
+    "e17": [
+        scaled(0.95, e17.TABLE, "Double"),
+        scaled(0.9, e17.TABLE, "Recursive"),
+        scaled(1.03, e17.TABLE, "Double"),
+        scaled(1.15, e17.DIGITS, e17.OTHERS[0]),
+        scaled(0.9, e17.DIGITS, e17.OTHERS[2]),
+    ],
 }
 
 

@@ -28,7 +28,8 @@ PROGRAMS = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == 
 
 def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
     entry = ALGORITHMS[algorithm]
-    chosen = {key: KEYS[key] for key in entry.options}
+    # What it needs, and what its own example gives beside.
+    chosen = {key: KEYS[key] for key in KEYS if key in entry.options or key in entry.example}
     out: dict[str, Any] = {
         "seed": 3,
         "problem": {"kind": problem, "scale": "public_ranges", "normalise": "l2", **TABLES[problem]},

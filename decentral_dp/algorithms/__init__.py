@@ -7,14 +7,21 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from decentral_dp.algorithms.central.bsa import Bsa
+from decentral_dp.algorithms.central.double_spider import DoubleSpider
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
+from decentral_dp.algorithms.central.dp_sgd_dual import DpSgdDual
 from decentral_dp.algorithms.central.dp_sgda import DpSgda
+from decentral_dp.algorithms.central.dp_spider import DpSpider
 from decentral_dp.algorithms.central.exponential import ExponentialMechanism
 from decentral_dp.algorithms.central.gradient_norm import GradientNormMechanism
 from decentral_dp.algorithms.central.grid_walk import GridWalk
 from decentral_dp.algorithms.central.pp_ift import PpIft
+from decentral_dp.algorithms.central.privatediff import PrivateDiff
+from decentral_dp.algorithms.central.privatediff_xy import PrivateDiffXY
 from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider
 from decentral_dp.algorithms.central.regularised_exponential import RegularisedExponentialMechanism
+from decentral_dp.algorithms.central.scdro import Scdro
 from decentral_dp.algorithms.central.second_order import SecondOrder
 from decentral_dp.algorithms.central.tuner import RegularisationTuner
 from decentral_dp.algorithms.central.warm_start import WarmStart
@@ -27,8 +34,11 @@ from decentral_dp.algorithms.decentralised.spdb import Spdb
 from decentral_dp.algorithms.decentralised.vrdsbo import Vrdsbo
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.algorithms.references import (
+    ARORA,
     BSA,
     CHEN_WANG,
+    DP_DRO,
+    DP_SGD,
     DSBO_JHIP,
     DSGD,
     GBDSBO,
@@ -36,6 +46,7 @@ from decentral_dp.algorithms.references import (
     LOWY_LIU,
     MA_DSBO,
     PRIVATEDIFF,
+    SCDRO,
     SPDB,
     VRDBO,
     Citation,
@@ -44,7 +55,7 @@ from decentral_dp.algorithms.references import (
 # Keys of the [algorithm] table that some algorithms need and others refuse: step sizes, and numbers.
 STEPS = ("x", "y", "z", "averaging", "dual")
 NUMBERS = ("inner", "inverse", "smoothness", "momentum", "penalty")
-WORDS = ("domain", "solver", "rate", "method", "candidates", "strength", "period")
+WORDS = ("domain", "solver", "rate", "method", "candidates", "strength", "period", "longest")
 OPTIONS = STEPS + NUMBERS + WORDS
 
 
@@ -106,6 +117,13 @@ _AUC = {
     "problem_keys": "# Public: no count of these records.\npositive_share = 0.6",
     "clip": "clip.x = 1.0",
 }
+_ASCENT = {"y": "{ scale = 0.5 }", "solver": '"ascent"'}
+_DRO = {
+    "problem": '"dro"',
+    "problem_keys": 'divergence = "chi2"\nstrength = 1.0\ncap = 5.0',
+    "clip": "clip.x = 1.0",
+}
+_KL = {"problem": '"kl_dro"', "problem_keys": "strength = 1.0\nradius = 0.5\ncap = 5.0", "clip": "clip.x = 1.0"}
 _ONE_STEP = (
     "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
     "λ_(t−1) · gradient + noise of deviation σ_t."
@@ -221,13 +239,98 @@ ALGORITHMS: dict[str, Entry] = {
         _plain(DpSgda),
         "a trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022)",
         f"{_TRUSTED}.dp_sgda",
-        ("x", "y"),
+        ("x",),
         (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
-        optional=("rate",),
+        optional=("y", "rate", "solver"),
         trusted=True,
         solves="minimax",
         claim="Theorem 1 and the explicit values after it, as printed",
-        example=_AUC,
+        example=_AUC | _ASCENT,
+    ),
+    "privatediff": Entry(
+        _plain(PrivateDiff),
+        "a trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025)",
+        f"{_TRUSTED}.privatediff",
+        ("x", "period"),
+        (Citation("Algorithms 3 and 4, here with a private y", PRIVATEDIFF),),
+        optional=("y", "inner", "smoothness", "rate", "solver"),
+        trusted=True,
+        solves="minimax",
+        claim="Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed",
+        example=_AUC | _ASCENT | {"smoothness": "1.0"},
+    ),
+    "privatediff_xy": Entry(
+        _plain(PrivateDiffXY),
+        "a trusted coordinator: minimax, both gradients carried on by differences, on one sample a round",
+        f"{_TRUSTED}.privatediff_xy",
+        ("x", "y", "period"),
+        (Citation("After Algorithm 3", PRIVATEDIFF),),
+        optional=("smoothness", "rate"),
+        trusted=True,
+        solves="minimax",
+        example=_AUC | {"smoothness": "1.0"},
+    ),
+    "double_spider": Entry(
+        _plain(DoubleSpider),
+        "a trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025)",
+        f"{_TRUSTED}.double_spider",
+        ("x", "y", "period"),
+        (Citation("Algorithm 2, with per-record clips", DP_DRO),),
+        optional=("smoothness", "rate", "longest"),
+        trusted=True,
+        solves="minimax",
+        claim="Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1",
+        example=_DRO | {"smoothness": "1.0"},
+    ),
+    "recursive_spider": Entry(
+        _plain(RecursiveSpider),
+        "a trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025)",
+        f"{_TRUSTED}.recursive_spider",
+        ("x", "y", "period", "averaging"),
+        (Citation("Algorithm 3, corrected", DP_DRO),),
+        optional=("smoothness", "rate"),
+        trusted=True,
+        solves="minimax",
+        claim="Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1",
+        example=_KL | {"smoothness": "1.0"},
+    ),
+    "dp_spider": Entry(
+        _plain(DpSpider),
+        "a trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023)",
+        f"{_TRUSTED}.dp_spider",
+        ("x", "period"),
+        (
+            Citation("Algorithm, with per-record clips", ARORA),
+            Citation("On (x, η) as one variable (Section 3)", DP_DRO),
+        ),
+        optional=("y", "smoothness", "rate"),
+        trusted=True,
+        solves="minimax",
+        claim="the calibration of Arora et al. (2023), its constant taken as 1",
+        example=_DRO | {"smoothness": "1.0"},
+    ),
+    "dp_sgd_dual": Entry(
+        _plain(DpSgdDual),
+        "a trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective)",
+        f"{_TRUSTED}.dp_sgd_dual",
+        ("x",),
+        (Citation("DP-SGD", DP_SGD), Citation("On (x, η) as one variable (Section 3)", DP_DRO)),
+        optional=("y", "rate"),
+        trusted=True,
+        solves="minimax",
+        claim="Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1",
+        example=_DRO,
+    ),
+    "scdro": Entry(
+        _plain(Scdro),
+        "a baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022)",
+        f"{_TRUSTED}.scdro",
+        ("x", "y", "averaging"),
+        (Citation("After the algorithm", SCDRO), Citation("As the baseline that is not private (Table 3)", DP_DRO)),
+        optional=("rate",),
+        trusted=True,
+        solves="minimax",
+        example=_KL | {"guarantee": '"none"', "clip": ""},
     ),
     "exponential_mechanism": Entry(
         _plain(ExponentialMechanism),

@@ -138,3 +138,34 @@ DP_DRO = Work(
   year   = {2025}
 }""",
 )
+ARORA = Work(
+    "R. Arora, R. Bassily, T. González, C. Guzmán, M. Menart and E. Ullah, Faster Rates of Convergence to Stationary "
+    "Points in Differentially Private Optimization, ICML 2023.",
+    """@inproceedings{arora2023faster,
+  title     = {Faster Rates of Convergence to Stationary Points in Differentially Private Optimization},
+  author    = {Arora, Raman and Bassily, Raef and Gonz\\'alez, Tom\\'as and Guzm\\'an, Crist\\'obal A. and
+               Menart, Michael and Ullah, Enayat},
+  booktitle = {Proceedings of the 40th International Conference on Machine Learning},
+  year      = {2023}
+}""",
+)
+DP_SGD = Work(
+    "R. Bassily, A. Smith and A. Thakurta, Private Empirical Risk Minimization: Efficient Algorithms and Tight Error "
+    "Bounds, FOCS 2014.",
+    """@inproceedings{bassily2014private,
+  title     = {Private Empirical Risk Minimization: Efficient Algorithms and Tight Error Bounds},
+  author    = {Bassily, Raef and Smith, Adam and Thakurta, Abhradeep},
+  booktitle = {IEEE 55th Annual Symposium on Foundations of Computer Science (FOCS)},
+  year      = {2014}
+}""",
+)
+SCDRO = Work(
+    "Q. Qi, J. Lyu, K. Chan, E.-W. Bai and T. Yang, Stochastic Constrained DRO with a Complexity Independent of Sample "
+    "Size, arXiv:2210.05740, 2022.",
+    """@misc{qi2022stochastic,
+  title  = {Stochastic Constrained DRO with a Complexity Independent of Sample Size},
+  author = {Qi, Qi and Lyu, Jiameng and Chan, Kung-sik and Bai, Er-Wei and Yang, Tianbao},
+  note   = {arXiv:2210.05740},
+  year   = {2022}
+}""",
+)

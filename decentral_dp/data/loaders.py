@@ -13,7 +13,7 @@ from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
 from decentral_dp.data.files import read_csv, read_npz
 from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images, standing_in
 from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
-from decentral_dp.data.trajectories import ENVIRONMENTS, from_arrays, simulated
+from decentral_dp.data.trajectories import ENVIRONMENTS, read_trajectories, simulated
 from decentral_dp.errors import InputError
 
 # Published descriptions of the bundled data: the classes are known without looking at a record.
@@ -120,11 +120,10 @@ def load(
     if path.suffix.lower() == ".csv":
         table = read_csv(path, label, agent, split)
     elif path.suffix.lower() == ".npz":
-        arrays = read_arrays(path)
-        if "observations" in arrays:
+        played = read_trajectories(path, agent, split)
+        if played is not None:
             _known_classes(data, classes, ())
-            agent, split = (name or (own if own in arrays else None) for name, own in ((agent, "agent"), (split, "split")))
-            return _first(from_arrays(path, arrays, agent, split), limit)
+            return _first(played, limit)
         table = read_npz(path, agent, split)
     else:
         hint = nearest(data, DATASETS)

@@ -122,9 +122,9 @@ def _check_trajectories(dataset: Dataset, scale_spec: ScaleSpec, normalisation: 
     for key, given in (("scale", scale_spec), ("normalise", normalisation)):
         if dataset.trajectory is not None and given != "none":
             raise InputError(
-                f"problem.{key}: the records of {dataset.source!r} are trajectories, whose rewards would be changed with "
-                "their observations. Leave it out; observations in a file are brought to comparable sizes beforehand, "
-                "by public constants."
+                f"problem.{key}: the records of {dataset.source!r} are trajectories, whose rewards it would change as "
+                "well. Leave it out; observations in a file are brought to comparable sizes beforehand, by public "
+                "constants."
             )
 
 

@@ -116,6 +116,12 @@ EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
             "The best distinguisher of whole transcripts shows nearly all of the certified budget, and no more.",
             "attack",
         ),
+        "e17": Entry(
+            "Membership inference on groups that differ",
+            "Xu et al. 2025, Table 2",
+            "The reported AUCs exceed what the claimed ε allows for others drawn as members, and tell classes apart.",
+            "membership",
+        ),
     }
 )
 

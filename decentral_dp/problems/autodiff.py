@@ -77,6 +77,8 @@ def quiet_torch() -> Iterator[None]:
             # torch's own code does what torch warns of: in the first forward derivative, and twice through logsigmoid.
             warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is", category=DeprecationWarning)
             warnings.filterwarnings("ignore", message="An output with one or more elements was resized")
+            # Of an operation that vmap does record by record.
+            warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented")
             yield
     finally:
         torch.set_num_threads(threads)

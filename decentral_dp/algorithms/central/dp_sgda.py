@@ -6,7 +6,8 @@ divided by the public qn:
     x <- P(x − η_x (mean clip(∇_x f(x, y; ξ), C_x) + ∇_x r + noise))
     y <- Π_Y(y + η_y (mean clip(∇_y f(x, y; ξ), C_y) + ∇_y r + noise))            both at the old (x, y)
 
-η_x, η_y → x, y. Where the problem bounds ∇_y f by a ball of its own, that is used instead of a larger clip.
+η_x, η_y → x, y. Where the problem bounds ∇_y f by a ball of its own, that is used instead of a larger clip. solver =
+"closed_form" asks for another mean in the place of ∇_y f, from which the best y at the old x follows, and no η_y.
 
 Whose data: every record of every agent. Sensitivities 2C_x/(qn) and 2C_y/(qn). Both releases of a round read one sample
 and are one event: with z_x, z_y the deviations of the noise on the sums over C_x, C_y, a Gaussian of multiplier
@@ -29,10 +30,20 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init, questions, slope
+from decentral_dp.algorithms.central.minimax_steps import (
+    CHANNELS,
+    best,
+    check_clipped,
+    check_init,
+    check_solver,
+    questions,
+    slope,
+    step_of,
+)
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Publish, Request, Response
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax.desk import MinimaxDesk
@@ -45,20 +56,35 @@ class State(NamedTuple):
     y: Array
 
 
+# Of a round's μ², for the mean that gives the best y.
+_DUAL_SHARE = 0.1
+
+
 @dataclass(frozen=True)
 class DpSgda:
-    """x, y: η. rate: q."""
+    """x, y: η. rate: q. solver: "ascent" or "closed_form"."""
 
     x: StepSize
-    y: StepSize
+    y: StepSize | None = None
     rate: float = 1.0
+    solver: str = "ascent"
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
     pools = False
-    asks = ("grad_x", "grad_y")
     exchanges = 1
+
+    def __post_init__(self) -> None:
+        check_solver(self.solver, self.y)
+
+    @property
+    def _channels(self) -> tuple[str, str]:
+        return ("gx", "dual" if self.solver == "closed_form" else "gy")
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        return tuple(CHANNELS[c] for c in self._channels)
 
     def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
         check_init(self.start)
@@ -69,9 +95,11 @@ class DpSgda:
         return State(desk.start("x", self.start), desk.start("y", self.start))
 
     def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
-        told = (yield Publish(**(yield Ask(**questions(desk, ("gx", "gy"), s.x, s.y, self.rate))))).own
+        told = (yield Publish(**(yield Ask(**questions(desk, self._channels, s.x, s.y, self.rate))))).own
         x = desk.problem.project_x(s.x - self.x(t) * slope(desk, told, "gx", s.x, s.y, t))
-        y = desk.problem.project_y(s.y + self.y(t) * slope(desk, told, "gy", s.x, s.y, t))
+        if self.solver == "closed_form":
+            return State(x, best(desk, told))
+        y = desk.problem.project_y(s.y + step_of(self.y, t) * slope(desk, told, "gy", s.x, s.y, t))
         return State(x, y)
 
     def published(self, s: State) -> dict[str, Array]:
@@ -81,12 +109,19 @@ class DpSgda:
         return {}
 
     def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
-        both = {"gx": desk.problem.p, "gy": desk.problem.q}
-        terms = {"gx": "grad_x", "gy": "grad_y"}
-        parts = {c: Part((0,), d, ("train",), 0.5, self.rate) for c, d in both.items() if desk.reads(terms[c])}
+        shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
+        parts = {
+            channel: Part((0,), desk.problem.width(CHANNELS[channel]), ("train",), share, self.rate)
+            for channel, share in zip(self._channels, shares, strict=True)
+            if desk.reads(CHANNELS[channel])
+        }
         return gaussian_charges(rounds, self.exchanges, parts)
 
     def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        if self.solver != "ascent":
+            raise InputError(
+                'algorithm.solver: as printed, y ascends; with "as_printed" take "ascent", and a step size y.'
+            )
         s = self.init(desk)
         out = {}
         for channel, asked in questions(desk, ("gx", "gy"), s.x, s.y, self.rate).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -11,9 +12,12 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Query
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.protocol import Dual
 
 # Channel of a release → the term that it is the mean of.
 CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
+# How y is found: by steps, or as the best one of a released mean.
+SOLVERS = ("ascent", "closed_form")
 
 
 def questions(
@@ -37,6 +41,12 @@ def slope(desk: MinimaxDesk, told: Bundle, channel: str, x: Array, y: Array, t: 
     return np.asarray(public + told[channel][0]) if desk.reads(term) else public
 
 
+def best(desk: MinimaxDesk, told: Bundle) -> Array:
+    """The best y at the point that "dual" was asked at, (q,)."""
+    # "dual" is among the terms of this problem, so that it has a closed form.
+    return np.asarray(cast(Dual, desk.problem).dual(told["dual"][0]))
+
+
 def step_of(size: StepSize | None, t: int) -> float:
     return 0.0 if size is None else size(t)
 
@@ -58,3 +68,17 @@ def check_init(start: Mapping[str, float], names: Sequence[str] = ("x", "y")) ->
     for name in start:
         if name not in names:
             raise InputError(f"algorithm.init.{name}: a minimax problem has {' and '.join(names)} alone. Leave it out.")
+
+
+def check_solver(solver: str, y: StepSize | None, inner: int | None = None) -> None:
+    """Refuse an unknown solver, steps where none are taken, and no step size where some are. Raises InputError."""
+    if solver not in SOLVERS:
+        raise InputError(f"algorithm.solver: no solver {solver!r} for y; there are {' and '.join(SOLVERS)}.")
+    for key, given in (("y", y), ("inner", inner)):
+        if solver == "closed_form" and given is not None:
+            raise InputError(f'algorithm.{key}: "closed_form" takes no steps of y. Leave it out.')
+    if solver == "ascent" and y is None:
+        raise InputError(
+            "algorithm.y: missing. y is found by steps; add for example y = { scale = 0.1, decay = 0.5 }, or take "
+            'solver = "closed_form" where the problem has one.'
+        )

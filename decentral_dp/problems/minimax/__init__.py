@@ -16,7 +16,8 @@ class MinimaxFacts(NamedTuple):
 
     options: key of the [problem] table → value, of those that the entry reads and the scenario gives. shares: of the
     classes in the data as they were made, where a construction declares them. device: "cpu" or "cuda". seed: public,
-    for weights that are drawn. root: where relative paths start.
+    for weights that are drawn. root: where relative paths start. l2: bound on ‖a‖₂ of every possible record, None where
+    nothing bounds it. trajectory: (L, d) where records are trajectories, as in `Dataset`.
     """
 
     n_features: int
@@ -26,12 +27,15 @@ class MinimaxFacts(NamedTuple):
     seed: int = 0
     device: str = "cpu"
     root: Path = Path()
+    l2: float | None = None
+    trajectory: tuple[int, int] | None = None
 
 
 class MinimaxEntry(NamedTuple):
     """A registered minimax problem: how to build it, one line for the list, its description, the options it reads.
 
-    needed: those that have no default.
+    needed: those that have no default. every_class: whether every class needs train records. trajectories: whether it
+    reads trajectories, and nothing else.
     """
 
     build: Callable[[MinimaxFacts], Minimax]
@@ -39,13 +43,16 @@ class MinimaxEntry(NamedTuple):
     home: str
     options: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
+    every_class: bool = False
+    trajectories: bool = False
 
 
 def model_of(facts: MinimaxFacts, outputs: int) -> Model:
     """The model that problem.model names: linear where it names none."""
     from decentral_dp.problems.models.build import build_model
 
-    return build_model(facts.options.get("model"), facts.n_features, outputs, facts.image, facts.seed, facts.device)
+    table, seed = facts.options.get("model"), facts.seed
+    return build_model(table, facts.n_features, outputs, facts.image, seed, facts.device, facts.root)
 
 
 def _auc(facts: MinimaxFacts) -> Minimax:
@@ -60,6 +67,45 @@ def _auc(facts: MinimaxFacts) -> Minimax:
     return Composite(model_of(facts, 1), AucObjective(facts.options["positive_share"]))
 
 
+def _mspbe(facts: MinimaxFacts) -> Minimax:
+    from decentral_dp.problems.minimax.mspbe import USUAL_RIDGE, Mspbe
+
+    model = facts.options.get("model") or {"kind": "linear"}
+    if model["kind"] not in ("linear", "mlp"):
+        raise InputError(
+            f"problem.model: mspbe needs second derivatives of its value function, got {model['kind']!r}. Take linear, "
+            'or for example { kind = "mlp", hidden = [50] }.'
+        )
+    if facts.trajectory is None:
+        raise InputError("problem.data: mspbe reads trajectories. Take cartpole, acrobot or pong, or a .npz file.")
+    return Mspbe(
+        *facts.trajectory,
+        discount=facts.options["discount"],
+        ridge=facts.options.get("ridge", USUAL_RIDGE),
+        hidden=tuple(model.get("hidden", ())),
+        seed=facts.seed,
+        device=facts.device,
+    )
+
+
+def _dro(facts: MinimaxFacts) -> Minimax:
+    from decentral_dp.problems.minimax.dro import build
+
+    return build(facts)
+
+
+def _kl_dro(facts: MinimaxFacts) -> Minimax:
+    from decentral_dp.problems.minimax.kl_dro import build
+
+    return build(facts)
+
+
+def _group_dro(facts: MinimaxFacts) -> Minimax:
+    from decentral_dp.problems.minimax.group_dro import build
+
+    return build(facts)
+
+
 MINIMAX: dict[str, MinimaxEntry] = {
     "auc_maximisation": MinimaxEntry(
         _auc,
@@ -67,5 +113,35 @@ MINIMAX: dict[str, MinimaxEntry] = {
         "decentral_dp.problems.minimax.auc",
         ("positive_share", "model"),
         ("positive_share",),
+        every_class=True,
+    ),
+    "dro": MinimaxEntry(
+        _dro,
+        "the worst mean loss over distributions near that of the records, by a ψ-divergence and its dual",
+        "decentral_dp.problems.minimax.dro",
+        ("divergence", "order", "level", "strength", "loss", "cap", "model"),
+        ("divergence", "cap"),
+    ),
+    "kl_dro": MinimaxEntry(
+        _kl_dro,
+        "the same under the KL divergence, as a function of one mean (compositional form)",
+        "decentral_dp.problems.minimax.kl_dro",
+        ("strength", "radius", "loss", "cap", "model"),
+        ("strength", "radius", "cap"),
+    ),
+    "group_dro": MinimaxEntry(
+        _group_dro,
+        "the worst mean loss of a group, where the groups are the classes",
+        "decentral_dp.problems.minimax.group_dro",
+        ("group_shares", "strength", "loss", "cap", "model"),
+        ("strength", "cap"),
+    ),
+    "mspbe": MinimaxEntry(
+        _mspbe,
+        "temporal differences: a value function that predicts the rewards to come, of whole trajectories",
+        "decentral_dp.problems.minimax.mspbe",
+        ("discount", "ridge", "model"),
+        ("discount",),
+        trajectories=True,
     ),
 }

@@ -37,7 +37,7 @@ class AucObjective:
 
     @property
     def statistics(self) -> Mapping[str, int]:
-        return {"dual": 1}
+        return {"dual": 1, "positive": 1}
 
     @property
     def start(self) -> Mapping[str, Array]:
@@ -62,12 +62,15 @@ class AucObjective:
         return Values(by_outputs, np.concatenate([-above, -below], axis=1), 2.0 * self._t(h, positive))
 
     def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
-        return self._t(expit(outputs[:, :1]), labels[:, None] == 1.0)
+        positive = labels[:, None] == 1.0
+        return positive.astype(np.float64) if term == "positive" else self._t(expit(outputs[:, :1]), positive)
 
     def _t(self, h: Array, positive: Array) -> Array:
         return np.where(positive, (self.share - 1.0) * h, self.share * h)
 
     def known(self, term: str, extra: Array, y: Array) -> Known | None:
+        if term == "positive":
+            return Known(np.full(1, 0.5), 0.5)
         half = 1.0 if term == "grad_y" else 0.5
         return Known(np.array([half * (2.0 * self.share - 1.0)]), half)
 

@@ -21,6 +21,8 @@ from decentral_dp.problems.protocol import take
 
 # Float64 numbers of one part of a sum, 128 MiB.
 _CELLS = 1 << 24
+# Terms that begin with the gradient by the model's weights.
+_BY_MODEL = ("grad_x", "joint")
 
 
 class Labelled(NamedTuple):
@@ -111,7 +113,7 @@ class Composite:
 
     @property
     def terms(self) -> Mapping[str, bool]:
-        return dict.fromkeys(("grad_x", "grad_y", *self.objective.statistics), True)
+        return dict.fromkeys(("grad_x", "grad_y", "joint", *self.objective.statistics), True)
 
     @property
     def start(self) -> Mapping[str, Array]:
@@ -119,7 +121,7 @@ class Composite:
         return {"x": np.concatenate([self.model.start, own["extra"]]), "y": own["y"]}
 
     def width(self, term: str) -> int:
-        return {"grad_x": self.p, "grad_y": self.q, **self.objective.statistics}[term]
+        return {"grad_x": self.p, "grad_y": self.q, "joint": self.p + self.q, **self.objective.statistics}[term]
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Labelled:
         return Labelled(np.asarray(features), np.asarray(labels, dtype=np.float64))
@@ -132,7 +134,7 @@ class Composite:
         return self.objective.project_y(y)
 
     def known(self, term: str, x: Array, y: Array) -> Known | None:
-        return None if term == "grad_x" else self.objective.known(term, self._parts(x)[1], y)
+        return None if term in _BY_MODEL else self.objective.known(term, self._parts(x)[1], y)
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         own = self.objective.public(term, self._parts(x)[1], y)
@@ -161,14 +163,15 @@ class Composite:
     def _summed(self, asked: Query, seen: _Seen) -> Array:
         now = seen.at(asked.x, asked.y)
         before = None if asked.since is None else seen.at(*asked.since)
-        if asked.term == "grad_x":
+        if asked.term in _BY_MODEL:
             here, there = now.slope, None if before is None else before.slope
-            extra = now.values.extra if before is None else now.values.extra - before.values.extra
+            beside = _beside(asked.term, now)
+            beside = beside if before is None else beside - _beside(asked.term, before)
             if there is None:
-                weights, factors = self.model.clipped(here, extra, asked.bound)
+                weights, factors = self.model.clipped(here, beside, asked.bound)
             else:
-                weights, factors = self.model.clipped_change(here, there, extra, asked.bound)
-            return np.concatenate([weights, _weighted(factors, extra)])
+                weights, factors = self.model.clipped_change(here, there, beside, asked.bound)
+            return np.concatenate([weights, _weighted(factors, beside)])
         rows = seen.rows(asked.term, now)
         if before is not None:
             rows = rows - seen.rows(asked.term, before)
@@ -252,6 +255,12 @@ class _Seen:
         outputs, tape = self._problem.model.forward(weights, self._records.inputs)
         self._tapes.append((weights, outputs, tape))
         return outputs, tape
+
+
+def _beside(term: str, at: _At) -> Array:
+    """What a record's gradient has beside the model's weights: the further coordinates of x, then those of y."""
+    own = at.values.extra
+    return own if term == "grad_x" else np.concatenate([own, at.values.y], axis=1)
 
 
 def _same(a: Array, b: Array) -> bool:

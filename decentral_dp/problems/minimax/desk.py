@@ -10,22 +10,22 @@ from typing import Any, NoReturn
 import numpy as np
 
 from decentral_dp.exchange import Bundle, Query
-from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, mean_moved
+from decentral_dp.privacy.clipping import Clip, clip_factors
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, mean_moved, summation_slack
 from decentral_dp.problems.minimax.protocol import Known, Minimax
 
-# The clip in [privacy] of the two gradients.
-_CHANNELS = {"grad_x": "x", "grad_y": "y"}
+# The clip in [privacy] of each gradient; of both as one vector it is that of x.
+_CHANNELS = {"grad_x": "x", "grad_y": "y", "joint": "x", "inner_x": "x", "inner_y": "y"}
 
 
 @dataclass(frozen=True)
 class MinimaxDesk:
     """Public facts. counts: kind → records of all agents together.
 
-    clip: of ∇_x f and ∇_y f as the scenario gives it. given: public parameters that `problem`
-    was given, and that the agents' problems are given with every question. rounds: how many are to
-    come. budget: μ of the Gaussian pair that the target (ε, δ) is, inf where there is none. noisy: whether noise is
-    added; without noise nothing is clipped either.
+    clip: of ∇_x f and ∇_y f as the scenario gives it. given: public parameters that `problem` was given, and that the
+    agents' problems are given with every question. rounds: how many are to come. budget: μ of the Gaussian pair that
+    the target (ε, δ) is, inf where there is none. noisy: whether noise is added; without noise nothing is clipped
+    either. counted: whether a number counted from the records is in every contribution, which one record then moves.
     """
 
     problem: Minimax
@@ -36,6 +36,7 @@ class MinimaxDesk:
     budget: float = math.inf
     noisy: bool = True
     given: Array | None = None
+    counted: bool = False
 
     # No constants of curvature are known, and none are needed.
     family: None = None
@@ -87,7 +88,9 @@ class MinimaxDesk:
         return Query(term, x, y, radius, None, centre, rate, self.given)
 
     def moved(self, asked: Query) -> float:
-        """How far one replaced record moves the mean that answers a question."""
+        """How far one replaced record moves the mean that answers a question; inf where nothing bounds it."""
+        if self.counted:
+            return math.inf
         width, diameter = self.problem.width(asked.term), 2.0 * asked.bound
         if asked.rate == 1.0 and asked.since is None and self.noisy:
             ball = self.ball(asked.term, asked.x, asked.y)
@@ -119,6 +122,24 @@ class MinimaxDesk:
             )
             out[name] = Bounded(centre, mean, {"train": spread}, "l2")
         return Bundle(out)
+
+    def cut(self, mean: Bounded, bound: float) -> Bounded:
+        """A mean that is cut to a ball around 0 as a whole, when it has been taken.
+
+        One record may carry it from one end of the ball to the other, whatever its share in the mean, and whether or
+        not a sample was drawn: it moves by up to twice the bound, and nothing is amplified.
+        """
+        size = float(np.linalg.norm(mean.value))
+        factor = float(clip_factors(np.array([size]), bound)[0])
+        moved = bound * self.cut_moved(mean.private.shape[1])
+        spread: dict[Kind, Spread] = {"train": Spread(np.array([moved]), np.ones(1), None)}
+        # What is not finite has the factor 0, and 0·∞ is NaN.
+        kept = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
+        return Bounded(np.zeros_like(mean.private), kept, spread, "l2")
+
+    def cut_moved(self, width: int) -> float:
+        """How far one replaced record moves a mean that is cut to a ball of radius 1."""
+        return 2.0 * float(summation_slack(1, width))
 
     def pooled(self, handed: Sequence[Any]) -> NoReturn:
         raise ValueError("no program of a minimax problem needs the records themselves")

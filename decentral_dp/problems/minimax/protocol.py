@@ -6,6 +6,7 @@ per-record vectors:
 
     grad_x = ∇_x f (p)
     grad_y (q): the direction in which y improves, ∇_y f where y maximises and −∇_y f where it minimises
+    joint (p + q): both of them as one vector
     dual: a statistic whose mean gives the best y at x in closed form
 
 and whatever else a problem names in `terms`. Every contribution is clipped to a ball in l2, whose centre is public.
@@ -100,6 +101,20 @@ class Dual(Protocol):
 
     def dual(self, statistic: Array) -> Array:
         """The best y at x, from the mean of the term "dual" over all records, (q,)."""
+        ...
+
+
+@runtime_checkable
+class Compositional(Protocol):
+    """A problem whose gradients follow from three means: of "inner" (1), of "inner_x" (p), ∇_x of it, and of "inner_y"
+    (q), ∂_y of it. It has no grad_x and no grad_y.
+    """
+
+    def outer(self, y: Array, inner: Array, inner_x: Array, inner_y: Array) -> tuple[Array, Array]:
+        """∇_x F (p,) and the direction in which y improves (q,), from the three means, or from estimates of them.
+
+        An estimate that lies where no mean can is taken for the nearest that can be.
+        """
         ...
 
 

@@ -25,3 +25,8 @@ def classification(told: Array, labels: Array) -> dict[str, float]:
         "accuracy": float(np.mean(told == labels)),
         "f1": float(f1_score(labels.astype(int), told.astype(int), average=average, zero_division=0.0)),
     }
+
+
+def worst_class(told: Array, labels: Array) -> dict[str, float]:
+    """ "worst_class_accuracy": the least share of the records of one class that are told rightly."""
+    return {"worst_class_accuracy": min((float(np.mean(told[labels == k] == k)) for k in np.unique(labels)), default=0)}

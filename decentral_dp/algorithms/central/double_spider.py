@@ -1,0 +1,166 @@
+"""DP Double-SPIDER: x and y in turn, each along its own gradient estimate that differences carry on.
+
+Round t, with Poisson samples of rate q, one for either estimate, and means divided by the public qn:
+
+    t % T = 0    u <- mean clip(∇_y f(x_t, y_t), C_y) + noise
+    otherwise    u += mean clip(∇_y f(x_t, y_t) − ∇_y f(x_{t−1}, y_{t−1}), τ) + noise
+    y_{t+1} = Π_Y(y_t + η_y (u + ∇_y r))
+    t % T = 0    v <- mean clip(∇_x f(x_t, y_{t+1}), C_x) + noise
+    otherwise    v += mean clip(∇_x f(x_t, y_{t+1}) − ∇_x f(x_{t−1}, y_t), τ) + noise
+    x_{t+1} = P(x_t − β (v + ∇_x r)),        β = min{η_x, longest/‖v + ∇_x r‖}
+
+where differences are of the same records at both points, and τ = L times the distance of the two points of that
+difference, or the largest distance between two clipped gradients where that is less. With a robust problem's dual
+variable η, y = η and ∇_y f = −∂f/∂η. η_x, η_y → x, y. T → period, L → smoothness, a public constant; q → rate.
+longest: no step of x is longer; the paper's is 1/(L√n). Channels gx and gy are anchors, dx and dy differences.
+
+Whose data: every record of every agent. Sensitivities 2C/(qn) of an anchor and 2τ/(qn) of a difference; every release
+reads a sample of its own and is an event of its own, P(q, G(z)) of replacing a record. x, y, u, v and every τ are
+functions of what was released, and the clip comes after subtracting: smoothness is no assumption of the privacy. Half
+of Σμ² is for x and half for y, in either half for anchors and half for differences, evenly over these. Where C_y is
+left out, the ball that the problem knows takes its place.
+
+As printed, the mean of a batch is clipped when it has been taken: to C_y and C_x at anchors, and in both differences to
+2L max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, in which y_{t+1} has no part though ∇_x f is taken there. For a clip of c the
+noise is, with N = qn, c times (Theorem 6, its constant taken as 1)
+
+    u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
+    v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
+
+But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
+sensitivity which the certificate of the printed noise is for, thousands of deviations, and its ε is ∞ but for tiny n.
+
+Limit cases: T = 1 is DP-SGDA in turns, on two samples. rate = 1 and no noise is gradient descent in turns, for any T.
+The output is the last iterate, the paper's a random one.
+
+Reference: Xu et al. 2025, Algorithm 2 and Theorem 6, with per-record clips.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central.anchors import Block, Point, block_charges, check_smoothness, is_anchor, split
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.spider_steps import change_bound, in_units, reach, root_log, shortened
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+# Channels of anchors and of differences → their term.
+_Y, _X = ("gy", "dy"), ("gx", "dx")
+_TERMS = {_Y: "grad_y", _X: "grad_x"}
+
+
+class State(NamedTuple):
+    """All public. v, u: estimates of the records' parts of the gradients. last_x, last_y: of the round before."""
+
+    x: Array
+    y: Array
+    v: Array
+    u: Array
+    last_x: Array
+    last_y: Array
+
+
+@dataclass(frozen=True)
+class DoubleSpider:
+    """x, y: η. period: T. smoothness: L. rate: q. longest: of a step of x."""
+
+    x: StepSize
+    y: StepSize
+    period: int
+    smoothness: float | None = None
+    rate: float = 1.0
+    longest: float | None = None
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    needs_constants = False
+    pools = False
+    asks = ("grad_x", "grad_y")
+    exchanges = 2
+
+    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+        check_init(self.start)
+        check_clipped(desk, self.asks)
+        check_smoothness(self.smoothness, self.period, desk.noisy)
+        if self.protocol == "printed" and self.longest is None and self.smoothness is not None:
+            return replace(self, longest=1.0 / (self.smoothness * math.sqrt(desk.n))), desk
+        return self, desk
+
+    def init(self, desk: MinimaxDesk) -> State:
+        x, y = desk.start("x", self.start), desk.start("y", self.start)
+        return State(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
+
+    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+        problem, moved = desk.problem, _larger(s)
+        u = yield from self._estimate(t, desk, _Y, s.u, (s.x, s.y), (s.last_x, s.last_y), moved)
+        y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
+        v = yield from self._estimate(t, desk, _X, s.v, (s.x, y), (s.last_x, s.y), moved)
+        by_x = v + problem.public("grad_x", s.x, y, t)
+        x = problem.project_x(s.x - shortened(self.x(t), self.longest, by_x) * by_x)
+        return State(x, y, v, u, s.x, s.y)
+
+    def _estimate(
+        self, t: int, desk: MinimaxDesk, names: tuple[str, str], old: Array, here: Point, before: Point, moved: float
+    ) -> Generator[Request, Response, Array]:
+        """A new estimate at a point: a mean, or the last one and its change. Publishes once."""
+        term, fresh = _TERMS[names], is_anchor(t, self.period)
+        if not desk.reads(term):
+            yield Publish()
+            return old
+        channel = names[0] if fresh else names[1]
+        since = None if fresh else before
+        if self.protocol == "printed":
+            unit = reach(desk.ball(term, *here)) if fresh else 2.0 * (self.smoothness or 0.0) * moved
+            mean = (yield Ask(mean=desk.query(term, *here, self.rate, since, math.inf))).mean
+            # The noise is planned in units of the clip.
+            told = (yield Publish(**{channel: in_units(desk.cut(mean, unit), unit)})).own[channel][0] * unit
+        else:
+            bound = None if fresh else change_bound(desk, term, here, before, self.smoothness)
+            mean = (yield Ask(mean=desk.query(term, *here, self.rate, since, bound))).mean
+            told = (yield Publish(**{channel: mean})).own[channel][0]
+        # The noise is in what was told: adding it to the estimate alone, after the difference, would betray low bits.
+        return np.asarray(told if fresh else old + told)
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+        first = np.arange(rounds, dtype=np.int64) * self.exchanges + 1
+        blocks: dict[str, Block] = {}
+        for names, at, width in ((_Y, first, desk.problem.q), (_X, first + 1, desk.problem.p)):
+            if desk.reads(_TERMS[names]):
+                blocks |= split(at, self.period, names, width, 0.5)
+        return block_charges(blocks, 1.0 if self.protocol == "printed" else self.rate)
+
+    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        size, root = self.rate * desk.n, root_log(delta)
+        often = math.sqrt(rounds) / (desk.n * math.sqrt(self.period))
+        by_x = root / epsilon * max(1.0 / size, often)
+        noise = {"gy": root * often / math.sqrt(epsilon), "dy": root / (size * epsilon), "gx": by_x, "dx": by_x}
+        return {
+            channel: Calibration(
+                np.full(charge.indices.size, noise[channel]),
+                {"train": np.full(charge.indices.size, desk.cut_moved(charge.width))},
+            )
+            for channel, charge in self.planned(desk, rounds).items()
+        }
+
+
+def _larger(s: State) -> float:
+    """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
+    with np.errstate(all="ignore"):
+        found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
+    return found if math.isfinite(found) else 0.0

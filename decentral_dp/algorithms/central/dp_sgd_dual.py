@@ -1,0 +1,90 @@
+"""DP-SGD on (x, y) as one variable: one noised step a round along both gradients, clipped as one vector.
+
+g_i = (∇_x f, ∇_y f) of a record; of a robust problem's dual variable η, y = η and ∇_y f = −∂f/∂η, so that this is
+DP-SGD on the dual objective. Round t, with a Poisson sample of rate q and means divided by the public qn:
+
+    v = mean clip(g_i(x, y), C) + noise
+    x <- P(x − η_x (v_x + ∇_x r))          y <- Π_Y(y + η_y (v_y + ∇_y r))
+
+η_x → x; η_y → y, the same as η_x where it is left out; C → privacy.clip.x. q → rate. Beside dp_sgda: there the two
+gradients have clips and noises of their own.
+
+Whose data: every record of every agent. Sensitivity 2C/(qn), on one sample a round: P(q, G(z)) of replacing a record.
+
+As printed the noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds (Xu et al. 2025, Theorem 5, its constant taken
+as 1), where Gaussian noise for ε takes 1/ε in the place of √(1/ε). Its certificate is its true price.
+
+Limit cases: rate = 1 and no noise is gradient descent ascent. The output is the last iterate.
+
+Reference: Xu et al. 2025 (Section 3, after Bassily, Smith & Thakurta 2014 and Abadi et al. 2016).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central.minimax_steps import check_init
+from decentral_dp.algorithms.central.plan import Part, gaussian_charges
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.spider_steps import check_one_clip, joint_step, root_log
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+
+class State(NamedTuple):
+    """x: (p,), y: (q,): public."""
+
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class DpSgdDual:
+    """x, y: η. rate: q."""
+
+    x: StepSize
+    y: StepSize | None = None
+    rate: float = 1.0
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    needs_constants = False
+    pools = False
+    asks = ("joint",)
+    exchanges = 1
+
+    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+        check_init(self.start)
+        check_one_clip(desk, "dp_sgd_dual")
+        return self, desk
+
+    def init(self, desk: MinimaxDesk) -> State:
+        return State(desk.start("x", self.start), desk.start("y", self.start))
+
+    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+        mean = (yield Ask(mean=desk.query("joint", s.x, s.y, self.rate))).mean
+        v = (yield Publish(g=mean)).own.g[0]
+        return State(*joint_step(desk, v, s.x, s.y, t, self.x, self.y))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+        return gaussian_charges(rounds, 1, {"g": Part((0,), desk.problem.width("joint"), ("train",), rate=self.rate)})
+
+    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        s = self.init(desk)
+        asked = desk.query("joint", s.x, s.y, self.rate)
+        size = max(1.0 / (self.rate * desk.n), math.sqrt(rounds) / desk.n)
+        scale = asked.bound * root_log(delta) / math.sqrt(epsilon) * size
+        return {"g": Calibration(np.full(rounds, scale), {"train": np.full(rounds, desk.moved(asked))})}

@@ -1,0 +1,126 @@
+"""DP-SPIDER on (x, y) as one variable: one gradient estimate that differences carry on, one clip and one noise.
+
+z = (x, y), and g_i = (∇_x f, ∇_y f) of a record as one vector; of a robust problem's dual variable η, y = η and
+∇_y f = −∂f/∂η. Round t, with a Poisson sample of rate q and means divided by the public qn:
+
+    t % T = 0    v <- mean clip(g_i(z_t), C) + noise
+    otherwise    v += mean clip(g_i(z_t) − g_i(z_{t−1}), τ) + noise, the same records, τ = min{L ‖z_t − z_{t−1}‖, 2C}
+    x <- P(x − η_x (v_x + ∇_x r))          y <- Π_Y(y + η_y (v_y + ∇_y r))
+
+η_x → x; η_y → y, the same as η_x where it is left out; C → privacy.clip.x. T → period, L → smoothness, a public
+constant; q → rate. Channel g is of anchors, d of differences.
+
+Beside privatediff_xy: there the two gradients have clips and noises of their own. Here the noise on ∂f/∂η is as large
+as on any coordinate of ∇_x f, which is what Double-SPIDER is meant to mend.
+
+Whose data: every record of every agent. Sensitivities 2C/(qn) of an anchor and 2τ/(qn) of a difference, on one sample a
+round: P(q, G(z)) of replacing a record. z, v and τ are functions of what was released. Half of Σμ² is for anchors and
+half for differences, evenly over these.
+
+As printed the noise is, of the paper's own constant taken as 1, with N = qn and R rounds (Arora et al. 2023)
+
+    anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
+
+for Lipschitz and smooth losses, where nothing is clipped. The clips here do to any losses what these constants say, and
+what the noise is worth follows from them.
+
+Limit cases: T = 1 is dp_sgd_dual; rate = 1 and no noise is gradient descent ascent, for any T. The output is the last
+iterate, the paper's a random one.
+
+Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central.anchors import block_charges, check_smoothness, is_anchor, split
+from decentral_dp.algorithms.central.minimax_steps import check_init
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.spider_steps import change_bound, check_one_clip, in_units, joint_step, root_log
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+
+class State(NamedTuple):
+    """All public. v: (p + q,) estimate of the records' part of the gradient. last_x, last_y: of the round before."""
+
+    x: Array
+    y: Array
+    v: Array
+    last_x: Array
+    last_y: Array
+
+
+@dataclass(frozen=True)
+class DpSpider:
+    """x, y: η. period: T. smoothness: L. rate: q."""
+
+    x: StepSize
+    period: int
+    y: StepSize | None = None
+    smoothness: float | None = None
+    rate: float = 1.0
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    needs_constants = False
+    pools = False
+    asks = ("joint",)
+    exchanges = 1
+
+    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+        check_init(self.start)
+        check_one_clip(desk, "dp_spider")
+        check_smoothness(self.smoothness, self.period, desk.noisy)
+        return self, desk
+
+    def init(self, desk: MinimaxDesk) -> State:
+        x, y = desk.start("x", self.start), desk.start("y", self.start)
+        return State(x, y, np.zeros(x.size + y.size), x, y)
+
+    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+        if is_anchor(t, self.period):
+            mean = (yield Ask(mean=desk.query("joint", s.x, s.y, self.rate))).mean
+            v = (yield Publish(g=mean)).own.g[0]
+        else:
+            before = s.last_x, s.last_y
+            bound = change_bound(desk, "joint", (s.x, s.y), before, self.smoothness)
+            mean = (yield Ask(mean=desk.query("joint", s.x, s.y, self.rate, before, bound))).mean
+            # The printed noise is planned in units of the clip.
+            unit = bound if self.protocol == "printed" else 1.0
+            v = s.v + (yield Publish(d=in_units(mean, unit))).own.d[0] * unit
+        x, y = joint_step(desk, v, s.x, s.y, t, self.x, self.y)
+        return State(x, y, v, s.x, s.y)
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+        first = np.arange(1, rounds + 1, dtype=np.int64)
+        return block_charges(split(first, self.period, ("g", "d"), desk.problem.width("joint"), 1.0), self.rate)
+
+    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        s, size = self.init(desk), self.rate * desk.n
+        often = math.sqrt(rounds) / desk.n
+        anchor = desk.query("joint", s.x, s.y, self.rate)
+        change = desk.query("joint", s.x, s.y, self.rate, (s.x, s.y), 1.0)
+        noise = {
+            "g": (anchor.bound * max(1.0 / size, often / math.sqrt(self.period)), desk.moved(anchor)),
+            "d": (max(1.0 / size, often), desk.moved(change)),
+        }
+        out = {}
+        for channel, charge in self.planned(desk, rounds).items():
+            scale, moved = (np.full(charge.indices.size, number) for number in noise[channel])
+            out[channel] = Calibration(root_log(delta) / epsilon * scale, {"train": moved})
+        return out

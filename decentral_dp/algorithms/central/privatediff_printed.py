@@ -1,0 +1,163 @@
+"""PrivateDiff Minimax as it is printed: y is carried and used without noise, and nothing is certified of it.
+
+    y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last un-noised y
+    d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, less that of round r − 1 over its own sample
+    r % T = 0    ṽ = mean clip(∇_x f(x_r, y_{r+1}), C_1) + N(0, (σ_1 C_1)² I)
+    otherwise    ṽ += d_r + N(0, (σ_2 C_{2,r})² I),     C_{2,r} = C_2 ‖x_r − x_{r−1}‖ + C_3
+    x <- P(x − η_x (ṽ + ∇_x r)),    output ỹ = y + N(0, σ_y² I), which is used for nothing else
+
+with the noise of Remark 5.1: σ_1 = 4√((R/T) log(1/δ))/(nε), σ_2 = 4√(R log(1/δ))/(nε), and σ_y = 4(2C_0² + βM)
+√(R log(1/δ))/(μnε). C_0, C_1 → privacy.clip.y and x, C_2 → smoothness, T → period, R → rounds, 1/μ → the scale of η_i.
+C_3 = 1/√inner, the order that Theorem 6 gives. βM, for which no value is given anywhere, is left out.
+
+Samples are Poisson samples. They differ in size, so that there are no pairs (z_r^j, z_{r−1}^j) whose difference could
+be clipped at C_{2,r}, as the paper does: here every gradient is clipped at C_1. Both differences are of different
+samples, the older one used for the second time, and add up to the newest sample's mean and all the noise.
+
+Nothing is proven of any of these releases: all agents are told the exact means that y moves by, and what x moves by
+depends on that y. In the ledger every channel has the sensitivity ∞.
+
+Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from decentral_dp.algorithms.central.anchors import is_anchor
+from decentral_dp.algorithms.central.minimax_steps import questions, slope, step_of
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+REASON = (
+    "As printed, y carries no noise where it is used: the agents are told exact means of samples, and what x moves by "
+    "depends on them, so nothing can be proven."
+)
+
+
+class State(NamedTuple):
+    """x: iterate. y: ỹ, the output. carried: y without noise. v: ṽ. last: x_{r−1}. sample: the last round's mean."""
+
+    x: Array
+    y: Array
+    carried: Array
+    v: Array
+    last: Array
+    sample: Bounded | None
+
+
+class Settings(Protocol):
+    """What the program says of itself; see `privatediff`."""
+
+    @property
+    def x(self) -> StepSize: ...
+
+    @property
+    def y(self) -> StepSize | None: ...
+
+    @property
+    def period(self) -> int: ...
+
+    @property
+    def smoothness(self) -> float | None: ...
+
+    @property
+    def rate(self) -> float: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def exchanges(self) -> int: ...
+
+
+def start(x: Array, y: Array) -> State:
+    return State(x, y, y, np.zeros_like(x), x, None)
+
+
+def step(a: Settings, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+    y = s.carried
+    for i in range(a.steps):
+        answer = yield Ask(**questions(desk, ("gy",), s.x, y, a.rate))
+        told = (yield Publish(**{channel: _unproven(answer[channel]) for channel in answer})).own
+        y = desk.problem.project_y(y + step_of(a.y, i) * slope(desk, told, "gy", s.x, y, t))
+    out = {"y": Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
+    v, sample = s.v, s.sample
+    if desk.reads("grad_x"):
+        sample = (yield Ask(gx=desk.query("grad_x", s.x, y, a.rate))).gx
+    if sample is None:
+        told = (yield Publish(**out)).own
+    elif is_anchor(t, a.period) or s.sample is None:
+        told = (yield Publish(gx=_unproven(sample), **out)).own
+        v = told.gx[0]
+    else:
+        # In units of C_{2,r}, so that the scale of the noise is the printed constant.
+        unit = _unit(a, s)
+        told = (yield Publish(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).own
+        v = v + unit * told.dx[0]
+    x = desk.problem.project_x(s.x - a.x(t) * (v + desk.problem.public("grad_x", s.x, y, t)))
+    return State(x, told.y[0], y, v, s.x, sample)
+
+
+def _unit(a: Settings, s: State) -> float:
+    """C_{2,r}; C_3 where x is not finite."""
+    with np.errstate(all="ignore"):
+        moved = (a.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
+    return (moved if math.isfinite(moved) else 0.0) + 1.0 / math.sqrt(a.steps)
+
+
+def _unproven(value: Bounded) -> Bounded:
+    """A value of which nothing is claimed: its sample lives on."""
+    return replace(value, spread={kind: _unbounded(s.sensitivity.size) for kind, s in value.spread.items()})
+
+
+def _unbounded(agents: int) -> Spread:
+    return Spread(np.full(agents, np.inf), np.ones(agents), None)
+
+
+def planned(a: Settings, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+    last = (np.arange(rounds, dtype=np.int64) + 1) * a.exchanges
+    anchored = np.arange(rounds) % a.period == 0
+    out = {}
+    if desk.reads("grad_y"):
+        each = (last[:, None] - a.steps + np.arange(a.steps)).reshape(-1)
+        out["gy"] = Charge("uncertified", desk.problem.q, each, _infinite(each.size), reason=REASON)
+    if desk.reads("grad_x"):
+        for channel, chosen in (("gx", last[anchored]), ("dx", last[~anchored])):
+            if chosen.size:
+                out[channel] = Charge("gaussian", desk.problem.p, chosen, _infinite(chosen.size), reason=REASON)
+    return out | {"y": Charge("gaussian", desk.problem.q, last, _infinite(rounds), reason=REASON)}
+
+
+def _infinite(releases: int) -> dict[Kind, Array]:
+    return {"train": np.full(releases, np.inf)}
+
+
+def calibrated(a: Settings, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+    """Remark 5.1. Raises InputError for an η_i that says nothing of μ."""
+    if a.y is None or a.y.scale == 0.0:
+        raise InputError(
+            'algorithm.y: with "as_printed" its scale is 1/μ, μ the strong concavity in y, and 0 is none; give for '
+            "example y = { scale = 1.0, decay = 1.0 }."
+        )
+    point = desk.start("x", {}), desk.start("y", {})
+    root = 4.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (desk.n * epsilon)
+    scales = {
+        "gy": 0.0,
+        "gx": root / math.sqrt(a.period) * desk.ball("grad_x", *point).radius,
+        "dx": root,
+        "y": root * a.y.scale * 2.0 * desk.ball("grad_y", *point).radius ** 2,
+    }
+    return {
+        channel: Calibration(np.full(charge.indices.size, scales[channel]), charge.weight)
+        for channel, charge in planned(a, desk, rounds).items()
+    }

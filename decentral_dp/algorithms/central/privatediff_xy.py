@@ -1,0 +1,135 @@
+"""PrivateDiff with both gradients carried by differences: one sample and one event a round, no hidden state.
+
+ζ = (x, y). Round r, with a Poisson sample of rate q and means divided by the public qn:
+
+    r % T = 0    v <- mean clip(∇_x f(ζ_r), C_x) + noise           u <- mean clip(∇_y f(ζ_r), C_y) + noise
+    otherwise    v += mean clip(∇_x f(ζ_r) − ∇_x f(ζ_{r−1}), τ_r) + noise,     the same for u and ∇_y f,
+                 τ_r = L ‖ζ_r − ζ_{r−1}‖, the difference of each record's two gradients clipped as one
+    x <- P(x − η_x (v + ∇_x r))          y <- Π_Y(y + η_y (u + ∇_y r))
+
+η_x, η_y → x, y. T → period, L → smoothness, a public constant; q → rate. Channels gx and gy are anchors, dx and dy
+differences.
+
+Whose data: every record of every agent. Sensitivities 2C/(qn) of an anchor, 2τ_r/(qn) of a difference: the clip comes
+after subtracting, so smoothness is no assumption of the privacy. x, y, v, u and τ are functions of what was released.
+Both releases of a round read one sample and are one event P(q, G(z̄)), z̄⁻² = z_x⁻² + z_y⁻², whatever the thresholds
+are. Half of the budget is for the anchors and half for the differences, in either evenly by rounds and by blocks: with
+T dividing the number of rounds z_1 = z√(2/T) and z_2 = z√(2(T−1)/T), beside z of DP-SGDA's rounds.
+
+Differences save noise only where L η z √p/(qn) is much less than 1 for the step that a round takes; with T = 2 there is
+nothing to gain, and with T = 1 it is DP-SGDA. T is decided before the run, whatever is released in it.
+
+Limit cases: rate = 1 and no noise is gradient descent ascent, for any T. The output is the last iterate.
+
+Reference: after Algorithm 3 of Zhang et al. 2025, whose y carries no noise; it was never printed in this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, NoReturn, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central.anchors import (
+    Block,
+    block_charges,
+    check_smoothness,
+    is_anchor,
+    split,
+    threshold,
+)
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, Bundle, Publish, Query, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+# Variable → its channels of anchors and of differences, and its term.
+_NAMES = {"x": ("gx", "dx"), "y": ("gy", "dy")}
+_TERMS = {"x": "grad_x", "y": "grad_y"}
+
+
+class State(NamedTuple):
+    """All public. x, y: iterate. v, u: estimates of the records' parts of the gradients. last_x, last_y: ζ_{r−1}."""
+
+    x: Array
+    y: Array
+    v: Array
+    u: Array
+    last_x: Array
+    last_y: Array
+
+
+@dataclass(frozen=True)
+class PrivateDiffXY:
+    """x, y: η. period: T. smoothness: L. rate: q."""
+
+    x: StepSize
+    y: StepSize
+    period: int
+    smoothness: float | None = None
+    rate: float = 1.0
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    needs_constants = False
+    pools = False
+    asks = ("grad_x", "grad_y")
+    exchanges = 1
+
+    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+        check_init(self.start)
+        check_clipped(desk, self.asks)
+        check_smoothness(self.smoothness, self.period, desk.noisy)
+        return self, desk
+
+    def init(self, desk: MinimaxDesk) -> State:
+        x, y = desk.start("x", self.start), desk.start("y", self.start)
+        return State(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
+
+    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+        told = (yield Publish(**(yield Ask(**self._questions(t, desk, s))))).own
+        v, u = _carried(t, self.period, told, "x", s.v), _carried(t, self.period, told, "y", s.u)
+        by_x = v + desk.problem.public("grad_x", s.x, s.y, t)
+        by_y = u + desk.problem.public("grad_y", s.x, s.y, t)
+        x, y = desk.problem.project_x(s.x - self.x(t) * by_x), desk.problem.project_y(s.y + self.y(t) * by_y)
+        return State(x, y, v, u, s.x, s.y)
+
+    def _questions(self, t: int, desk: MinimaxDesk, s: State) -> dict[str, Query]:
+        read = [variable for variable in "xy" if desk.reads(_TERMS[variable])]
+        if is_anchor(t, self.period):
+            return {_NAMES[v][0]: desk.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
+        before = s.last_x, s.last_y
+        bound = threshold(self.smoothness, (s.x, s.y), before)
+        return {_NAMES[v][1]: desk.query(_TERMS[v], s.x, s.y, self.rate, before, bound) for v in read}
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+        width = {"x": desk.problem.p, "y": desk.problem.q}
+        blocks: dict[str, Block] = {}
+        for v in [v for v in "xy" if desk.reads(_TERMS[v])]:
+            blocks |= split(np.arange(1, rounds + 1), self.period, _NAMES[v], width[v], 0.5)
+        return block_charges(blocks, self.rate)
+
+    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> NoReturn:
+        raise InputError(
+            'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '
+            '"none"; as printed there is privatediff.'
+        )
+
+
+def _carried(t: int, period: int, told: Bundle, variable: str, estimate: Array) -> Array:
+    """The estimate after this round's release: a new one, or the last one and its change."""
+    anchor, change = _NAMES[variable]
+    if is_anchor(t, period):
+        return told[anchor][0] if anchor in told else estimate
+    return np.asarray(estimate + told[change][0]) if change in told else estimate

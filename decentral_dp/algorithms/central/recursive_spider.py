@@ -1,0 +1,158 @@
+"""DP Recursive-SPIDER: a function of one mean, Ψ(x, λ) of KL-DRO, with that mean estimated recursively as well.
+
+w = (x, λ) with λ = y, h_i = exp((ℓ_i − B)/λ) in (0, 1], and Ψ = λ log h̄ + B + λρ (see `kl_dro`). Round t, with one
+Poisson sample of rate q for everything and means divided by the public qn:
+
+    t % T = 0    v <- mean clip(∇_x h_i(w_t), C_x) + noise             u <- mean clip(∂_λ h_i(w_t), C_λ) + noise
+    otherwise    v += mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), τ) + noise,  the same for u and ∂_λ h
+    s_0 = mean h_i(w_0) + noise
+    s_t = (1−β_t) s_{t−1} + mean [β_t h_i(w_t) + (1−β_t) clip(h_i(w_t) − h_i(w_{t−1}), τ_s)] + noise
+    x <- P(x − η_x (λ/s) v)          λ <- max{λ_0, λ − η_λ ((λ/s) u + log s + ρ)}
+
+η_x, η_λ → x, y. β → averaging, cut at 1. T → period, L → smoothness, a public constant; q → rate. Channels gx and gy
+are v and u at anchors, dx and dy their differences. The clips of what changes:
+
+    τ = L ‖w_t − w_{t−1}‖, or the largest distance between two clipped terms where that is less
+    τ_s = C_x ‖x_t − x_{t−1}‖ + C_λ |λ_t − λ_{t−1}|, which is what C_x and C_λ leave h to move, or all that h can
+
+In (λ/s) and log s, s is cut to where the mean of h must lie, and to the deviation of all the noise in it from below.
+
+Whose data: every record of every agent. Sensitivities 2C/(qn) at anchors and 2τ/(qn) at differences. In s_t a record
+counts with a number between −(1−β)τ_s and β + (1−β)τ_s, whose middle is public: it moves s_t by 2(β/2 + (1−β)τ_s)/(qn).
+x, λ, v, u, s and every τ are functions of what was released. The three releases of a round read one sample and are one
+event P(q, G(z̄)), z̄⁻² = Σ z⁻², of replacing a record. Each has a third of Σμ²: of v and u half for anchors and half
+for differences, of s evenly.
+
+As printed: see `recursive_spider_printed`.
+
+Limit cases: rate = 1 and no noise is gradient descent on Ψ, for any T and β. The output is the last iterate, the
+paper's a random one.
+
+Reference: Xu et al. 2025, Algorithm 3, with what it lacks: v_{t−1} and u_{t−1} in the differences, two points in the
+recursion of s, a sample instead of one record, λ ≥ λ_0, a first round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central import recursive_spider_printed as printed_form
+from decentral_dp.algorithms.central.anchors import Block, block_charges, check_smoothness, is_anchor, split
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.spider_steps import change_bound, composed, inner_bound
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Ask, Publish, Query, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+_TERMS = {"x": "inner_x", "y": "inner_y"}
+
+
+class State(NamedTuple):
+    """All public. v, u, s: estimates of the means of ∇_x h, ∂_λ h and h. variance: of the noise in s.
+
+    last_x, last_y: of the round before.
+    """
+
+    x: Array
+    y: Array
+    v: Array
+    u: Array
+    s: Array
+    variance: float
+    last_x: Array
+    last_y: Array
+
+
+@dataclass(frozen=True)
+class RecursiveSpider:
+    """x, y: η. period: T. averaging: β. smoothness: L. rate: q."""
+
+    x: StepSize
+    y: StepSize
+    period: int
+    averaging: StepSize
+    smoothness: float | None = None
+    rate: float = 1.0
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    needs_constants = False
+    pools = False
+    asks = ("inner", "inner_x", "inner_y")
+
+    @property
+    def exchanges(self) -> int:
+        return 2 if self.protocol == "printed" else 1
+
+    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+        check_init(self.start)
+        check_clipped(desk, self.asks)
+        check_smoothness(self.smoothness, self.period, desk.noisy)
+        return self, desk
+
+    def init(self, desk: MinimaxDesk) -> Any:
+        x, y = desk.start("x", self.start), desk.start("y", self.start)
+        if self.protocol == "printed":
+            return printed_form.start(x, y)
+        return State(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
+
+    def step(self, t: int, desk: MinimaxDesk, s: Any) -> Generator[Request, Response, Any]:
+        if self.protocol == "printed":
+            return (yield from printed_form.step(self, t, desk, s))
+        return (yield from self._step(t, desk, s))
+
+    def _step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+        asked, beta = self._questions(t, desk, s), self.weight(t)
+        answer = yield Ask(**asked)
+        slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
+        mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
+        told = yield Publish(**slopes, s=mean)
+        fresh, own = is_anchor(t, self.period), told.own
+        v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
+        kept = 1.0 - beta if t else 0.0
+        value, variance = kept * s.s + own.s[0], kept**2 * s.variance + told.scale["s"] ** 2
+        by_x, by_y = composed(desk, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+        x, y = desk.problem.project_x(s.x - self.x(t) * by_x), desk.problem.project_y(s.y + self.y(t) * by_y)
+        return State(x, y, v, u, value, variance, s.x, s.y)
+
+    def _questions(self, t: int, desk: MinimaxDesk, s: State) -> dict[str, Query]:
+        """All on one sample. now, change: of h itself."""
+        here, before = (s.x, s.y), (s.last_x, s.last_y)
+        asked = {"now": desk.query("inner", *here, self.rate)}
+        if t:
+            asked["change"] = desk.query("inner", *here, self.rate, before, inner_bound(desk, here, before))
+        for variable, term in _TERMS.items():
+            if is_anchor(t, self.period):
+                asked[f"g{variable}"] = desk.query(term, *here, self.rate)
+            else:
+                bound = change_bound(desk, term, here, before, self.smoothness)
+                asked[f"d{variable}"] = desk.query(term, *here, self.rate, before, bound)
+        return asked
+
+    def weight(self, t: int) -> float:
+        """β_t."""
+        return min(1.0, self.averaging(t))
+
+    def published(self, s: Any) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+        if self.protocol == "printed":
+            return printed_form.planned(self, desk, rounds)
+        first = np.arange(1, rounds + 1, dtype=np.int64)
+        blocks = split(first, self.period, ("gx", "dx"), desk.problem.p, 1.0)
+        blocks |= split(first, self.period, ("gy", "dy"), desk.problem.q, 1.0)
+        return block_charges({**blocks, "s": Block(first, 1, 1.0)}, self.rate)
+
+    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        return printed_form.calibrated(self, desk, rounds, epsilon, delta)

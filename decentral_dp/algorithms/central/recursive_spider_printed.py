@@ -1,0 +1,123 @@
+"""DP Recursive-SPIDER as printed: for comparison, at ε = ∞.
+
+Algorithm 3 of Xu et al. 2025 with the noise of its Theorem 8, constants c = 1 and G = C, on h instead of e^{ℓ/λ}, which
+overflows. N = qn, R rounds, a = √log(1/δ)/ε · max{1/N, √R/n}:
+
+    t % T = 0    v = mean clip(∇_x h_i(w_t), C_x) + N(0, σ_1²),      σ_1 = C_x √(R log(1/δ))/(nTε);  u alike with C_λ
+    otherwise    v = mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), C_x) + noise of a · min{L ‖x_t − x_{t−1}‖, 2C_λ}
+                 u = mean clip(∂_λ h_i(w_t) − ∂_λ h_i(w_{t−1}), C_λ) + noise of a · min{L |λ_t − λ_{t−1}|, 2C_x}
+    s = β h_k(w_t) + (1−β) s + noise of √(R log(1/δ))/(nε),          k one record
+
+Printed so, and kept: v and u at differences without the v and u before; the 2C of one in the minimum of the other;
+noise that shrinks with the step while the clip does not; T for √T in σ_1; h at one point, so that s is a moving
+average; one record, whose part in s is β and not β/n.
+
+Repaired, for it would not run: λ_0 > 0 (w_0 = 0 divides by λ = 0) and λ ≥ λ_0; the first round, t = 0, is an anchor,
+and s starts at 1, where the paper defines neither; s is cut to where the mean of h must lie. A Poisson sample of rate
+1/n stands for the one record: it has one on average.
+
+What one record does to differences over their noise has no bound, so nothing is certified. s alone is charged by its
+true price. G, smoothness and clips are of h.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.central.anchors import Block, block_charges, is_anchor, split
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.spider_steps import composed, in_units, reach, root_log
+from decentral_dp.exchange import Ask, Publish, Query, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+if TYPE_CHECKING:
+    from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider
+
+# Noise of a deviation of 0 is drawn with this one, in units of a.
+_NONE = 1e-9
+
+
+class State(NamedTuple):
+    """All public. last_x, last_y: of the round before."""
+
+    x: Array
+    y: Array
+    s: Array
+    last_x: Array
+    last_y: Array
+
+
+def start(x: Array, y: Array) -> State:
+    return State(x, y, np.ones(1), x, y)
+
+
+def step(a: RecursiveSpider, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+    here, before = (s.x, s.y), (s.last_x, s.last_y)
+    clips, fresh = _clips(desk), is_anchor(t, a.period)
+    since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
+    asked = {
+        name: desk.query(term, *here, a.rate, since, clip)
+        for name, term, clip in zip(names, ("inner_x", "inner_y"), clips, strict=True)
+    }
+    answer = yield Ask(**asked)
+    units = (1.0, 1.0) if fresh else _units(a.smoothness or 0.0, s, clips)
+    own = (yield Publish(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})).own
+    v, u = (own[c][0] * unit for c, unit in zip(names, units, strict=True))
+    one = (yield Ask(one=_one(desk, *here))).one
+    value = (1.0 - a.weight(t)) * s.s + (yield Publish(s=a.weight(t) * one)).own.s[0]
+    by_x, by_y = composed(desk, s.y, value, v, u)
+    x, y = desk.problem.project_x(s.x - a.x(t) * by_x), desk.problem.project_y(s.y + a.y(t) * by_y)
+    return State(x, y, value, s.x, s.y)
+
+
+def _one(desk: MinimaxDesk, x: Array, y: Array) -> Query:
+    """h of one record, on average."""
+    return desk.query("inner", x, y, 1.0 / desk.n)
+
+
+def _clips(desk: MinimaxDesk) -> tuple[float, float]:
+    """C_x and C_λ, which hold at every λ: where it is least, what the problem knows is largest."""
+    x, y = desk.start("x", {}), desk.problem.project_y(np.zeros(desk.problem.q))
+    return reach(desk.ball("inner_x", x, y)), reach(desk.ball("inner_y", x, y))
+
+
+def _units(smoothness: float, s: State, clips: tuple[float, float]) -> tuple[float, float]:
+    """Deviations of the noise on differences over a: each in the minimum with the other's clip."""
+    away = float(np.linalg.norm(s.x - s.last_x)), float(np.linalg.norm(s.y - s.last_y))
+    by_x, by_y = min(smoothness * away[0], 2.0 * clips[1]), min(smoothness * away[1], 2.0 * clips[0])
+    return max(by_x, _NONE), max(by_y, _NONE)
+
+
+def planned(a: RecursiveSpider, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+    first = np.arange(rounds, dtype=np.int64) * 2 + 1
+    blocks = split(first, a.period, ("gx", "dx"), desk.problem.p, 1.0)
+    blocks |= split(first, a.period, ("gy", "dy"), desk.problem.q, 1.0)
+    return block_charges(blocks, a.rate) | block_charges({"s": Block(first + 1, 1, 1.0)}, 1.0 / desk.n)
+
+
+def calibrated(
+    a: RecursiveSpider, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float
+) -> dict[str, Calibration]:
+    n, root, clips = desk.n, root_log(delta), _clips(desk)
+    s = start(desk.start("x", a.start), desk.start("y", a.start))
+    anchor = root * math.sqrt(rounds) / (n * a.period * epsilon)
+    change = root / epsilon * max(1.0 / (a.rate * n), math.sqrt(rounds) / n)
+    weights, one = np.array([a.weight(t) for t in range(rounds)]), desk.moved(_one(desk, s.x, s.y))
+    out = {}
+    for channel, charge in planned(a, desk, rounds).items():
+        size = charge.indices.size
+        if channel == "s":
+            scale = np.full(size, root * math.sqrt(rounds) / (n * epsilon))
+            out[channel] = Calibration(scale, {"train": one * weights})
+        elif channel in ("gx", "gy"):
+            which = ("gx", "gy").index(channel)
+            moved = desk.moved(desk.query(("inner_x", "inner_y")[which], s.x, s.y, a.rate, None, clips[which]))
+            out[channel] = Calibration(np.full(size, clips[which] * anchor), {"train": np.full(size, moved)})
+        else:
+            out[channel] = Calibration(np.full(size, change), {"train": np.full(size, np.inf)})
+    return out

@@ -1,0 +1,103 @@
+"""SCDRO: KL-DRO in compositional form by moving averages, without privacy. A baseline.
+
+w = (x, λ) with λ = y, h_i = exp((ℓ_i − B)/λ), and Ψ = λ log h̄ + B + λρ (see `kl_dro`). Round t, with one Poisson sample
+of rate q and means divided by the public qn; in the first round β = 1:
+
+    s <- (1−β) s + β mean h_i(w)
+    z <- (1−β) z + β ((λ/s) mean ∇_x h_i(w), (λ/s) mean ∂_λ h_i(w) + log s + ρ)
+    x <- P(x − η_x z_x)          λ <- max{λ_0, λ − η_λ z_λ}
+
+η_x, η_λ → x, y. β → averaging, cut at 1; q → rate.
+
+Whose data: nobody's is protected. It adds no noise and clips nothing, and runs with guarantee = "none" alone.
+
+Limit cases: rate = 1 and β = 1 is gradient descent on Ψ. The output is the last iterate.
+
+Reference: after Qi et al. 2022, whose name it has; the non-private row of Table 3 in Xu et al. 2025, who cite another
+paper for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, NoReturn, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central.minimax_steps import check_init
+from decentral_dp.algorithms.central.plan import Part, gaussian_charges
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.central.spider_steps import composed
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+_REFUSAL = (
+    "privacy.guarantee: scdro adds no noise and clips nothing, so it can promise nothing. "
+    'Set guarantee = "none" to run it as a baseline; recursive_spider is private.'
+)
+# Channel → term.
+_TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
+
+
+class State(NamedTuple):
+    """s: estimate of h̄. z_x, z_y: averages of ∇_xΨ and of the direction in which λ improves."""
+
+    x: Array
+    y: Array
+    s: Array
+    z_x: Array
+    z_y: Array
+
+
+@dataclass(frozen=True)
+class Scdro:
+    """x, y: η. averaging: β. rate: q."""
+
+    x: StepSize
+    y: StepSize
+    averaging: StepSize
+    rate: float = 1.0
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    needs_constants = False
+    pools = False
+    asks = tuple(_TERMS.values())
+    exchanges = 1
+
+    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+        check_init(self.start)
+        if desk.noisy:
+            raise InputError(_REFUSAL)
+        return self, desk
+
+    def init(self, desk: MinimaxDesk) -> State:
+        x, y = desk.start("x", self.start), desk.start("y", self.start)
+        return State(x, y, np.zeros(1), np.zeros_like(x), np.zeros_like(y))
+
+    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+        asked = {channel: desk.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
+        mean = (yield Publish(**(yield Ask(**asked)))).own
+        beta = min(1.0, self.averaging(t)) if t else 1.0
+        value = (1.0 - beta) * s.s + beta * mean.h[0]
+        by_x, by_y = composed(desk, s.y, value, mean.hx[0], mean.hy[0])
+        z_x, z_y = (1.0 - beta) * s.z_x + beta * by_x, (1.0 - beta) * s.z_y + beta * by_y
+        x, y = desk.problem.project_x(s.x - self.x(t) * z_x), desk.problem.project_y(s.y + self.y(t) * z_y)
+        return State(x, y, value, z_x, z_y)
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+        parts = {c: Part((0,), desk.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}
+        return gaussian_charges(rounds, self.exchanges, parts)
+
+    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> NoReturn:
+        raise InputError(_REFUSAL)

@@ -1,0 +1,307 @@
+"""Trajectories: records that are whole logged episodes, made by gymnasium or read from a file.
+
+A record is everything that one person did: observations s_0 … s_T in R^d, rewards r_0 … r_{T−1}, and whether s_T is
+terminal, in which case its value is 0 (else the record was cut off there). T, the length, is from 1 to a public L. A
+trajectory is one row of `Dataset.features`, whose label is T:
+
+    s_0, …, s_L (the observations one after the other), r_0, …, r_{L−1}, terminal (0 or 1)
+
+with zeros for what comes after T. `Dataset.trajectory` is (L, d).
+
+The policy that acts is fixed and public, and every trajectory is drawn from its own key of the public seed: replacing
+one changes no other. Observations are mapped to [−1, 1] by declared constants of the environment, and cut there;
+nothing is fitted on them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, as_agents, as_split, public_generator
+from decentral_dp.data.files import opened
+from decentral_dp.errors import InputError
+
+
+class Environment(NamedTuple):
+    """A task of gymnasium. low, high: (d,) declared limits of its observations. needs: packages to import.
+
+    act: (observation, coins) → action, the public policy. options: of `gymnasium.make`. steps: L where the scenario
+    gives none; records, test_records: likewise. seeded: whether it starts at random.
+    """
+
+    name: str
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    act: Callable[[NDArray[Any], np.random.Generator], int]
+    steps: int
+    records: int
+    test_records: int
+    needs: tuple[str, ...] = ("gymnasium",)
+    options: Mapping[str, Any] = {}
+    seeded: bool = True
+
+
+def _lean(seen: NDArray[Any], coins: np.random.Generator) -> int:
+    """With probability 1/3 push to where the pole falls, else to either side: it falls after some 40 steps."""
+    falls = int(seen[2] + 0.25 * seen[3] > 0.0)
+    return falls if coins.random() < 1.0 / 3.0 else int(coins.integers(2))
+
+
+def _swing(seen: NDArray[Any], coins: np.random.Generator) -> int:
+    """With probability 4/5 push along the second link's motion, else anyhow: it swings up after some 110 steps."""
+    along = 2 if seen[5] > 0.0 else 0
+    return along if coins.random() < 0.8 else int(coins.integers(3))
+
+
+def _anyhow(seen: NDArray[Any], coins: np.random.Generator) -> int:
+    """Stay, up or down, each with probability 1/3."""
+    return (0, 2, 3)[int(coins.integers(3))]
+
+
+_PI = float(np.pi)
+ENVIRONMENTS: Mapping[str, Environment] = {
+    # An episode ends beyond 2.4 and 12 degrees; speeds are unbounded, and hardly ever above 3.5.
+    "cartpole": Environment(
+        "CartPole-v1", (-2.4, -3.5, -_PI / 15, -3.5), (2.4, 3.5, _PI / 15, 3.5), _lean, 100, 100, 200
+    ),
+    "acrobot": Environment(
+        "Acrobot-v1",
+        (-1.0, -1.0, -1.0, -1.0, -4 * _PI, -9 * _PI),
+        (1.0, 1.0, 1.0, 1.0, 4 * _PI, 9 * _PI),
+        _swing,
+        200,
+        50,
+        100,
+    ),
+    "pong": Environment(
+        "ALE/Pong-v5",
+        (0.0,) * 128,
+        (255.0,) * 128,
+        _anyhow,
+        200,
+        10,
+        20,
+        ("gymnasium", "ale_py"),
+        {"obs_type": "ram", "frameskip": 4, "repeat_action_probability": 0.0},
+        # Its seed would choose when an action is repeated, which never happens; and seeding takes long.
+        False,
+    ),
+}
+
+# How a package is called where it is installed from.
+_INSTALLED = {"gymnasium": "gymnasium", "ale_py": "ale-py"}
+_ARRAYS = ("observations", "rewards", "lengths")
+
+
+def simulated(
+    name: str,
+    *,
+    n_agents: int,
+    seed: int,
+    records: int | None = None,
+    test_records: int | None = None,
+    steps: int | None = None,
+) -> Dataset:
+    """Trajectories of an environment, agent by agent, then the held-out ones; with `agent` and `split` columns.
+
+    records: of each agent. steps: L, where episodes are cut off. Trajectory i of an agent depends on (seed, agent, i,
+    steps) alone. Raises InputError, also where gymnasium is missing.
+    """
+    which = ENVIRONMENTS[name]
+    usual = (("records", records, which.records, 1), ("test_records", test_records, which.test_records, 0))
+    sizes = {key: default if given is None else given for key, given, default, _ in usual}
+    for key, _, _, least in usual:
+        if sizes[key] < least:
+            raise InputError(
+                f"problem.synthetic.{key}: got {sizes[key]}, but a whole number of at least {least} is wanted."
+            )
+    longest = which.steps if steps is None else steps
+    if longest < 1:
+        raise InputError(f"problem.synthetic.steps: got {longest}, but a whole number of at least 1 is wanted.")
+    if n_agents < 1:
+        raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
+    made = _environment(name, which, longest)
+    owners = [(agent, i) for agent in range(n_agents) for i in range(sizes["records"])]
+    owners += [(n_agents, i) for i in range(sizes["test_records"])]
+    d, n = len(which.low), len(owners)
+    observations, rewards = np.zeros((n, longest + 1, d)), np.zeros((n, longest))
+    lengths, terminal = np.zeros(n, dtype=np.int64), np.zeros(n)
+    low, high = np.array(which.low), np.array(which.high)
+    for row, (agent, i) in enumerate(owners):
+        coins = public_generator(seed, f"{name} episode", agent, i)
+        episode = _episode(made, which, coins, longest)
+        lengths[row] = length = len(episode.rewards)
+        observations[row, : length + 1] = np.clip(2.0 * (episode.observations - low) / (high - low) - 1.0, -1.0, 1.0)
+        rewards[row, :length], terminal[row] = episode.rewards, episode.terminal
+    made.close()
+    held_out = np.arange(n) >= n_agents * sizes["records"]
+    agents = np.where(held_out, np.arange(n) % n_agents, np.arange(n) // sizes["records"])
+    split = np.where(held_out, "test", "train")
+    return _dataset(observations, rewards, lengths, terminal, name, agents.astype(np.int64), split)
+
+
+class _Episode(NamedTuple):
+    """observations: (T + 1, d) as the environment gives them. rewards: (T,)."""
+
+    observations: FloatArray
+    rewards: FloatArray
+    terminal: bool
+
+
+def _environment(name: str, which: Environment, longest: int) -> Any:
+    """The environment of gymnasium, quiet. Raises InputError where a package is missing."""
+    found = {}
+    for package in which.needs:
+        try:
+            found[package] = importlib.import_module(package)
+        except ImportError as error:
+            installed = _INSTALLED[package]
+            raise InputError(
+                f"problem.data: {name!r} is played by the package {installed}, which is not installed; pip install "
+                f'{installed}, or give trajectories of your own in a .npz file with "observations", "rewards" and '
+                '"lengths".'
+            ) from error
+    gymnasium = found["gymnasium"]
+    if "ale_py" in found:
+        ale = found["ale_py"]
+        ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
+        gymnasium.register_envs(ale)
+    # Its checker warns of what is none of the user's business.
+    return gymnasium.make(which.name, max_episode_steps=longest, disable_env_checker=True, **which.options)
+
+
+def _episode(made: Any, which: Environment, coins: np.random.Generator, longest: int) -> _Episode:
+    seen, _ = made.reset(seed=int(coins.integers(2**31))) if which.seeded else made.reset()
+    observations, terminal = [np.array(seen, dtype=np.float64)], False
+    rewards: list[float] = []
+    while len(rewards) < longest and not terminal:
+        seen, reward, terminal, _, _ = made.step(which.act(seen, coins))
+        observations.append(np.array(seen, dtype=np.float64))
+        rewards.append(float(reward))
+    return _Episode(np.stack(observations), np.array(rewards), bool(terminal))
+
+
+def read_trajectories(path: Path, agent: str | None = None, split: str | None = None) -> Dataset | None:
+    """Trajectories of an NPZ archive, or None where it has no array "observations" and holds other records.
+
+    observations (n, L+1, d), rewards (n, L), lengths (n,), and optionally terminal (n,), the owner and the split of
+    each, by the names `agent` and `split` (None: by these names where the archive has them). What stands after a
+    trajectory's end is not looked at. Raises InputError, naming the array, the trajectory (from 1), the step (from 0).
+    """
+    where = f"problem.data: {str(path)!r}"
+    columns = (agent or "agent", split or "split")
+    arrays = opened(path, where, (), (*_ARRAYS, "terminal", *columns), "X=..., y=...")
+    if "observations" not in arrays:
+        return None
+    for name in _ARRAYS:
+        if name not in arrays:
+            raise InputError(
+                f"{where} has trajectories, but no array {name!r}; trajectories need {', '.join(_ARRAYS)}."
+            )
+    agent, split = (
+        given or (name if name in arrays else None) for given, name in zip((agent, split), columns, strict=True)
+    )
+    observations = _numbers(arrays["observations"], 3, f"{where}, array 'observations'", "(trajectories, L + 1, d)")
+    n, points, d = observations.shape
+    if n < 1 or points < 2 or d < 1:
+        raise InputError(
+            f"{where}, array 'observations' has the shape {observations.shape}, but (trajectories, L + 1, d) with at "
+            "least one trajectory, one step and one number each is wanted."
+        )
+    longest = points - 1
+    rewards = _shaped(arrays["rewards"], (n, longest), f"{where}, array 'rewards'")
+    lengths = _whole(_shaped(arrays["lengths"], (n,), f"{where}, array 'lengths'"), 1, longest, f"{where}, 'lengths'")
+    terminal = np.zeros(n)
+    if "terminal" in arrays:
+        flags = _shaped(arrays["terminal"], (n,), f"{where}, array 'terminal'")
+        terminal = _whole(flags, 0, 1, f"{where}, 'terminal'").astype(np.float64)
+    observations, rewards = observations.copy(), rewards.copy()
+    for name, values, ends in (("observations", observations, lengths + 1), ("rewards", rewards, lengths)):
+        values[np.arange(values.shape[1]) >= ends[:, None]] = 0.0
+        wrong = ~np.isfinite(values).reshape(n, values.shape[1], -1).all(axis=2)
+        if wrong.any():
+            row, step = np.argwhere(wrong)[0]
+            found = values[row, step].reshape(-1)
+            raise InputError(
+                f"{where}, array {name!r}, trajectory {row + 1}, step {step} has {found[~np.isfinite(found)][0]}, but "
+                "finite numbers are wanted; mend the step, or leave the trajectory out."
+            )
+    return _dataset(
+        observations,
+        rewards,
+        lengths,
+        terminal,
+        str(path),
+        None if agent is None else as_agents(_named(arrays, agent, n, where), f"{where}, array {agent!r}"),
+        None if split is None else as_split(_named(arrays, split, n, where), f"{where}, array {split!r}"),
+    )
+
+
+def _numbers(values: NDArray[Any], axes: int, where: str, wanted: str) -> FloatArray:
+    if values.ndim != axes or values.dtype.kind not in "biuf":
+        raise InputError(
+            f"{where} has the shape {values.shape} and the type {values.dtype}, but {wanted} real numbers are wanted."
+        )
+    return np.asarray(values, dtype=np.float64)
+
+
+def _shaped(values: NDArray[Any], shape: tuple[int, ...], where: str) -> FloatArray:
+    numbers = _numbers(values, len(shape), where, str(shape))
+    if numbers.shape != shape:
+        raise InputError(
+            f"{where} has the shape {numbers.shape}, but {shape} is wanted, as 'observations' of (trajectories, L + 1, "
+            "d) say."
+        )
+    return numbers
+
+
+def _whole(values: FloatArray, least: int, most: int, where: str) -> IntArray:
+    # Written so that what is not a number fails, too.
+    wrong = ~((values >= least) & (values <= most) & (values == np.floor(values)))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"{where}, trajectory {row + 1} has {values[row]:g}, but a whole number from {least} to {most} is wanted."
+        )
+    return values.astype(np.int64)
+
+
+def _named(arrays: Mapping[str, NDArray[Any]], name: str, n: int, where: str) -> NDArray[Any]:
+    if name not in arrays:
+        raise InputError(f"{where} has no array {name!r}; it has {', '.join(arrays)}.")
+    values = arrays[name]
+    if values.shape != (n,) or values.dtype.kind not in "biufSU":
+        raise InputError(
+            f"{where}, array {name!r} has the shape {values.shape}, but one entry per trajectory is wanted."
+        )
+    return values.astype(np.str_) if values.dtype.kind == "S" else values
+
+
+def _dataset(
+    observations: FloatArray,
+    rewards: FloatArray,
+    lengths: IntArray,
+    terminal: FloatArray,
+    source: str,
+    agent: IntArray | None,
+    split: TextArray | None,
+) -> Dataset:
+    n, points, d = observations.shape
+    names = [f"observation {k} of step {t}" for t in range(points) for k in range(d)]
+    names += [*(f"reward of step {t}" for t in range(points - 1)), "terminal"]
+    return Dataset(
+        np.concatenate([observations.reshape(n, -1), rewards, terminal[:, None]], axis=1),
+        lengths.astype(np.float64),
+        (),
+        tuple(names),
+        source,
+        agent,
+        split,
+        trajectory=(points - 1, d),
+    )

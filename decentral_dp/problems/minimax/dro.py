@@ -1,0 +1,149 @@
+"""Distributionally robust learning under a ψ-divergence: the worst mean of losses, over distributions near the data's.
+
+With a public strength λ, losses ℓ_i cut to [0, B] (problem.cap; see `record_losses`), and ψ, ψ* and w = (ψ*)' as in
+`conjugates`, the problem is that of Xu et al. 2025 (Equation 3), minimised by x and by y = η:
+
+    Φ(x) = max_p Σ_i p_i ℓ_i(x) − λ D(p, 1/n) = min_η F(x, η),       F = mean_i λψ*((ℓ_i − η)/λ) + η
+    ∇_x of a record: w_i ∇ℓ_i,  grad_y = −∂F/∂η of a record: w_i − 1,      w_i = w((ℓ_i − η)/λ)
+
+problem.divergence: chi2, kl, kl_cvar (level), cvar (level; it has no strength), cressie_read (order).
+
+η stays in [0, B], which loses nothing: w is nondecreasing with 1 between w(0−) and w(0+), so ∂F/∂η = 1 − mean w_i is
+at least 0 above all losses and at most 0 below them, and a best η lies among the losses. There every w_i is bounded:
+at a released η grad_y lies between w(−η/λ) − 1 and w((B − η)/λ) − 1 for every record whatever, a ball whose centre and
+radius are public. A divergence whose weights grow is refused where w(B/λ) exceeds 10⁶, and with it Cressie-Read below
+order 1 unless B/λ < 1/(1 − k), where ψ* ends.
+
+η starts at 0, where no record weighs less than it would in a plain mean. The numbers of a run: primal = Φ and
+gradient_norm = ‖∇Φ‖ at the best η; loss, the mean; robust_loss, Φ of held-out records; of classes test_accuracy,
+test_f1 and test_worst_class_accuracy. All losses are cut. cvar has kinks, and there the gradient is one of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from decentral_dp.errors import InputError
+from decentral_dp.numbers import least_text
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax import MinimaxFacts, model_of
+from decentral_dp.problems.minimax.composite import Composite, Values
+from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence
+from decentral_dp.problems.minimax.protocol import Known
+from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
+
+# More weight than this, beside 1 on average, is no bound that noise could hide.
+LARGEST_WEIGHT = 1e6
+
+
+@dataclass(frozen=True)
+class DroObjective:
+    """loss: ℓ with its cap B. strength: λ."""
+
+    loss: Capped
+    divergence: Divergence
+    strength: float
+    extra: int = 0
+    q: int = 1
+
+    @property
+    def statistics(self) -> Mapping[str, int]:
+        return {}
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        return {"extra": np.zeros(0), "y": np.zeros(1)}
+
+    def project_extra(self, extra: Array) -> Array:
+        return extra
+
+    def project_y(self, y: Array) -> Array:
+        return np.clip(y, 0.0, self.loss.cap)
+
+    def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
+        losses, slopes = self.loss.slopes(outputs, labels)
+        weights = self._weights(losses, y[0])[:, None]
+        return Values(weights * slopes, np.zeros((len(labels), 0)), weights - 1.0)
+
+    def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
+        raise ValueError(f"this objective has no term {term}")
+
+    def known(self, term: str, extra: Array, y: Array) -> Known | None:
+        ends = self._weights(np.array([0.0, self.loss.cap]), y[0]) - 1.0
+        return Known(np.array([ends.mean()]), float(0.5 * (ends[1] - ends[0])))
+
+    def public(self, term: str, extra: Array, y: Array) -> Array:
+        return np.zeros(0 if term == "grad_x" else 1)
+
+    def value(self, losses: Array, eta: float) -> float:
+        """F at η, of these losses."""
+        return float(np.mean(self.strength * self.divergence.conjugate((losses - eta) / self.strength)) + eta)
+
+    def best(self, losses: Array) -> float:
+        """The η that minimises F, by bisection of 1 − mean w among the losses."""
+        low, high = float(losses.min()), float(losses.max())
+        for _ in range(80):
+            middle = 0.5 * (low + high)
+            if np.mean(self._weights(losses, middle)) > 1.0:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def robust(self, losses: Array) -> float:
+        """max_p Σ_i p_i ℓ_i − λ D(p, 1/n)."""
+        return self.value(losses, self.best(losses))
+
+    def scores(
+        self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Callable[[Array], float]
+    ) -> Mapping[str, float]:
+        losses = self.loss.values(outputs, labels)
+        best = self.best(losses)
+        primal = self.value(losses, best)
+        return {"primal": primal, "gradient_norm": gradient(np.array([best])), "loss": float(losses.mean())}
+
+    def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
+        robust = self.robust(self.loss.values(outputs, labels))
+        return {**self.loss.judged(outputs, labels), "robust_loss": robust}
+
+    def losses(self, outputs: Array, labels: Array) -> Array:
+        return self.loss.plain(outputs, labels)
+
+    def confidences(self, outputs: Array) -> Array | None:
+        return self.loss.confidences(outputs)
+
+    def _weights(self, losses: Array, eta: float) -> Array:
+        return self.divergence.weight((losses - eta) / self.strength)
+
+
+def build(facts: MinimaxFacts) -> Composite:
+    """From the [problem] table. Raises InputError."""
+    given = facts.options
+    loss = capped_loss(given, facts.n_classes, facts.root)
+    return Composite(model_of(facts, loss.loss.outputs), _objective(given, loss))
+
+
+def _objective(given: Mapping[str, object], loss: Capped) -> DroObjective:
+    name = str(given["divergence"])
+    order, level, strength = (_number(given, key) for key in ("order", "level", "strength"))
+    chosen, takes_strength = divergence(name, order, level), DIVERGENCES[name].strength
+    if strength is None and takes_strength:
+        raise InputError(f"problem.strength: missing. {name} needs it; give for example strength = 1.0.")
+    if strength is not None and not takes_strength:
+        raise InputError(f"problem.strength: {name} takes none, for its level alone says how robust. Leave it out.")
+    if strength is not None and not chosen.weight(np.array(loss.cap / strength)) <= LARGEST_WEIGHT:
+        # Where ψ* ends, the weight at the very bound may be lost to rounding.
+        least = 1.001 * loss.cap / chosen.reach(LARGEST_WEIGHT)
+        raise InputError(
+            f"problem.strength: got {strength:g}, but with the cap {loss.cap:g} one record could then weigh more than "
+            f"a million times the average of {name}. Give at least {least_text(least)}, or lower the cap."
+        )
+    return DroObjective(loss, chosen, 1.0 if strength is None else strength)
+
+
+def _number(given: Mapping[str, object], key: str) -> float | None:
+    value = given.get(key)
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,284 @@
+"""Distributionally robust learning under the KL divergence, as a function of one mean (compositional form).
+
+With losses ℓ_i cut to [0, B] (problem.cap; see `record_losses`), ρ = problem.radius and λ₀ = problem.strength, over the
+model's weights x and y = λ ≥ λ₀ (Xu et al. 2025, Equation 5)
+
+    Ψ(x, λ) = λ log mean_i exp(ℓ_i/λ) + λρ = λ log h̄ + B + λρ,      h_i = exp((ℓ_i − B)/λ)
+
+    ∇_xΨ = (λ/h̄) mean ∇_x h_i        ∂_λΨ = log h̄ + ρ + (λ/h̄) mean ∂_λ h_i
+
+and min_λ Ψ = λ₀ρ + max_p Σ p_i ℓ_i − λ₀ KL(p, 1/n) over the p with KL(p, 1/n) ≤ ρ. Dividing by e^{B/λ} leaves no
+exponential constant in what one record can do, and nothing to overflow. The terms and where they lie at a released λ,
+
+    inner    h_i ∈ [e^{−B/λ}, 1]
+    inner_y  ∂_λ h_i = u e^{−u}/λ ∈ [0, v e^{−v}/λ],   u = (B − ℓ_i)/λ,  v = min(1, B/λ): at most 1/(eλ)
+    inner_x  ∇_x h_i = (h_i/λ)∇ℓ_i, of norm at most ‖∇ℓ_i‖/λ: nothing but a clip bounds it
+
+h̄ ≥ e^{−B/λ} whatever the records: a noised h̄ is raised to that before anything is divided by it. Where e^{−B/λ₀} is
+below 10⁻⁶, the mean of fewer than a million records drowns in the noise of any useful budget, and is refused.
+
+λ stays in [λ₀, max(λ₀, B/√(8ρ))] and starts at its upper end, where h̄ is largest. That loses nothing: for p ∝ e^{ℓ/λ},
+∂_λΨ = ρ − KL(p, 1/n), and KL = ∫_0^{1/λ} b Var_b(ℓ) db ≤ B²/(8λ²), for a variance within [0, B] is at most B²/4.
+
+The numbers of a run: objective = Ψ(x, λ) as published; primal = min_λ Ψ(x, λ), and best_strength, the λ of it;
+gradient_norm, of (∇_xΨ, ∂_λΨ) at the published (x, λ), without a ∂_λΨ that points out of λ ≥ λ₀; loss, the mean, and
+robust_loss, the worst mean max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ; of classes test_accuracy, test_f1 and
+test_worst_class_accuracy. All losses are cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import entr, logsumexp
+
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Query
+from decentral_dp.numbers import least_text
+from decentral_dp.privacy.sensitivity import Array, Norm
+from decentral_dp.problems.minimax import MinimaxFacts, model_of
+from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
+from decentral_dp.problems.minimax.protocol import Known, Scores
+from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
+from decentral_dp.problems.models.protocol import Model
+
+# The least that h̄ may be promised to be.
+LEAST_MEAN = 1e-6
+# Term here → term of a composite whose f is h.
+_TERMS = {"inner": "inner", "inner_x": "grad_x", "inner_y": "grad_y"}
+
+
+@dataclass(frozen=True)
+class Inner:
+    """h = exp((ℓ − shift)/λ) as an objective: grad_x is ∇_x h, grad_y is ∂_λ h, and "inner" h itself.
+
+    lowest, highest: of λ. shift: B, and no other for what is released.
+    """
+
+    loss: Capped
+    lowest: float
+    highest: float
+    shift: float
+    extra: int = 0
+    q: int = 1
+
+    @property
+    def statistics(self) -> Mapping[str, int]:
+        return {"inner": 1}
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        return {"extra": np.zeros(0), "y": np.array([self.highest])}
+
+    def project_extra(self, extra: Array) -> Array:
+        return extra
+
+    def project_y(self, y: Array) -> Array:
+        return np.asarray(np.clip(y, self.lowest, self.highest))
+
+    def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
+        losses, slopes = self.loss.slopes(outputs, labels)
+        u = (self.shift - losses[:, None]) / y[0]
+        h = np.exp(-u)
+        return Values(h / y[0] * slopes, np.zeros((len(labels), 0)), u * h / y[0])
+
+    def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
+        return np.asarray(np.exp((self.loss.values(outputs, labels)[:, None] - self.shift) / y[0]))
+
+    def known(self, term: str, extra: Array, y: Array) -> Known | None:
+        low, high = self.ends(term, y)
+        return Known(np.array([0.5 * (low + high)]), 0.5 * (high - low))
+
+    def ends(self, term: str, y: Array) -> tuple[float, float]:
+        """The interval that holds this term of every record."""
+        most = self.loss.cap / float(y[0])
+        peak = min(1.0, most)
+        return (math.exp(-most), 1.0) if term == "inner" else (0.0, peak * math.exp(-peak) / float(y[0]))
+
+    def public(self, term: str, extra: Array, y: Array) -> Array:
+        return np.zeros(0 if term == "grad_x" else 1)
+
+    def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: object) -> Scores:
+        return {}
+
+    def test_scores(self, outputs: Array, labels: Array) -> Scores:
+        return self.loss.judged(outputs, labels)
+
+    def losses(self, outputs: Array, labels: Array) -> Array:
+        return self.loss.plain(outputs, labels)
+
+    def confidences(self, outputs: Array) -> Array | None:
+        return self.loss.confidences(outputs)
+
+
+@dataclass(frozen=True)
+class KlDro:
+    """loss: ℓ with its cap B. strength: λ₀. radius: ρ."""
+
+    model: Model
+    loss: Capped
+    strength: float
+    radius: float
+
+    @property
+    def p(self) -> int:
+        return self.model.p
+
+    @property
+    def q(self) -> int:
+        return 1
+
+    @property
+    def terms(self) -> Mapping[str, bool]:
+        return dict.fromkeys(_TERMS, True)
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        return self._h.start
+
+    @property
+    def highest(self) -> float:
+        """The largest λ that can be best."""
+        return max(self.strength, self.loss.cap / math.sqrt(8.0 * self.radius))
+
+    @property
+    def _inner(self) -> Inner:
+        return Inner(self.loss, self.strength, self.highest, self.loss.cap)
+
+    @property
+    def _h(self) -> Composite:
+        return Composite(self.model, self._inner)
+
+    def width(self, term: str) -> int:
+        return self.p if term == "inner_x" else 1
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> Labelled:
+        return self._h.prepare(features, labels, norm)
+
+    def project_x(self, x: Array) -> Array:
+        return x
+
+    def project_y(self, y: Array) -> Array:
+        return self._inner.project_y(y)
+
+    def known(self, term: str, x: Array, y: Array) -> Known | None:
+        return self._h.known(_TERMS[term], x, y)
+
+    def public(self, term: str, x: Array, y: Array, round: int) -> Array:
+        return np.zeros(self.width(term))
+
+    def outer(self, y: Array, inner: Array, inner_x: Array, inner_y: Array) -> tuple[Array, Array]:
+        """∇_xΨ (p,) and −∂_λΨ (1,) from the means of the terms, or from estimates of the means.
+
+        What lies outside the interval that holds every mean is moved to its end.
+        """
+        h, by_strength = (self._inside(term, y, v) for term, v in (("inner", inner), ("inner_y", inner_y)))
+        of_h = y / h
+        return of_h * inner_x, -(np.log(h) + self.radius + of_h * by_strength)
+
+    def _inside(self, term: str, y: Array, mean: Array) -> Array:
+        low, high = self._inner.ends(term, y)
+        return np.clip(mean, low, high)
+
+    def sums(self, records: Labelled, queries: Sequence[Query]) -> list[Array]:
+        return self._h.sums(records, [q._replace(term=_TERMS[q.term]) for q in queries])
+
+    def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
+        losses, strength = self._losses(x, train), float(y[0])
+        best = self.best(losses)
+        by_x, by_strength = self.gradient(x, strength, train)
+        if strength <= self.strength:
+            by_strength = min(by_strength, 0.0)
+        out = {
+            "primal": self.value(losses, best),
+            "gradient_norm": math.hypot(float(np.linalg.norm(by_x)), by_strength),
+            "objective": self.value(losses, strength),
+            "best_strength": best,
+            "loss": float(losses.mean()),
+            "robust_loss": self.robust(losses),
+        }
+        if test is not None:
+            held = self._h.scores(x, y, test, test)
+            out |= {**held, "test_robust_loss": self.robust(self._losses(x, test))}
+        return out
+
+    def value(self, losses: Array, strength: float) -> float:
+        """Ψ of these losses at λ."""
+        return strength * (_log_mean(losses / strength) + self.radius)
+
+    def best(self, losses: Array) -> float:
+        """The λ that minimises Ψ: where KL(p, 1/n) = ρ for p ∝ e^{ℓ/λ}, or λ₀ where it is less already."""
+        return self._level(losses, self.strength)
+
+    def robust(self, losses: Array) -> float:
+        """max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ."""
+        level = self._level(losses, 0.0)
+        return float(losses.max()) if level == 0.0 else float(_tilted(losses, level) @ losses)
+
+    def _level(self, losses: Array, lowest: float) -> float:
+        """The least λ ≥ lowest with KL(p, 1/n) ≤ ρ, by bisection."""
+        if lowest > 0.0 and _spread(losses, lowest) <= self.radius:
+            return lowest
+        if lowest == 0.0 and math.log(len(losses) / np.count_nonzero(losses == losses.max())) <= self.radius:
+            return 0.0
+        low, high = lowest, self.highest
+        for _ in range(80):
+            middle = 0.5 * (low + high)
+            if _spread(losses, middle) > self.radius:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def gradient(self, x: Array, strength: float, records: Labelled) -> tuple[Array, float]:
+        """(∇_xΨ, ∂_λΨ) on all these records."""
+        # Shifted by the largest loss instead of the cap, h̄ is at least 1/n at every λ; Ψ is the same.
+        shift = float(self._losses(x, records).max())
+        y = np.array([strength])
+        asked = [Query(term, x, y, np.inf) for term in ("inner", "grad_x", "grad_y")]
+        h, by_x, by_strength = Composite(self.model, replace(self._inner, shift=shift)).sums(records, asked)
+        of_h = strength / h[0]
+        return of_h * by_x, math.log(h[0] / len(records.labels)) + self.radius + float(of_h * by_strength[0])
+
+    def _losses(self, x: Array, records: Labelled) -> Array:
+        return self.loss.cut(self._h.record_losses(x, records))
+
+    def record_losses(self, x: Array, records: Labelled) -> Array:
+        return self._h.record_losses(x, records)
+
+    def confidences(self, x: Array, records: Labelled) -> Array | None:
+        return self._h.confidences(x, records)
+
+
+def _log_mean(exponents: Array) -> float:
+    """log mean_i e^{a_i}."""
+    return float(logsumexp(exponents)) - math.log(len(exponents))
+
+
+def _tilted(losses: Array, strength: float) -> Array:
+    """p ∝ e^{ℓ/λ}."""
+    raised = np.exp((losses - losses.max()) / strength)
+    return np.asarray(raised / raised.sum())
+
+
+def _spread(losses: Array, strength: float) -> float:
+    """KL(p, 1/n) of p ∝ e^{ℓ/λ}."""
+    weights = _tilted(losses, strength)
+    return math.log(len(losses)) - float(np.sum(entr(weights)))
+
+
+def build(facts: MinimaxFacts) -> KlDro:
+    """From the [problem] table. Raises InputError."""
+    given = facts.options
+    loss, strength, radius = capped_loss(given, facts.n_classes, facts.root), given["strength"], given["radius"]
+    reach = -math.log(LEAST_MEAN)
+    if loss.cap > reach * strength:
+        raise InputError(
+            f"problem.strength: got {strength:g}, but with the cap {loss.cap:g} the mean that kl_dro divides by can be "
+            f"as small as exp(−{loss.cap / strength:.3g}), which any noise would drown. Give at least "
+            f"{least_text(loss.cap / reach)}, or lower the cap."
+        )
+    return KlDro(model_of(facts, loss.loss.outputs), loss, float(strength), float(radius))

@@ -1,0 +1,226 @@
+"""Per-record losses of a model's outputs φ (e numbers) and a label, cut to [0, B] by a public cap B.
+
+    name           ℓ                                          labels           e
+    cross_entropy  log Σ_k exp(φ_k) − φ_label                  classes          one per class
+    logistic       log(1 + exp(−φ)) for 1, log(1 + exp(φ)) for 0    two classes      1
+    squared        (φ − label)²                               numbers          1
+    absolute       |φ − label|                                numbers          1
+    huber          r²/2 for r = |φ − label| ≤ 1, else r − ½    numbers          1
+
+or the name of a Python file that ends in .py and defines, in torch and float64,
+
+    loss(outputs, label) → one number      outputs: (e,) of one record; label: an integer, or a float of numeric labels
+    outputs = 2                            e, if wanted; else one per class, and 1 for labels that are numbers
+
+The cap cuts from both sides, for a loss of one's own may be negative (a Gaussian negative log-likelihood is), and what
+a robust problem bounds by B it bounds by 0 from below. Outside [0, B] a record's slope is exactly 0. A loss that is not
+a number counts as B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, logsumexp, softmax
+
+from decentral_dp.data import nearest
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.autodiff import USER_ERRORS, quiet_torch, reason, rows_or_nan, tensor
+from decentral_dp.problems.losses import run_file
+from decentral_dp.problems.minimax.scores import classification, worst_class
+
+if TYPE_CHECKING:
+    # At run time torch is imported by the functions that need it.
+    from torch import Tensor
+
+# Outputs (n, e) and labels (n,) → losses (n,) and their derivatives by the outputs (n, e).
+Slopes = Callable[[Array, Array], tuple[Array, Array]]
+
+
+class RecordLoss(NamedTuple):
+    """outputs: e. classes: how many; 0 where labels are numbers. probabilities: of the classes (n, classes), if any."""
+
+    outputs: int
+    classes: int
+    slopes: Slopes
+    probabilities: Callable[[Array], Array] | None = None
+
+    def told(self, outputs: Array) -> Array | None:
+        """(n,) the class that the model tells; None where outputs do not say."""
+        if self.classes >= 2 and self.outputs == self.classes:
+            return np.asarray(np.argmax(outputs, axis=1), dtype=np.float64)
+        return (outputs[:, 0] > 0.0).astype(np.float64) if self.classes == 2 and self.outputs == 1 else None
+
+
+@dataclass(frozen=True)
+class Capped:
+    """A loss cut to [0, cap]."""
+
+    loss: RecordLoss
+    cap: float
+
+    def slopes(self, outputs: Array, labels: Array) -> tuple[Array, Array]:
+        """Losses (n,) in [0, cap] and their derivatives by the outputs (n, e), which are 0 where the loss is cut."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            values, slopes = self.loss.slopes(outputs, labels)
+        inside = (values >= 0.0) & (values <= self.cap)
+        return self.cut(values), np.where(inside[:, None], slopes, 0.0)
+
+    def cut(self, values: Array) -> Array:
+        return np.where(np.isnan(values), self.cap, np.clip(values, 0.0, self.cap))
+
+    def values(self, outputs: Array, labels: Array) -> Array:
+        return self.cut(self.plain(outputs, labels))
+
+    def plain(self, outputs: Array, labels: Array) -> Array:
+        """(n,) losses as they are, uncut."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.loss.slopes(outputs, labels)[0]
+
+    def judged(self, outputs: Array, labels: Array) -> dict[str, float]:
+        """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy"."""
+        out = {"loss": float(np.mean(self.values(outputs, labels)))}
+        told = self.loss.told(outputs)
+        return out if told is None else out | classification(told, labels) | worst_class(told, labels)
+
+    def confidences(self, outputs: Array) -> Array | None:
+        """(n,) probability of the class that is told."""
+        of = self.loss.probabilities
+        return None if of is None else np.asarray(np.max(of(outputs), axis=1))
+
+
+def capped_loss(given: Mapping[str, Any], classes: int, root: Path) -> Capped:
+    """The loss that problem.loss names, cut at problem.cap; by default that of the labels. Raises InputError."""
+    name = str(given.get("loss", "cross_entropy" if classes else "squared"))
+    if name.endswith(".py"):
+        return Capped(_own(root / name, classes), float(given["cap"]))
+    if name not in LOSSES:
+        raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, LOSSES)}, or name a Python file of your own.")
+    takes_classes = name in ("cross_entropy", "logistic")
+    if takes_classes != bool(classes) or (name == "logistic" and classes != 2) or classes == 1:
+        has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"
+        wanted = {"cross_entropy": "classes", "logistic": "exactly 2 classes"}.get(name, "numbers to predict")
+        raise InputError(f"problem.loss: {name} needs {wanted} for labels, and the data have {has}. Take another loss.")
+    return Capped(LOSSES[name](classes), float(given["cap"]))
+
+
+def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:
+    told = np.arange(len(labels)), labels.astype(np.int64)
+    slopes = softmax(outputs, axis=1)
+    values = np.asarray(logsumexp(outputs, axis=1)) - outputs[told]
+    slopes[told] -= 1.0
+    return values, slopes
+
+
+def _logistic(outputs: Array, labels: Array) -> tuple[Array, Array]:
+    sign = np.where(labels == 1.0, -1.0, 1.0)
+    u = sign * outputs[:, 0]
+    return np.logaddexp(0.0, u), (sign * expit(u))[:, None]
+
+
+def _squared(outputs: Array, labels: Array) -> tuple[Array, Array]:
+    gap = outputs[:, 0] - labels
+    return gap**2, 2.0 * gap[:, None]
+
+
+def _absolute(outputs: Array, labels: Array) -> tuple[Array, Array]:
+    gap = outputs[:, 0] - labels
+    return np.abs(gap), np.sign(gap)[:, None]
+
+
+def _huber(outputs: Array, labels: Array) -> tuple[Array, Array]:
+    gap = outputs[:, 0] - labels
+    size, slope = np.abs(gap), np.clip(gap, -1.0, 1.0)
+    return np.where(size <= 1.0, 0.5 * gap**2, size - 0.5), slope[:, None]
+
+
+def _two(outputs: Array) -> Array:
+    h = expit(outputs[:, :1])
+    return np.concatenate([1.0 - h, h], axis=1)
+
+
+LOSSES: Mapping[str, Callable[[int], RecordLoss]] = {
+    "cross_entropy": lambda classes: RecordLoss(classes, classes, _cross_entropy, lambda o: softmax(o, axis=1)),
+    "logistic": lambda classes: RecordLoss(1, classes, _logistic, _two),
+    "squared": lambda classes: RecordLoss(1, classes, _squared),
+    "absolute": lambda classes: RecordLoss(1, classes, _absolute),
+    "huber": lambda classes: RecordLoss(1, classes, _huber),
+}
+
+
+def _own(path: Path, classes: int) -> RecordLoss:
+    """The loss of a user's file."""
+    module = run_file(path, "`loss` must name a Python file with a function loss(outputs, label)")
+    loss, outputs = getattr(module, "loss", None), getattr(module, "outputs", max(1, classes))
+    if not callable(loss):
+        raise InputError(f"{path}: it defines no loss; it needs a function loss(outputs, label).")
+    if not isinstance(outputs, int) or isinstance(outputs, bool) or outputs < 1:
+        raise InputError(f"{path}: outputs is {outputs!r}; it must be a whole number, at least 1.")
+    _check_own(path, loss, outputs, classes)
+
+    def slopes(rows: Array, labels: Array) -> tuple[Array, Array]:
+        if not len(labels):
+            return np.zeros(0), np.zeros((0, outputs))
+        with quiet_torch():
+            found = rows_or_nan(_oracle(loss), tensor(rows), _labels(labels, classes))
+        missing = np.full((len(labels), outputs + 1), np.nan)
+        both = np.column_stack([found["values"].numpy(), found["slopes"].numpy()]) if found else missing
+        return both[:, 0], both[:, 1:]
+
+    return RecordLoss(outputs, classes, slopes)
+
+
+def _labels(labels: Array, classes: int) -> Tensor:
+    import torch
+
+    return tensor(labels).to(torch.int64) if classes else tensor(labels)
+
+
+def _oracle(loss: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], dict[str, Tensor]]:
+    from torch.func import grad_and_value, vmap
+
+    def both(outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        slopes, values = vmap(grad_and_value(loss))(outputs, labels)
+        return {"values": values, "slopes": slopes}
+
+    return both
+
+
+def _check_own(path: Path, loss: Callable[..., Any], outputs: int, classes: int) -> None:
+    """Run it on two made-up records, where a failure would later pass for a bad record. Raises InputError."""
+    import torch
+
+    draw = np.random.default_rng(0)
+    rows = tensor(draw.normal(size=(2, outputs)))
+    advice = (
+        "write it in torch, in float64, as a pure function of (outputs, label): torch.where instead of branches, no "
+        ".item() or .numpy(), no random draws, nothing changed in place"
+    )
+
+    def checked(row: Tensor, label: Tensor) -> Tensor:
+        value = loss(row, label)
+        if not isinstance(value, torch.Tensor):
+            raise InputError(f"{path}: loss returned {type(value).__name__}, not a tensor; {advice}.")
+        if value.dim() != 0:
+            raise InputError(
+                f"{path}: loss returned shape {tuple(value.shape)} for one record, not one number; sum it."
+            )
+        if value.dtype != torch.float64:
+            raise InputError(f"{path}: loss returned {value.dtype}, but sums need torch.float64; cast nothing down.")
+        return value
+
+    before = rows.clone()
+    try:
+        with quiet_torch():
+            _oracle(checked)(rows, _labels(np.zeros(2), classes))
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(f"{path}: loss does not run: {reason(error)}; {advice}.") from error
+    if not torch.equal(before, rows):
+        raise InputError(f"{path}: loss changes a record in place; {advice}.")

@@ -1,0 +1,337 @@
+"""Records made of a data set's own by their labels: exactly the declared ones, or one sentence."""
+
+from __future__ import annotations
+
+import struct
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decentral_dp import InputError, job, load
+from decentral_dp.data import Dataset, make_shards
+from decentral_dp.data import load as load_data
+from decentral_dp.data.construction import construct
+from decentral_dp.describe import problem_summary
+
+TEN = tuple(range(10))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DECENTRAL_DP_DATA", raising=False)
+
+
+def dataset(labels: Any, classes: tuple[Any, ...] = TEN, **more: Any) -> Dataset:
+    numbers = np.asarray(labels)
+    features = np.random.default_rng(numbers.size).normal(size=(numbers.size, 2))
+    return Dataset(features, numbers, classes, ("a", "b"), "made up", **more)
+
+
+def many(n: int, seed: int = 0, classes: int = 10) -> np.ndarray:
+    return np.random.default_rng([seed, n]).integers(0, classes, n)
+
+
+def counts(data: Dataset, index: np.ndarray) -> list[int]:
+    return np.bincount(data.labels[index], minlength=len(data.classes)).tolist()
+
+
+def refusal(data: Dataset, table: dict[str, Any], train: np.ndarray | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        construct(data, table, np.arange(data.n) if train is None else train, seed=0)
+    said = str(caught.value)
+    assert said.startswith("problem.construction")
+    assert "\n" not in said
+    assert said.endswith(".")
+    return said
+
+
+# Labels
+
+
+def test_positive_classes_are_one_and_the_others_zero_for_every_record() -> None:
+    data = dataset(many(200))
+    train = np.arange(0, 200, 2)
+    made = construct(data, {"positive": [5, 6, 7, 8, 9]}, train, seed=0)
+    assert made.dataset.classes == (0, 1)
+    assert made.dataset.labels.tolist() == [int(label >= 5) for label in data.labels]
+    assert np.array_equal(made.train, train)
+    assert np.array_equal(made.dataset.features, data.features)
+
+
+def test_classes_are_named_as_the_data_name_them() -> None:
+    data = dataset([0, 1, 1, 0, 1], ("malignant", "benign"))
+    made = construct(data, {"positive": ["malignant"]}, np.arange(5), seed=0)
+    assert made.dataset.labels.tolist() == [1, 0, 0, 1, 0]
+    text = construct(dataset([0, 1, 2], (1, 2.5, "x")), {"positive": ["1", 2.5]}, np.arange(3), seed=0)
+    assert text.dataset.labels.tolist() == [1, 1, 0]
+
+
+# Counts
+
+
+def test_the_imbalanced_mnist_of_the_paper_has_its_33995_records() -> None:
+    """30596 digits from 0 to 4, and 29404 from 5 to 9, of which 3399 are a tenth of all that is left."""
+    data = dataset(np.random.default_rng(0).permutation(np.repeat([0, 7], [30596, 29404])))
+    made = construct(data, {"positive": [5, 6, 7, 8, 9], "share": 0.1}, np.arange(60000), seed=0)
+    assert counts(made.dataset, made.train) == [30596, 3399]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 99), st.integers(0, 5))
+def test_a_share_keeps_all_negative_records_and_the_positive_ones_it_takes(
+    negatives: int, positives: int, percent: int, seed: int
+) -> None:
+    labels = np.random.default_rng(seed).permutation(np.repeat([0, 1], [negatives, positives]))
+    data, share = dataset(labels, ("no", "yes")), Fraction(percent, 100)
+    # The largest count whose share of all is at most the one wanted.
+    wanted = max(k for k in range(40000) if k <= share * (negatives + k))
+    table = {"share": percent / 100}
+    if not 1 <= wanted <= positives:
+        assert f"takes {wanted} positive ones" in refusal(data, table)
+        return
+    made = construct(data, table, np.arange(data.n), seed=seed)
+    assert counts(data, made.train) == [negatives, wanted]
+    assert set(np.flatnonzero(labels == 0)) <= set(made.train.tolist())
+    assert np.all(np.diff(made.train) > 0)
+
+
+def test_which_positive_records_are_kept_is_drawn_evenly_from_the_public_seed_alone() -> None:
+    labels = np.r_[np.zeros(30, int), np.ones(30, int)]
+    data = dataset(labels, (0, 1))
+    drawn = np.zeros(60)
+    for seed in range(300):
+        drawn[construct(data, {"share": 0.25}, np.arange(60), seed=seed).train] += 1
+    assert (drawn[:30] == 300).all()
+    # 10 of 30 are kept, each 100 times on average, with a deviation of 8.2.
+    assert abs(drawn[30:] - 100).max() < 41
+    assert drawn[30:].sum() == 3000
+    # Other features, and other labels of what is kept in any case, change nothing.
+    other = construct(dataset(labels, (0, 1), notes=("x",)), {"share": 0.25}, np.arange(60), seed=3)
+    assert np.array_equal(other.train, construct(data, {"share": 0.25}, np.arange(60), seed=3).train)
+
+
+def test_keep_takes_the_last_records_of_the_named_classes_and_all_of_the_others() -> None:
+    data = dataset(many(500))
+    train = np.sort(np.random.default_rng(1).permutation(500)[:400])
+    table = {"keep": {str(k): 7 for k in range(5)}}
+    made = construct(data, table, train, seed=0)
+    wanted: list[int] = []
+    for k in range(10):
+        mine = [i for i in train.tolist() if data.labels[i] == k]
+        wanted += mine[-7:] if k < 5 else mine
+    assert made.train.tolist() == sorted(wanted)
+    assert np.array_equal(made.dataset.labels, data.labels)
+    assert made.dataset.classes == TEN
+    # The seed has no part in it.
+    assert np.array_equal(construct(data, table, train, seed=9).train, made.train)
+
+
+def test_a_tail_falls_exponentially_from_the_first_class_to_the_last() -> None:
+    data = dataset(np.random.default_rng(2).permutation(np.repeat(np.arange(10), 500)))
+    made = construct(data, {"tail": 0.01}, np.arange(5000), seed=0)
+    assert counts(data, made.train) == [500, 299, 179, 107, 64, 38, 23, 13, 8, 5]
+    assert np.all(np.diff(made.train) > 0)
+    # Both ends are exact, and the first class is whole.
+    assert set(np.flatnonzero(data.labels == 0)) <= set(made.train.tolist())
+    two = construct(dataset([0] * 10 + [1] * 10, (0, 1)), {"tail": 0.3}, np.arange(20), seed=0)
+    assert counts(two.dataset, two.train) == [10, 3]
+
+
+def test_classes_are_counted_before_they_are_joined() -> None:
+    data = dataset(np.repeat(np.arange(10), 20))
+    made = construct(data, {"positive": [8, 9], "keep": {"9": 1, "0": 2}}, np.arange(200), seed=0)
+    assert counts(made.dataset, made.train) == [7 * 20 + 2, 21]
+    tailed = construct(data, {"positive": [9], "tail": 0.1}, np.arange(200), seed=0)
+    assert counts(tailed.dataset, tailed.train)[1] == 2
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({}, "got nothing"),
+        ({"share": 0.1, "tail": 0.1}, "got share and tail"),
+        ({"keep": {"1": 1}, "share": 0.1, "positive": [1]}, "got share and keep"),
+        ({"positive": []}, "none of the 10 classes"),
+        ({"positive": list(range(10))}, "all of the 10 classes"),
+        ({"positive": [1, 11]}, "11 is no class of 'made up'"),
+        ({"positive": ["cat"]}, "'cat' is no class"),
+        ({"positive": [1, 2, 1]}, "1 is named more than once"),
+        ({"positive": [1, "1.0"]}, "'1.0' is named more than once"),
+        ({"keep": {"cat": 5}}, "'cat' is no class"),
+        ({"keep": {"1": 2, "1.0": 2}}, "named more than once"),
+        ({"keep": {}}, "names no class"),
+        ({"keep": {"3": 10**6}}, "1000000 train records of class '3' are wanted"),
+        ({"share": 0.1}, "has 10 classes, and a share is of one of two"),
+        ({"share": 0.9, "positive": [0]}, "positive ones, and 'made up' has"),
+        ({"share": 1e-4, "positive": [0]}, "takes 0 positive ones"),
+        ({"share": 1.0, "positive": [0]}, "above 0 and below 1"),
+        ({"tail": 1e-9}, "leaves none of the"),
+        ({"tail": 0.0}, "above 0 and below 1"),
+    ],
+)
+def test_a_construction_that_does_not_fit_is_refused(table: dict[str, Any], words: str) -> None:
+    assert words in refusal(dataset(many(300)), table)
+
+
+def test_numbers_have_no_classes() -> None:
+    numbers = dataset(np.linspace(0.0, 1.0, 20), ())
+    assert "are numbers" in refusal(numbers, {"positive": [1]})
+
+
+def test_a_count_is_of_train_records() -> None:
+    """All five of the class exist, but one is held out."""
+    data = dataset([0, 0, 0, 0, 0, 1, 1, 1], (0, 1))
+    assert "5 train records of class '0' are wanted, and 'made up' has 4" in refusal(
+        data, {"keep": {"0": 5}}, np.arange(1, 8)
+    )
+
+
+def test_declared_classes_are_looked_at_before_any_record() -> None:
+    """What the declaration already excludes is said whatever the records are, and without a count of them."""
+    for labels in (many(300), np.zeros(300, dtype=np.int64)):
+        said = refusal(dataset(labels), {"positive": [1, 11], "share": 0.9})
+        assert "11 is no class" in said
+        assert "300" not in said
+
+
+# With the rest of the shards
+
+
+def test_test_records_are_held_out_first_and_keep_their_classes() -> None:
+    data = load_data("digits", n_agents=3, seed=4)
+    plain = make_shards(data, 3, seed=4, levels=1)
+    table = {"positive": [5, 6, 7, 8, 9], "share": 0.1}
+    made = make_shards(data, 3, seed=4, levels=1, construction=table)
+    assert np.array_equal(made.test, plain.test)
+    assert made.classes == (0, 1)
+    kept = np.concatenate(made.train)
+    assert set(kept) < set(np.concatenate(plain.train))
+    assert made.labels[kept].mean() == pytest.approx(0.1, abs=1 / kept.size)
+    assert np.array_equal(made.labels[made.test], (data.labels[plain.test] >= 5).astype(int))
+    assert 0.4 < made.labels[made.test].mean() < 0.6
+    assert int(made.train_counts.sum()) == kept.size
+    assert max(made.train_counts) - min(made.train_counts) <= 1
+
+
+def test_a_partition_goes_by_the_new_classes_and_bilevel_problems_have_validation_records() -> None:
+    data = load_data("digits", n_agents=2, seed=4)
+    spec = {"kind": "by_class", "share": 1.0}
+    made = make_shards(data, 2, seed=4, partition_spec=spec, construction={"positive": [1]}, levels=2)
+    for agent in (0, 1):
+        mine = np.concatenate([made.train[agent], made.validation[agent]])
+        assert set(made.labels[mine]) == {agent}
+
+
+def test_who_is_exchangeable() -> None:
+    digits = load_data("digits", n_agents=2, seed=0)
+    share = {"positive": [1], "share": 0.05}
+    split = np.resize(np.array(["train", "test"]), 40)
+    own = dataset(many(40), own_test=10)
+    column = dataset(many(40), split=split)
+    drawn = load_data("synthetic_classification", n_agents=2, seed=0, d=2, records=10, test_records=10)
+    made_up = load_data("synthetic_normal", n_agents=2, seed=0, d=2, records=10, test_records=10)
+    cases: list[tuple[Dataset, dict[str, Any], str]] = [
+        (digits, {}, ""),
+        (digits, {"construction": {"positive": [1]}}, ""),
+        (drawn, {}, ""),
+        (column, {"test": 0.5}, ""),
+        (digits, {"construction": share}, "thins the classes"),
+        (drawn, {"construction": {"keep": {"1": 1}}}, "thins the classes"),
+        (digits, {"test": 0.0}, "No record is held out"),
+        (own, {}, "own test set"),
+        (column, {}, "A column says"),
+        (made_up, {}, "A column says"),
+    ]
+    for data, more, words in cases:
+        made = make_shards(data, 2, seed=0, levels=1, **more)
+        assert made.exchangeable == (words == "")
+        assert words in made.why_not
+        assert made.why_not == "" or made.why_not.endswith(".")
+
+
+# Whole scenarios
+
+
+def content(**problem: Any) -> dict[str, Any]:
+    return {
+        "problem": {
+            "kind": "auc_maximisation",
+            "data": "mnist",
+            "positive_share": 0.1,
+            "normalise": "l2",
+            "construction": {"positive": [5, 6, 7, 8, 9], "share": 0.1},
+            **problem,
+        },
+        "topology": {"kind": "star", "agents": 4},
+        "algorithm": {"kind": "dp_sgda", "rounds": 2, "rate": 0.5, "x": {"scale": 0.1}, "y": {"scale": 0.1}},
+        "privacy": {"epsilon": 2.0, "delta": 1e-5, "clip": {"x": 1.0}},
+    }
+
+
+def idx(values: np.ndarray) -> bytes:
+    return bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
+
+
+def mnist(folder: Path, n: int, n_test: int) -> dict[str, str]:
+    folder.mkdir()
+    rng = np.random.default_rng(7)
+    for part, size in (("train", n), ("t10k", n_test)):
+        images, labels = rng.integers(0, 256, (size, 28, 28), dtype=np.uint8), (np.arange(size) % 10).astype(np.uint8)
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+    return {"folder": str(folder)}
+
+
+def test_imbalanced_mnist_from_files(tmp_path: Path) -> None:
+    built = job.build(load(content(files=mnist(tmp_path / "mnist", 200, 50))))
+    assert int(built.shards.train_counts.sum()) == 100 + 11
+    assert sum(int(built.shards.labels[index].sum()) for index in built.shards.train) == 11
+    assert built.shards.test.size == 50
+    assert built.shards.labels[built.shards.test].mean() == 0.5
+    assert not built.shards.exchangeable
+    assert "own test set" in built.shards.why_not
+    assert built.desk is not None
+    assert built.desk.n == 111
+    (note,) = problem_summary(built)["notes"]
+    assert "kept 111 of 200 train records, and all held-out ones" in note
+    assert "the guarantee is for the records that it kept" in note
+
+
+def test_digits_stand_in_for_it_and_the_last_of_cifar_are_kept(tmp_path: Path) -> None:
+    built = job.build(load(content()))
+    kept = np.concatenate(built.shards.train)
+    assert built.shards.labels[kept].mean() == pytest.approx(0.1, abs=1 / kept.size)
+    assert "thins" in built.shards.why_not
+    for k in range(1, 6):
+        batch = np.zeros((40, 3073), dtype=np.uint8)
+        batch[:, 0] = np.arange(40) % 10
+        batch[:, 1] = 40 * (k - 1) + np.arange(40)
+        (tmp_path / f"data_batch_{k}.bin").write_bytes(batch.tobytes())
+        (tmp_path / "test_batch.bin").write_bytes(batch.tobytes())
+    st_rule = {"positive": [5, 6, 7, 8, 9], "keep": {str(k): 3 for k in range(5)}}
+    made = job.build(load(content(data="cifar10", files={"folder": str(tmp_path)}, construction=st_rule)))
+    kept = np.concatenate(made.shards.train)
+    assert kept.size == 5 * 3 + 5 * 20
+    few = np.sort(kept[made.shards.labels[kept] == 0])
+    # The last three of each of the classes 0 to 4: those of the last three times ten.
+    assert few.tolist() == [t + k for t in (170, 180, 190) for k in range(5)]
+    assert made.shards.test.size == 40
+
+
+def test_another_construction_is_another_scenario_to_the_noise() -> None:
+    tables: tuple[dict[str, Any], ...] = ({}, {"share": 0.05}, {"tail": 0.5}, {"keep": {"1": 20}})
+    made = [content(data="digits", construction={"positive": [1], **table}) | {"seed": 5} for table in tables]
+    roots = {job.build(load(one))._root for one in made}
+    assert len(roots) == 4
+    # A secret seed settles no public draw.
+    first, second = (job.build(load(content())) for _ in range(2))
+    assert first._root != second._root
+    assert all(np.array_equal(a, b) for a, b in zip(first.shards.train, second.shards.train, strict=True))

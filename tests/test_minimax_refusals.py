@@ -1,0 +1,220 @@
+"""What a minimax scenario cannot say: one sentence, and before a record is read wherever it can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError, job, load
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.describe import privacy_summary
+
+MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == "minimax")
+SAMPLED = [n for n in MINIMAX if "rate" in (*ALGORITHMS[n].options, *ALGORITHMS[n].optional)]
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    """A small scenario; changes by "table.key", None leaves the key out."""
+    made: dict[str, Any] = {
+        "seed": 3,
+        "problem": {
+            "kind": "auc_maximisation",
+            "data": "breast_cancer",
+            "scale": "public_ranges",
+            "normalise": "l2",
+            "positive_share": 0.6,
+        },
+        "topology": {"kind": "star", "agents": 5},
+        "algorithm": {"kind": "dp_sgda", "rounds": 2, "rate": 0.2, "x": {"scale": 1.0}, "y": {"scale": 0.5}},
+        "privacy": {"epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0}},
+        "run": {"evaluate_every": 1},
+    }
+    for place, value in changes.items():
+        table, _, key = place.partition(".")
+        made[table].pop(key, None)
+        if value is not None:
+            made[table][key] = value
+    return made
+
+
+def refusal(made: dict[str, Any]) -> str:
+    with pytest.raises(InputError) as caught:
+        job.build(load(made))
+    said = str(caught.value)
+    assert "\n" not in said
+    assert said.endswith(".")
+    return said
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record may be read."""
+    monkeypatch.setattr(job, "shards_of", lambda *a: pytest.fail("records were read before the scenario was refused"))
+
+
+# Before a record is read
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("sampler", ["stratified", "dual", "balanced", "Poisson", ""])
+@pytest.mark.parametrize("kind", SAMPLED)
+def test_samples_that_are_no_poisson_samples_are_refused_by_every_program(kind: str, sampler: str) -> None:
+    said = refusal(content(**{"algorithm.kind": kind, "algorithm.sampler": sampler}))
+    assert said.startswith("algorithm.sampler: ")
+    assert "only Poisson samples can" in said
+    assert "how many records a class has is private" in said
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_sampler_where_nothing_is_sampled_is_refused() -> None:
+    made = content(**{"problem.kind": "logistic_regularisation", "problem.positive_share": None})
+    for key in ("x", "y", "rate"):
+        del made["algorithm"][key]
+    made["algorithm"] |= {"kind": "pp_ift", "sampler": "poisson"}
+    assert "pp_ift takes none" in refusal(made)
+    for kind in set(MINIMAX) - set(SAMPLED):
+        assert f"{kind} takes none" in refusal(content(**{"algorithm.kind": kind, "algorithm.sampler": "poisson"}))
+
+
+def test_agents_that_trust_nobody_take_no_sampler(scenario: Any) -> None:
+    assert "ldp_dsbo takes none" in refusal(scenario(algorithm={"sampler": "poisson"}))
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("problem.validation", 0.5),
+        ("problem.validation", {"column": "split"}),
+        ("problem.intercept", True),
+        ("problem.stream", {"batch": 5}),
+        ("problem.stream", {"kind": "minibatch", "batch": 5}),
+        ("problem.losses", "losses.py"),
+        ("problem.corrupt", 0.1),
+        ("problem.tasks", 3),
+        ("problem.ways", 2),
+        ("problem.width", 2),
+        ("problem.generator", [4]),
+        ("problem.ridge", 0.1),
+        ("run.average", 2),
+        ("privacy.x", {"scale": 1.0}),
+        ("privacy.cap", 3.0),
+        ("privacy.box", {"x": 1.0}),
+        ("privacy.epsilon", None),
+    ],
+)
+def test_what_no_minimax_problem_takes_is_refused_before_a_record_is_read(place: str, value: Any) -> None:
+    assert refusal(content(**{place: value})).startswith(f"{place}: ")
+
+
+@pytest.mark.usefixtures("unread")
+def test_what_a_problem_needs_is_asked_for_before_a_record_is_read() -> None:
+    said = refusal(content(**{"problem.positive_share": None}))
+    assert said.startswith("problem.positive_share: missing")
+
+
+@pytest.mark.usefixtures("unread")
+def test_only_models_of_minimax_problems_compute_on_a_gpu(scenario: Any) -> None:
+    said = refusal(scenario(run={"device": "cuda"}))
+    assert said.startswith("run.device: logistic_hyperparameter computes in numpy")
+    with pytest.raises(InputError, match=r"run\.device: got .*, wanted .*cpu.* or .*cuda"):
+        load(content(**{"run.device": "mps"}))
+
+
+def test_the_spy_sees_a_read(unread: None) -> None:
+    with pytest.raises(pytest.fail.Exception, match="records were read"):
+        job.build(load(content()))
+
+
+def test_what_is_taken_is_taken() -> None:
+    """The scenario that all these are changes of is sound, and Poisson samples may be named."""
+    assert job.build(load(content())).status == "ok"
+    named = job.build(load(content(**{"algorithm.sampler": "poisson"})))
+    assert {c.sampling for c in named.ledger.channels} == {"poisson"}
+
+
+# From the records
+
+
+def own(folder: Path, labels: np.ndarray) -> str:
+    path = folder / "own.npz"
+    np.savez(path, X=np.random.default_rng(1).normal(size=(labels.size, 4)), y=labels)
+    return str(path)
+
+
+def owned(data: str, **changes: Any) -> dict[str, Any]:
+    return content(**{"problem.data": data, "problem.classes": [0, 1], "problem.scale": None, **changes})
+
+
+@pytest.mark.parametrize(("labels", "absent"), [(0, 1), (1, 0)])
+def test_a_declared_class_without_a_record_is_refused_when_the_file_is_loaded(
+    tmp_path: Path, labels: int, absent: int
+) -> None:
+    data = own(tmp_path, np.full(60, labels))
+    said = refusal(owned(data))
+    assert said.startswith("problem.data: no train record")
+    assert f"has the class {absent}, and auc_maximisation needs" in said
+    one = np.full(60, labels)
+    one[::2] = absent
+    assert job.build(load(owned(own(tmp_path, one)))).status == "ok"
+
+
+def test_a_class_whose_only_records_are_held_out_is_absent(tmp_path: Path) -> None:
+    labels = np.r_[np.zeros(40, int), np.ones(20, int)]
+    words = np.where(labels == 1, "test", "train")
+    path = tmp_path / "split.npz"
+    np.savez(path, X=np.random.default_rng(1).normal(size=(60, 4)), y=labels, split=words)
+    assert "has the class 1" in refusal(owned(str(path)))
+
+
+def test_a_class_that_is_not_declared_is_refused(tmp_path: Path) -> None:
+    data = own(tmp_path, np.arange(60) % 3)
+    assert "has the label 2, which is not one of the declared classes [0, 1]" in refusal(owned(data))
+    assert "must not discover" in refusal(owned(data, **{"problem.classes": None}))
+    three = owned(data, **{"problem.classes": [0, 1, 2]})
+    assert "needs exactly 2 classes, and the data have 3" in refusal(three)
+    three["problem"]["construction"] = {"positive": [3]}
+    assert "3 is no class of" in refusal(three)
+    three["problem"]["construction"] = {"positive": [2]}
+    assert job.build(load(three)).shards.classes == (0, 1)
+    numbers = owned(data, **{"problem.classes": []})
+    assert "needs exactly 2 classes, and the data have numbers" in refusal(numbers)
+    numbers["problem"]["construction"] = {"positive": [2]}
+    assert "are numbers" in refusal(numbers)
+
+
+def test_a_construction_is_refused_before_anything_is_released(tmp_path: Path) -> None:
+    data = own(tmp_path, np.arange(60) % 2)
+    for table, words in (({"share": 0.9}, "positive ones, and"), ({"keep": {"1": 31}}, "31 train records of class")):
+        assert words in refusal(owned(data, **{"problem.construction": table}))
+    for table, words in (
+        ({"shares": 0.1}, "problem.construction.shares: unknown key"),
+        ({"share": 0.0}, "problem.construction.share: got 0"),
+        ({"share": 1.0}, "problem.construction.share: got 1"),
+        ({"keep": {"1": 0}}, "problem.construction.keep.1: got 0, wanted a number of at least 1"),
+        ({"positive": 1}, "problem.construction.positive: got 1"),
+    ):
+        with pytest.raises(InputError) as caught:
+            load(owned(data, **{"problem.construction": table}))
+        assert words in str(caught.value)
+
+
+# Seeds
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_a_report_says_whether_the_noise_can_be_drawn_again(tmp_path: Path, seed: int | None) -> None:
+    made = content()
+    if seed is None:
+        del made["seed"]
+    folder = tmp_path / "run"
+    run = decentral_dp.run(load(made), out=folder)
+    said = run.result["privacy"]["noise"]
+    assert said == privacy_summary(run.job)["noise"]
+    assert said == ("secret" if seed is None else "reproducible from the recorded seed, therefore a simulation")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert ("This is a simulation: " in page) == (seed is not None)

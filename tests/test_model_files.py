@@ -1,0 +1,248 @@
+"""Torch modules from files: what is taken, and one sentence for what is not."""
+
+import pickle
+import re
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+
+from decentral_dp.errors import InputError
+from decentral_dp.problems.models.build import build_model
+from decentral_dp.problems.models.mlp import Mlp
+from decentral_dp.problems.models.module import TorchModel
+from decentral_dp.problems.models.protocol import Slope
+
+HEAD = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    def __init__(self, n_features, outputs, *layers):
+        super().__init__()
+        self.first, self.last = nn.Linear(n_features, 8), nn.Linear(8, outputs)
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, a):
+        return self.last(torch.tanh(self.layers(self.first(a))))
+
+
+def build(n_features, outputs):
+"""
+
+
+def load(tmp_path, body, head=HEAD, seed=0, n_features=6, outputs=2, **table):
+    (tmp_path / "net.py").write_text(head + "".join(f"    {line}\n" for line in body.split("\n")))
+    full = {"kind": "torch", "file": "net.py"} | table
+    return build_model(full, n_features, outputs, None, seed, "cpu", tmp_path)
+
+
+def refusal(*args, **more):
+    with pytest.raises(InputError) as caught:
+        load(*args, **more)
+    text = str(caught.value)
+    assert text.count("\n") == 0
+    assert text.endswith(".")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("return Net(n_features, outputs)", TorchModel),
+        ("return Net(n_features, outputs, nn.LayerNorm(8), nn.GELU())", TorchModel),
+        ("return Net(n_features, outputs, nn.GroupNorm(2, 8), nn.ReLU(inplace=True))", TorchModel),
+        ("return Net(n_features, outputs, nn.Unflatten(1, (2, 4)), nn.InstanceNorm1d(2), nn.Flatten())", TorchModel),
+        ("return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, outputs))", Mlp),
+        ("return nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(outputs))", Mlp),
+        ("return nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.Flatten(), nn.Linear(8, outputs))",
+         TorchModel),
+        ("return nn.Sequential(nn.Unflatten(1, (3, 2)), nn.TransformerEncoderLayer(2, 1, 4, 0.0, batch_first=True), "
+         "nn.Flatten(), nn.Linear(6, outputs))", TorchModel),
+        ("return Net(n_features, outputs, nn.Dropout(0.0))", TorchModel),
+    ],
+)  # fmt: skip
+def test_modules_that_are_taken(tmp_path, body, kind):
+    model = load(tmp_path, body)
+    assert isinstance(model, kind)
+    rng = np.random.default_rng(0)
+    records, cotangents = rng.normal(size=(3, 6)), rng.normal(size=(3, 2))
+    out, tape = model.forward(model.start, records)
+    assert out.shape == (3, 2)
+    total, factors = model.clipped(Slope(tape, cotangents), np.zeros((3, 0)), np.inf)
+    np.testing.assert_array_equal(factors, 1.0)
+    along, h = rng.normal(size=model.p), 1e-6
+    there, here = (np.sum(model.forward(model.start + s * h * along, records)[0] * cotangents) for s in (-1, 1))
+    assert total @ along == pytest.approx((here - there) / (2 * h), rel=1e-5)
+    copy = pickle.loads(cloudpickle.dumps(model))
+    np.testing.assert_array_equal(copy.forward(copy.start, records)[0], out)
+
+
+def test_constants_are_no_weights(tmp_path):
+    body = (
+        "net = Net(n_features, outputs)\nnet.first.requires_grad_(False)\n"
+        "net.last.register_buffer('times', torch.ones(2))\nreturn net"
+    )
+    model = load(tmp_path, body)
+    assert model.p == 18
+    assert load(tmp_path, "return Net(n_features, outputs)").p == 18 + 56
+
+
+def test_weights_start_from_the_public_seed_and_torch_is_left_alone(tmp_path):
+    body = "return Net(n_features, outputs)"
+    before = torch.get_rng_state()
+    one, same, other = (load(tmp_path, body, seed=seed).start for seed in (3, 3, 4))
+    assert torch.equal(before, torch.get_rng_state())
+    np.testing.assert_array_equal(one, same)
+    assert not np.allclose(one, other)
+
+
+def test_a_function_by_name_and_a_file_from_elsewhere(tmp_path, monkeypatch):
+    head = HEAD.replace("def build", "def mine")
+    assert load(tmp_path, "return nn.Linear(n_features, outputs)", head, name="mine").p == 14
+    monkeypatch.chdir(tmp_path)
+    table = {"kind": "torch", "file": "net.py", "name": "mine"}
+    assert build_model(table, 6, 2, None, 0, "cpu", tmp_path / "none").p == 14
+    with pytest.raises(InputError, match=r"there is no such file; problem\.model\.file must name a Python file"):
+        build_model(table | {"file": "gone.py"}, 6, 2, None, 0, "cpu", tmp_path)
+    assert "it defines no function build; write build(n_features, outputs)" in refusal(tmp_path, "return 3", head)
+
+
+LAYERS = [
+    ("nn.BatchNorm1d(8)", r"layer 'layers.0' is BatchNorm1d, which normalises a record by the others"),
+    ("nn.LazyBatchNorm1d()", r"layer 'layers.0' is LazyBatchNorm1d, which normalises"),
+    (
+        "nn.Unflatten(1, (2, 4)), nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten()",
+        r"layer 'layers.1' is InstanceNorm1d with track_running_stats, which remembers",
+    ),
+    ("nn.Dropout(0.1)", r"layer 'layers.0' is Dropout, which is random"),
+    ("nn.AlphaDropout(0.1)", r"layer 'layers.0' is AlphaDropout, which is random"),
+    ("nn.RReLU()", r"layer 'layers.0' is RReLU, which is random"),
+]
+
+
+@pytest.mark.parametrize(("layers", "told"), LAYERS)
+def test_layers_that_are_refused(tmp_path, layers, told):
+    assert told in refusal(tmp_path, f"return Net(n_features, outputs, {layers})")
+
+
+def forward(lines, before="", after=""):
+    """A file whose module runs these lines; `before` in its constructor."""
+    body = HEAD.replace("        return self.last(torch.tanh(self.layers(self.first(a))))\n", "")
+    code = body.split("    def forward(self, a):\n")
+    init = "".join(f"        {line}\n" for line in before.split("\n") if line)
+    run = "".join(f"        {line}\n" for line in lines.split("\n"))
+    return code[0].rstrip("\n") + "\n" + init + "\n    def forward(self, a):\n" + run + code[1]
+
+
+FORWARDS = {
+    "the mean of a batch": ("return self.last(self.first(a - a.mean(0)))", "", "depends on the other records"),
+    "one record of a batch": ("return self.last(self.first(a)) + a[:1].sum()", "", "depends on the other records"),
+    "softmax over records": ("return self.last(self.first(a).softmax(0))", "", "depends on the other records"),
+    "attention among records": (
+        "h = self.first(a)\nreturn self.last((h @ h.T).softmax(1) @ h)",
+        "",
+        "depends on the other records",
+    ),
+    "sorted": ("return self.last(self.first(a)).sort(0).values", "", "depends on the other records"),
+    "dropout in a function": ("return self.last(F.dropout(self.first(a), 0.5))", "", "different outputs for the same"),
+    "noise": ("return self.last(self.first(a)) + torch.randn(2).double()", "", "different outputs for the same"),
+    "counts": ("self.n = getattr(self, 'n', 0) + 1\nreturn self.last(self.first(a)) * self.n", "", "remember nothing"),
+    "a buffer": (
+        "self.seen += 1\nreturn self.last(self.first(a))",
+        "self.register_buffer('seen', torch.zeros(()))",
+        "changes its buffer 'seen'",
+    ),
+    "a new buffer": (
+        "self.register_buffer('seen', a.sum())\nreturn self.last(self.first(a))",
+        "",
+        "changes its buffer 'seen'",
+    ),
+    "records in place": ("return self.last(self.first(a.sub_(0.5)))", "", "changes its records in place"),
+    "float32": ("return self.last(self.first(a)).float()", "", "returned torch.float32, but clipping"),
+    "one number": (
+        "return self.last(self.first(a))[:, 0]",
+        "",
+        r"returned shape \(6,\) for 6 records; return 2 numbers",
+    ),
+    "too many": ("return self.first(a)", "", r"returned shape \(6, 8\) for 6 records"),
+    "a pair": ("return self.first(a), a", "", "returned tuple, not a tensor"),
+    "a branch": (
+        "return self.last(self.first(a)) if a.sum() > 0 else self.last(a[:, :1].expand(-1, 8))",
+        "",
+        "does not run on one record at a time",
+    ),
+    "numpy": ("return torch.from_numpy(self.last(self.first(a)).numpy())", "", "does not run|no output depends"),
+    "no weights": ("return a[:, :2]", "", "no output depends on a trainable parameter"),
+    "wrong": ("return self.last(a)", "", "does not run on one record at a time: RuntimeError: mat1 and mat2"),
+    "typo": ("return self.lost(a)", "", "AttributeError"),
+    "not a number": (
+        "return self.last(self.first(a))",
+        "self.last.weight.data.fill_(torch.nan)",
+        "'last.weight' starts as no finite number",
+    ),
+    "complex": (
+        "return self.last(self.first(a)) + self.z.real",
+        "self.z = nn.Parameter(torch.zeros(2, dtype=torch.complex64))",
+        "'z' is torch.complex",
+    ),
+    "frozen": (
+        "return self.last(self.first(a))",
+        "self.requires_grad_(False)",
+        "has no trainable parameters",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("name", FORWARDS)
+def test_modules_that_are_refused(tmp_path, name):
+    lines, before, told = FORWARDS[name]
+    assert re.search(told, refusal(tmp_path, "return Net(n_features, outputs)", forward(lines, before)))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return 3", "build returned int, not a torch module"),
+        ("return Net(outputs)", "build does not run: TypeError"),
+        ("return nn.Linear(n_features, -1)", "build does not run: RuntimeError"),
+    ],
+)
+def test_functions_that_are_refused(tmp_path, body, told):
+    assert told in refusal(tmp_path, body)
+
+
+@pytest.mark.parametrize(("head", "told"), [("def build(:\n", "SyntaxError"), ("import nowhere_at_all\n", "nowhere")])
+def test_files_that_are_refused(tmp_path, head, told):
+    text = refusal(tmp_path, "", head)
+    assert "it does not run" in text
+    assert told in text
+
+
+def test_a_mixture_that_slips_through_moves_no_other_record(tmp_path):
+    """Records are evaluated one by one: what a module would do to a batch never happens."""
+    lines = "out = self.last(self.first(a))\nreturn out + (a - a[:1]).abs().sum() * (len(a) == 5)"
+    model = load(tmp_path, "return Net(n_features, outputs)", forward(lines))
+    rng = np.random.default_rng(0)
+    records = rng.normal(size=(5, 6))
+    out = model.forward(model.start, records)[0]
+    alone = np.concatenate([model.forward(model.start, record[None])[0] for record in records])
+    np.testing.assert_allclose(out, alone, atol=1e-12)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("table", [None, {"kind": "mlp", "hidden": [3]}])
+def test_a_device_that_is_not_there_is_refused(table):
+    with pytest.raises(InputError, match=r'^run\.device: "cuda" was asked for, and torch finds no CUDA device here'):
+        build_model(table, 5, 1, None, 0, "cuda")
+
+
+def test_records_that_are_no_pictures_are_refused():
+    with pytest.raises(InputError, match='"resnet" reads images, and these records are none'):
+        build_model({"kind": "resnet"}, 5, 1, None, 0, "cpu")
+    with pytest.raises(InputError, match="these have 3 × 9 pixels"):
+        build_model({"kind": "resnet"}, 27, 1, (3, 9, 1), 0, "cpu")
