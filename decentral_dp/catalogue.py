@@ -8,7 +8,7 @@ import json
 import textwrap
 import tomllib
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from rich.table import Table
 from rich.text import Text
@@ -97,8 +97,11 @@ def _placed(text: str, name: str) -> str:
     """A shipped scenario that also runs from elsewhere: the files beside it are named by their whole paths."""
     scenario = load(name)
     content = scenario.model_dump(exclude_unset=True)
-    for (table, key), path in scenario.files().items():
-        before = f"{key} = {json.dumps(content[table][key])}"
+    for (*tables, key), path in scenario.files().items():
+        table: Any = content
+        for outer in tables:
+            table = table[outer]
+        before = f"{key} = {json.dumps(table[key])}"
         note = "# The file that comes with the package: its whole path, so that a copy of this scenario runs anywhere."
         text = text.replace(f"\n{before}\n", f"\n{note}\n{key} = {json.dumps(str(path), ensure_ascii=False)}\n")
     return text
@@ -245,7 +248,9 @@ def _images(name: str) -> str:
         f'by file name, as in sha256 = {{ "{file}" = … }}.\n'
         f"Without [problem.files], the folder {name} of the environment's DECENTRAL_DP_DATA; without that,\n"
         "scikit-learn's digits stand in, and say so.\n"
-        "[problem] limit = 6000 takes the first 6000 records, and as many for testing."
+        "[problem] limit = 6000 takes the first 6000 records, and as many for testing.\n"
+        "[problem] construction = { positive = [5, 6, 7, 8, 9], share = 0.1 } makes two classes of them, with a tenth\n"
+        "of the train records positive; keep = { 0 = 100 } or tail = 0.1 instead of share thins single classes."
     )
 
 

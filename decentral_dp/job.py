@@ -48,7 +48,7 @@ from decentral_dp.problems.minimax.desk import MinimaxDesk
 from decentral_dp.problems.minimax.holder import MinimaxHolder
 from decentral_dp.problems.protocol import Placed, Problem, take
 from decentral_dp.problems.shard import Shard
-from decentral_dp.schema import Scenario, by_channel
+from decentral_dp.schema import Scenario, by_channel, put
 from decentral_dp.topology import Topology
 
 
@@ -272,8 +272,8 @@ def _root(s: Scenario, shards: Shards) -> bytes:
         return secret_root()
     content = s.model_dump(mode="json", exclude={"run", "title", "description", "versions"}, exclude_none=True)
     # The same file is the same scenario, from wherever it is named.
-    for (table, key), path in s.files().items():
-        content[table][key] = blake2b(path.read_bytes()).hexdigest()
+    for place, path in s.files().items():
+        put(content, place, blake2b(path.read_bytes()).hexdigest())
     # Images are told by their contents and by which of them are for testing, wherever their files are.
     content["problem"].pop("files", None)
     filed = s.problem.data in (*COLLECTIONS, "celeba")

@@ -136,7 +136,7 @@ class Unpriced:
             certified, epsilon = self.floor, nothing
         else:
             pairs = pairwise(**system, observers=self.observers, progress=progress)
-            certified = certified_epsilon(pairs.mu, self.nu, self.draws, delta, job.budget.epsilon)
+            certified = certified_epsilon(pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon)
             exact = gaussian_epsilon(np.where(inside, 0.0, pairs.mu), delta)
             epsilon = np.where(inside, np.nan, exact)
         hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
@@ -192,7 +192,7 @@ def prepare(job: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpr
         "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
         "share": share,
     }
-    floor = certified_epsilon(known, nu, draws, job.scenario.privacy.delta, job.budget.epsilon)
+    floor = certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
     unpriced = Unpriced(job, observers, system, nu, draws, floor)
     if not unpriced.settled:
         require_time(len(observers), job.n_agents, job.rounds)

@@ -94,17 +94,18 @@ def _channel(
     else:
         with np.errstate(over="ignore"):
             scale = noise[channel].of(representative).at(index // exchanges, mechanism)
-        _check_noise(channel, planned.largest if final else np.zeros_like(scale), scale, mechanism)
+        largest = planned.largest if final else np.zeros_like(scale)
+        _check_noise(channel, largest, scale, mechanism, dimension)
     return ChannelLedger(channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
 
 
-def _check_noise(channel: str, largest: Array, scale: Array, mechanism: str) -> None:
+def _check_noise(channel: str, largest: Array, scale: Array, mechanism: str, dimension: int) -> None:
     """Refuse noise near the ends of float64, or too small beside the query for the grid's integers to be exact."""
     usable = bool(((scale > 2.0**-900) & (scale < 2.0**900)).all())
     if usable:
         reach = np.where(np.isfinite(largest), largest, 0.0) + _LARGEST_VARIATE * scale
         with np.errstate(over="ignore"):
-            usable = bool((reach / grid(scale, mechanism) < _LARGEST_INTEGER).all())
+            usable = bool((reach / grid(scale, mechanism, dimension) < _LARGEST_INTEGER).all())
     if not usable:
         scales = " to ".join(dict.fromkeys(f"{s:.3g}" for s in (scale.min(), scale.max())))
         size = f" to a query of size {largest.max():.3g}" if largest.any() else ""

@@ -35,7 +35,7 @@ from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax.desk import MinimaxDesk
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.scenario import load
-from decentral_dp.schema import Scenario
+from decentral_dp.schema import Scenario, put
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25
@@ -286,8 +286,8 @@ def resolved_toml(scenario: Scenario) -> str:
     if is_coordinated(scenario) and "mechanism" not in scenario.privacy.model_fields_set:
         # A coordinator's algorithm has its own, and refuses any other.
         del content["privacy"]["mechanism"]
-    for (table, key), path in scenario.files().items():
-        content[table][key] = str(path)
+    for place, path in scenario.files().items():
+        put(content, place, str(path))
     if scenario.problem.files is not None:
         content["problem"]["files"] = scenario.image_files()
     return tomli_w.dumps(content)

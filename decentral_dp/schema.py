@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -366,10 +366,11 @@ class Scenario(Table):
         places = {key: place for key, place in table.items() if key != "sha256"}
         return table | {key: place if is_url(place) else str(self.resolve(place)) for key, place in places.items()}
 
-    def files(self) -> dict[tuple[str, str], Path]:
-        """(table, key) → absolute path, for every value that names a file that is there."""
+    def files(self) -> dict[tuple[str, ...], Path]:
+        """(table, …, key) → absolute path, for every value that names a file that is there."""
         problem = self.problem
-        named = {
+        named: dict[tuple[str, ...], Any] = {
+            ("problem", "model", "file"): problem.model.file if problem.model is not None else None,
             ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz")) else None,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
             ("problem", "losses"): problem.losses,
@@ -378,6 +379,14 @@ class Scenario(Table):
         }
         found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         return {place: path for place, path in found.items() if is_file(path)}
+
+
+def put(content: dict[str, Any], place: Sequence[str], value: Any) -> None:
+    """Set what stands at (table, …, key)."""
+    *tables, key = place
+    for table in tables:
+        content = content[table]
+    content[key] = value
 
 
 def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:

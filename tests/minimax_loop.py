@@ -1,4 +1,4 @@
-"""AUC maximisation of a linear model over raw records, one by one: shares no code with the package but keyed streams."""
+"""AUC maximisation of a linear model, record by record: shares no code with the package but the keyed streams."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class Auc:
         row, pi, alpha = np.append(a, 1.0), self.share, float(y[0])
         h = sigma(float(row @ x[:-2]))
         if label == 1.0:
-            by_h, own = 2.0 * (1.0 - pi) * (h - x[-2]) - 2.0 * alpha * (1.0 - pi), [-2.0 * (1.0 - pi) * (h - x[-2]), 0.0]
+            by_h, own = (
+                2.0 * (1.0 - pi) * (h - x[-2]) - 2.0 * alpha * (1.0 - pi),
+                [-2.0 * (1.0 - pi) * (h - x[-2]), 0.0],
+            )
         else:
             by_h, own = 2.0 * pi * (h - x[-1]) + 2.0 * alpha * pi, [0.0, -2.0 * pi * (h - x[-1])]
         return np.append(by_h * h * (1.0 - h) * row, own)

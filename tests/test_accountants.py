@@ -89,7 +89,7 @@ def test_gaussian_stream_is_exactly_gaussian() -> None:
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6), st.integers(1, 10_000))
 def test_prices_of_one_release_are_the_stated_formulas(delta: float, scale: float, dimension: int) -> None:
     g = 2.0 ** (math.floor(math.log2(scale)) - 20)
-    assert grid(scale, "laplace") == g
+    assert grid(scale, "laplace", 1) == g
     expected = (delta / g + dimension * 2.0**-52) * math.expm1(g / scale)
     assert laplace_loss(delta, scale, dimension) == pytest.approx(expected, rel=1e-12)
     assert delta / scale <= laplace_loss(delta, scale, dimension) <= delta / scale * (1 + 2.0**-20) + 1e-10

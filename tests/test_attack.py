@@ -354,6 +354,11 @@ def test_groups_that_differ_are_refused() -> None:
     assert "A column says" in refusal(alike)
 
 
+def test_a_problem_without_a_model_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="no model that could be asked"):
+        require_attackable(replace(repeats.read(folder).job, problem=object()))
+
+
 def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     left(scenario(), tmp_path / "ring")
     found = infer([tmp_path / "ring"], 2)

@@ -70,7 +70,7 @@ def _bounds(hits: np.ndarray, false: np.ndarray, n: int, m: int, delta: float) -
 
 def log_law(integers: np.ndarray, query: np.ndarray, scale: np.ndarray, kind: str) -> np.ndarray:
     """log probability of the released integers, up to a constant, given what was rounded and noised."""
-    g = grid(scale, kind)
+    g = grid(scale, kind, 1)
     if kind == "gaussian":
         return -0.5 * ((integers - np.rint(query / g)) * g / scale) ** 2
     floor = np.floor(query / g)
@@ -155,7 +155,7 @@ class Setting:
                     total = total + np.where(apart[1], 50.0, 0.0) - np.where(apart[0], 50.0, 0.0)
                     continue
                 scale = self.actual * self.noise[channel].at(index, self.kind)[:1, None]
-                g = grid(scale, self.kind)
+                g = grid(scale, self.kind, 1)
                 for sign, value in zip((1, -1), pair, strict=True):
                     integers = np.rint((released - value.public) / g)
                     total = total + sign * log_law(integers, value.private, scale, self.kind).sum(axis=1)
@@ -222,7 +222,7 @@ def test_one_laplace_release_spends_what_is_certified() -> None:
         wanted.append(script.wanted[1]["y"])
     many = sized(made, copies)
     scale = many.noise["y"].at(1, "laplace")[:1, None]
-    g, scores, epsilon = grid(scale, "laplace"), [], 0.0
+    g, scores, epsilon = grid(scale, "laplace", 1), [], 0.0
     for world, value in enumerate(wanted):
         assert isinstance(value, Bounded)
         ones = np.ones(copies)

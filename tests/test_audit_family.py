@@ -148,7 +148,7 @@ class Setting:
                     total = total + 50.0 * apart[1] - 50.0 * apart[0]
                     continue
                 scale = drawn * noise[channel].at(index // self.program.exchanges, self.mechanism)[:1, None]
-                g = grid(scale, self.mechanism)
+                g = grid(scale, self.mechanism, 1)
                 for sign, value in zip((1, -1), pair, strict=True):
                     integers = np.rint((released - value.public) / g)
                     total = total + sign * log_law(integers, value.private, scale, self.mechanism).sum(axis=1)

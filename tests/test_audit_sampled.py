@@ -74,7 +74,7 @@ class Sampled(Setting):
         for channel, value in values.items():
             if isinstance(value, Bounded):
                 scale = self.noise[channel].at(index // self.program.exchanges, "laplace")[:1, None]
-                integers = np.rint((said[channel] - value.public) / grid(scale, "laplace"))
+                integers = np.rint((said[channel] - value.public) / grid(scale, "laplace", 1))
                 total += log_law(integers, value.private, scale, "laplace").sum(axis=1)
         return total
 

@@ -186,7 +186,7 @@ def test_no_mechanism_exceeds_the_ceiling_of_its_game(seed: int, epsilon: float,
         for i, a in enumerate(rank)
         for j, b in enumerate(rank)
     )
-    for scores in (laws, laws / (first @ laws), rng.random(laws.shape), np.zeros(laws.shape)):
+    for scores in (laws, laws / np.maximum(first @ laws, 1e-300), rng.random(laws.shape), np.zeros(laws.shape)):
         alike = game_within(laws, first, first, scores)
         assert alike <= within_run(epsilon, replaced) + 1e-12
         assert alike <= within_run_removed(epsilon, min(1.0, removed)) + 1e-12

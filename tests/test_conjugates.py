@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from robust_oracle import CASES, Case, conjugate, penalised
 from scipy.optimize import minimize_scalar
 
 from decentral_dp import InputError
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, divergence
 from decentral_dp.problems.minimax.dro import DroObjective
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
-from robust_oracle import CASES, Case, conjugate, penalised
 
 cases = pytest.mark.parametrize("case", CASES, ids=str)
 

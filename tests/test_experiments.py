@@ -22,10 +22,13 @@ from decentral_dp.errors import InputError
 from decentral_dp.experiments import EXPERIMENTS, instance, population, run, walks
 from decentral_dp.experiments import attack as e13
 from decentral_dp.experiments import batches as e7
+from decentral_dp.experiments import claimed_noise as e15
 from decentral_dp.experiments import exponential_rate as e4
 from decentral_dp.experiments import membership as e17
+from decentral_dp.experiments import privatediff_audit as e14
 from decentral_dp.experiments import regularised_rate as e5
 from decentral_dp.experiments import searches as e12
+from decentral_dp.experiments import spider_budgets as e16
 from decentral_dp.experiments import tuners as e11
 from decentral_dp.experiments import warm_start as e10
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of, noised
@@ -165,6 +168,31 @@ SPOILT = {
     ],
     "e12": [scaled(1.2, e12.BOUNDS), scaled(0.5, e12.BOUNDS), scaled(0.3, e12.CONTROL, e12.WRONG)],
     "e13": [scaled(2.0, e13.PANEL, "shown"), scaled(0.3, e13.BROKEN), scaled(1.2, e13.SHARE)],
+    "e14": [
+        scaled(0.9, e14.PANEL, e14.PRINTED),
+        scaled(0.9, e14.PANEL, e14.SAMPLED),
+        scaled(20.0, e14.PANEL, e14.SOUND),
+        scaled(0.1, e14.PANEL, e14.SOUND),
+        scaled(0.2, e14.PANEL, e14.OF_Y),
+    ],
+    "e15": [
+        scaled(1.2, e15.WORTH, e15.SGDA),
+        scaled(0.8, e15.WORTH, e15.SGDA),
+        scaled(0.5, e15.WORTH, e15.DIFFERENCES),
+        scaled(0.5, e15.NOISE, e15.PRINTED),
+    ],
+    "e16": [
+        scaled(1.05, e16.COST, e16.SIX),
+        scaled(0.95, e16.COST, e16.ONE),
+        scaled(1.05, e16.COST, e16.CHANGES),
+        scaled(0.95, e16.COST, e16.ENOUGH),
+        scaled(0.25, e16.CONSTANT),
+        scaled(2.0, e16.CUT),
+        scaled(0.5, e16.CUT),
+        scaled(1.05, e16.ANCHORS, e16.PRINTED),
+        scaled(0.001, e16.S, e16.SHOWN),
+        scaled(2.0, e16.S, e16.GAP),
+    ],
     "e17": [
         scaled(0.95, e17.TABLE, "Double"),
         scaled(0.9, e17.TABLE, "Recursive"),
@@ -297,10 +325,10 @@ def test_the_slope_by_differences_is_the_implicit_one() -> None:
 def test_names_are_checked_and_ordered() -> None:
     assert experiment_command.chosen([]) == list(EXPERIMENTS)
     assert experiment_command.chosen(["e10", "e2", "e10"]) == ["e2", "e10"]
-    with pytest.raises(InputError, match="e14"):
-        experiment_command.chosen(["e14"])
-    with pytest.raises(InputError, match="e14"):
-        run("e14")
+    with pytest.raises(InputError, match="e99"):
+        experiment_command.chosen(["e99"])
+    with pytest.raises(InputError, match="e99"):
+        run("e99")
 
 
 @pytest.mark.filterwarnings("error")

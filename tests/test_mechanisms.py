@@ -89,7 +89,7 @@ def test_low_bits_do_not_depend_on_the_input(kind: str) -> None:
     rng = np.random.default_rng(2)
     for size in (0.0, 1.0, np.pi, 1e-3):
         out = released(kind, rng.normal(size=(5, 2000)) * size + size / 3, scale=1.0)
-        g = grid(np.array([1.0 / np.sqrt(2) if kind == "laplace" else 1.0]), kind)[0]
+        g = grid(np.array([1.0 / np.sqrt(2) if kind == "laplace" else 1.0]), kind, 2000)[0]
         assert (np.mod(out, g) == 0).all()
         # and near zero all residues modulo a few cells occur for every input
         cells = np.unique(np.mod(out / g, 8))
@@ -100,7 +100,7 @@ def test_low_bits_do_not_depend_on_the_input(kind: str) -> None:
 
 def test_laplace_rounds_stochastically() -> None:
     """Deterministic rounding of a d-vector costs d·g per release; stochastic rounding keeps tiny queries' mean."""
-    g = grid(np.array([1.0 / np.sqrt(2)]), "laplace")[0]
+    g = grid(np.array([1.0 / np.sqrt(2)]), "laplace", 4000)[0]
     query = np.full((100, 4000), 0.25 * g)
     m = mechanism("laplace", 100)
     with_query = m.release(1, {"y": bounded(query, "laplace")})["y"]

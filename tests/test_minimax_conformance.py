@@ -17,6 +17,10 @@ from decentral_dp.problems.minimax import MINIMAX
 # A [problem] table for every registered minimax problem: a new one has to be entered here.
 TABLES: dict[str, dict[str, Any]] = {
     "auc_maximisation": {"data": "breast_cancer", "positive_share": 0.6},
+    "dro": {"data": "wine", "divergence": "chi2", "strength": 1.0, "cap": 3.0},
+    "group_dro": {"data": "wine", "strength": 1.0, "cap": 3.0},
+    "kl_dro": {"data": "wine", "strength": 1.0, "radius": 0.5, "cap": 3.0},
+    "mspbe": {"data": "cartpole", "discount": 0.9, "scale": "none", "normalise": "none", "ridge": 0.1},
 }
 # What may be said of a pair that does not fit.
 UNFIT = r"^algorithm\.kind: "
@@ -38,8 +42,10 @@ def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
         "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": 1.0, "y": 1.0}},
         "run": {"evaluate_every": 1},
     }
-    if "rate" in entry.optional:
-        out["algorithm"]["rate"] = 0.3
+    optional = {"rate": 0.3, "y": STEP, "inner": 2, "smoothness": 2.0}
+    if algorithm == "dp_sgda":
+        optional.pop("inner")
+    out["algorithm"] |= {key: value for key, value in optional.items() if key in entry.optional}
     for place, value in changes.items():
         table, _, key = place.partition("__")
         out[table][key] = value

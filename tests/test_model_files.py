@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.problems.models.build import build_model
 from decentral_dp.problems.models.mlp import Mlp
 from decentral_dp.problems.models.module import TorchModel
 from decentral_dp.problems.models.protocol import Slope
+from decentral_dp.runner import resolved_toml
 
 HEAD = """
 import torch
@@ -77,7 +79,7 @@ def test_modules_that_are_taken(tmp_path, body, kind):
     along, h = rng.normal(size=model.p), 1e-6
     there, here = (np.sum(model.forward(model.start + s * h * along, records)[0] * cotangents) for s in (-1, 1))
     assert total @ along == pytest.approx((here - there) / (2 * h), rel=1e-5)
-    copy = pickle.loads(cloudpickle.dumps(model))
+    copy = pickle.loads(cloudpickle.dumps(model))  # noqa: S301 - our own bytes; Ray sends problems so
     np.testing.assert_array_equal(copy.forward(copy.start, records)[0], out)
 
 
@@ -246,3 +248,43 @@ def test_records_that_are_no_pictures_are_refused():
         build_model({"kind": "resnet"}, 5, 1, None, 0, "cpu")
     with pytest.raises(InputError, match="these have 3 × 9 pixels"):
         build_model({"kind": "resnet"}, 27, 1, (3, 9, 1), 0, "cpu")
+
+
+def scenario(tmp_path, model):
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / "s.toml").write_text(
+        'seed = 1\n[problem]\nkind = "auc_maximisation"\ndata = "breast_cancer"\nscale = "public_ranges"\n'
+        f'normalise = "l2"\npositive_share = 0.6\nmodel = {model}\n'
+        '[topology]\nkind = "star"\nagents = 3\n[algorithm]\nkind = "dp_sgda"\nrounds = 2\nrate = 0.2\n'
+        "x = { scale = 0.5 }\ny = { scale = 0.5 }\n[privacy]\nepsilon = 5.0\ndelta = 1e-4\nclip = { x = 1.0 }\n"
+    )
+    return tmp_path / "s.toml"
+
+
+def test_scenarios_run_with_models(tmp_path):
+    """A file beside the scenario, told by its whole path from then on: where it is changes nothing."""
+    published = []
+    for k in range(2):
+        path = scenario(tmp_path / str(k), '{ kind = "torch", file = "net.py" }')
+        body = "nn.Sequential(nn.Linear(a, 3), nn.GELU(), nn.Linear(3, b))"
+        (path.parent / "net.py").write_text(f"from torch import nn\n\ndef build(a, b):\n    return {body}\n")
+        run = decentral_dp.run(decentral_dp.load(path))
+        assert run.result["status"] == "ok"
+        assert run.published["x"].shape == (1, 30 * 3 + 3 + 3 + 1 + 2)
+        published.append(run.published["x"])
+        (tmp_path / "resolved.toml").write_text(resolved_toml(run.scenario))
+        assert decentral_dp.load(tmp_path / "resolved.toml").problem.model.file == str(path.parent / "net.py")
+    np.testing.assert_array_equal(*published)
+    small = decentral_dp.run(decentral_dp.load(scenario(tmp_path / "mlp", '{ kind = "mlp", hidden = [4] }')))
+    assert small.result["status"] == "ok"
+
+
+def test_noise_hangs_on_what_a_model_file_says(tmp_path):
+    """The same noise on gradients of two models would cancel in a difference."""
+    roots = []
+    for comment in ("", "# another\n"):
+        path = scenario(tmp_path, '{ kind = "torch", file = "net.py" }')
+        text = "from torch import nn\n\ndef build(a, b):\n    return nn.Linear(a, b)\n"
+        (tmp_path / "net.py").write_text(comment + text)
+        roots.append(decentral_dp.build(decentral_dp.load(path))._root)
+    assert roots[0] != roots[1]

@@ -373,6 +373,15 @@ def test_clipping_in_l1(bias):
     assert (factors * changes >= 0.4e-3).all()
 
 
+def test_squares_that_underflow_let_nothing_through():
+    """δ² is 0 in float64 here, and the gradient is ten times the bound."""
+    model = Mlp((Dense(2, 2, False),), np.zeros(4))
+    records, cotangents = np.array([[1e150, 0.0]]), np.array([[1e-163, 1e-163]])
+    at = slope(model, np.zeros(4), records, cotangents)
+    assert np.linalg.norm(np.outer(cotangents, records)) > 1e-13
+    assert np.linalg.norm(model.clipped(at, np.zeros((1, 0)), 1e-14)[0]) <= 1e-14 * ROOM
+
+
 def test_start_is_drawn_from_the_public_seed():
     model = mlp(400, (300,), 2, 5)
     first, biases = model.start[: 300 * 400], model.start[300 * 400 : 300 * 401]

@@ -50,7 +50,7 @@ def test_everything_sent_lies_on_the_grid_of_its_noise(kind: str) -> None:
     spread = {"train": Spread(np.ones(5), np.ones(5), None)}
     public = rng.normal(size=(5, 40)) * 10.0 ** rng.uniform(-8, 4, (5, 1))
     value = Bounded(public, rng.normal(size=(5, 40)), spread, "l1" if kind == "laplace" else "l2")
-    cells = grid(schedule.at(3, kind), kind)[:, None]
+    cells = grid(schedule.at(3, kind), kind, 40)[:, None]
     released = mechanism.release(3, {"y": value})["y"]
     assert (np.mod(released, cells) == 0.0).all()
     assert (np.mod(public, cells) != 0.0).mean() > 0.9
@@ -69,7 +69,7 @@ def test_low_bits_do_not_tell_what_a_neighbour_received() -> None:
     first, second = messages(job)
     step = LAMBDA * 2.0**-0.2
     known = (1 - 2 * weight - step * (1 + RIDGE)) * first[1] + weight * first[0]
-    fine, coarse = grid(job.noise["y"].at(np.array([1, 2]), "gaussian")[:, 0], "gaussian")
+    fine, coarse = grid(job.noise["y"].at(np.array([1, 2]), "gaussian")[:, 0], "gaussian", job.problem.q)
     guesses, rng = np.arange(-6 * 2**17, 6 * 2**17), np.random.default_rng(2)
     finer = known + weight * first[2] + coarse * rng.integers(-(2**17), 2**17, size=known.size)
     read = {"sent": 0, "all bits": 0}
@@ -97,7 +97,7 @@ def test_a_run_strays_from_real_arithmetic_by_less_than_the_bound(members: list[
             means.append((rows * np.minimum(1.0, CLIP / np.linalg.norm(rows, axis=1))[:, None]).mean(axis=0))
         real = path + told.mixing @ path - step * ((1 + RIDGE) * path - RIDGE * 0.3) + step * np.array(means)
         deviation = told.noise[t][:, None]
-        cells = grid(told.noise[t], "gaussian")[:, None]
+        cells = grid(told.noise[t], "gaussian", q)[:, None]
         noise = deviation * np.array([streams.at(i, t + 1, tag("y")).standard_normal(q) for i in range(m)])
         before = sent[t] - cells * np.rint(noise / cells)
         off = np.linalg.norm(before - real, axis=1) / told.noise[t]
@@ -131,7 +131,7 @@ def test_messages_that_outgrow_their_grid_are_not_certified() -> None:
 def test_the_certified_number_by_hand() -> None:
     pairs = NetworkBudget(((0,),), np.array([[np.nan, 0.4, 0.001, 3.0]]), np.zeros((1, 4), np.int64), np.ones(4))
     every, n, delta = np.array([9.0, 9.0, 9.0, 2.5]), 1000, 1e-6
-    got = certified_epsilon(pairs.mu, np.array([0.01]), np.array([n]), delta, every)[0]
+    got = certified_epsilon(pairs.mu, np.array([0.01]), np.array([n]), 1, delta, every)[0]
     assert np.isnan(got[0])
     assert got[3] == 2.5
     sigma, lost = n * 20 * 2.0**-35, n * 2e-14
@@ -140,10 +140,10 @@ def test_the_certified_number_by_hand() -> None:
         assert got[k] == pytest.approx(float(gaussian_epsilon(pairs.mu[0, k] + 0.02, left)) + sigma, rel=1e-9)
     # Where the samplers alone may cost δ, only the price of every message is left; and so it is without a bound.
     np.testing.assert_array_equal(
-        certified_epsilon(pairs.mu, np.array([0.01]), np.array([10**9]), delta, every)[0, 1:], every[1:]
+        certified_epsilon(pairs.mu, np.array([0.01]), np.array([10**9]), 1, delta, every)[0, 1:], every[1:]
     )
     np.testing.assert_array_equal(
-        certified_epsilon(pairs.mu, np.array([np.inf]), np.array([n]), delta, every)[0, 1:], every[1:]
+        certified_epsilon(pairs.mu, np.array([np.inf]), np.array([n]), 1, delta, every)[0, 1:], every[1:]
     )
 
 
@@ -158,7 +158,7 @@ def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() ->
     draws = np.array([8, 7]) * job.rounds * job.problem.q
     pairs = pairwise(job.topology.mixing, told.contraction, moved, told.noise, [[3], [0, 1]],
                      np.diff(seen, axis=0, prepend=0) > 0)  # fmt: skip
-    wanted = certified_epsilon(pairs.mu, rounding(told, pairs.observers), draws, 1e-5, job.budget.epsilon)
+    wanted = certified_epsilon(pairs.mu, rounding(told, pairs.observers), draws, job.problem.q, 1e-5, job.budget.epsilon)
     np.testing.assert_allclose(view.certified, wanted, rtol=1e-9)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -40,13 +41,18 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 PRINTED = {"guarantee": "as_printed", "clip": {"x": 0.2, "y": 0.6}}
 
 
+@functools.cache
+def job_of(name: str, rate: float = 0.4) -> Job:
+    return made(PROGRAMS[name] | {"rate": rate})
+
+
 # Against loops -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_a_loop_over_records(name: str, rate: float) -> None:
-    job = made(PROGRAMS[name] | {"rate": rate})
+    job = job_of(name, rate)
     agree(job, Loop(job, with_noise))
 
 
@@ -64,7 +70,7 @@ def test_a_smaller_clip_of_y_takes_the_place_of_the_known_ball() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_a_loop_and_the_jobs_own_noise(name: str) -> None:
     """Scales are 2·bound/(qn) over the planned μ, drawn again from the keyed streams."""
-    job = made(PROGRAMS[name])
+    job = job_of(name)
     prices = prices_of(job)
     loop = Loop(job, with_noise)
     loop.say = keyed(job, lambda i, c: 2.0 * loop.bounds[i, c] / (0.4 * loop.n) / prices[i, c])
@@ -80,7 +86,7 @@ def prices_of(job: Job) -> dict[tuple[int, str], float]:
     }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ["ascent", "xy", "sgda, closed form"])
 def test_what_is_recorded_is_what_was_planned_whatever_the_blocks(name: str) -> None:
     runs = [decentral_dp.run(content(PROGRAMS[name], run={"blocks": b, "evaluate_every": 1})) for b in (1, 3)]
     for run in runs:
@@ -115,12 +121,12 @@ def squares(job: Job) -> dict[str, float]:
 
 
 def test_half_of_the_budget_is_for_anchors() -> None:
-    spent = squares(made(PROGRAMS["ascent"]))
+    spent = squares(job_of("ascent"))
     assert spent["gx"] == pytest.approx(spent["dx"], rel=1e-9)
     assert spent["gy"] / sum(spent.values()) == pytest.approx(0.1, rel=1e-9)
-    spent = squares(made(PROGRAMS["xy"]))
+    spent = squares(job_of("xy"))
     assert all(s == pytest.approx(spent["gx"], rel=1e-9) for s in spent.values())
-    assert squares(made(PROGRAMS["anchors alone"])).keys() == {"gx", "gy"}
+    assert squares(job_of("anchors alone")).keys() == {"gx", "gy"}
     # The round 0 is the only anchor.
     alone = squares(made(PROGRAMS["ascent"] | {"rounds": 1}))
     assert alone["gy"] / sum(alone.values()) == pytest.approx(0.1, rel=1e-9)
@@ -139,7 +145,7 @@ def test_the_split_is_that_of_the_multipliers(period: int) -> None:
 
 
 def test_anchors_alone_cost_and_do_what_dp_sgda_does() -> None:
-    one, other = made(PROGRAMS["xy, anchors alone"]), made(PROGRAMS["sgda"])
+    one, other = job_of("xy, anchors alone"), job_of("sgda")
     assert one.ledger.same_releases(other.ledger)
     pair = zip(scripted(one, Scripted()), scripted(other, Scripted()), strict=True)
     assert one._root != other._root
@@ -149,29 +155,22 @@ def test_anchors_alone_cost_and_do_what_dp_sgda_does() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_both_blocks_of_a_round_are_one_event(rate: float) -> None:
-    """The ε of the job is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻², and less than of two."""
-    job = made(PROGRAMS["xy"] | {"rate": rate})
+    """The ε of the job is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻²."""
+    job = job_of("xy", rate)
     by_index: dict[int, float] = {}
     for (index, _), mu in prices_of(job).items():
         by_index[index] = math.hypot(by_index.get(index, 0.0), mu)
     assert sorted(by_index) == list(range(1, 8))
-    width = 1
-    merged = line("g", np.array(sorted(by_index)), np.array([by_index[i] for i in sorted(by_index)]), rate, width)
+    merged = line(np.array(sorted(by_index)), np.array([by_index[i] for i in sorted(by_index)]), rate)
     joint = float(epsilon_of(Ledger(1, (merged,)), 1e-4)[0])
     assert float(job.budget.epsilon[0]) == pytest.approx(joint, rel=3e-3)
-    if rate < 1.0:
-        apart = [
-            line(c.channel, 2 * c.rounds + k % 2, c.sensitivity["train"][:, 0], rate, width)
-            for k, c in enumerate(sorted(job.ledger.charged, key=lambda c: c.channel[1]))
-        ]
-        apart = [line(f"{k}", p.rounds + 100 * k, p.sensitivity["train"][:, 0], rate, 1) for k, p in enumerate(apart)]
-        assert float(epsilon_of(Ledger(1, tuple(apart)), 1e-4)[0]) < joint
+    assert joint > 1.2 * float(job.budget.channels["gx"].epsilon[0])
 
 
-def line(name: str, index: np.ndarray, mu: np.ndarray, rate: float, width: int) -> ChannelLedger:
+def line(index: np.ndarray, mu: np.ndarray, rate: float) -> ChannelLedger:
     return ChannelLedger(
-        name, "gaussian", width, np.zeros(1, dtype=np.int64), index.astype(np.int64), np.ones((index.size, 1)),
-        {"train": mu[:, None]}, {"train": np.full((index.size, 1), rate)}, sampling="poisson" if rate < 1.0 else "fixed",
+        "g", "gaussian", 1, np.zeros(1, dtype=np.int64), index.astype(np.int64), np.ones((index.size, 1)),
+        {"train": mu[:, None]}, {"train": np.full((index.size, 1), rate)}, "", "poisson" if rate < 1.0 else "fixed",
     )  # fmt: skip
 
 
@@ -184,7 +183,7 @@ def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
     runs = []
     for seed, scale in ((1, 0.8), (2, 0.8), (3, 50.0)):
         changed = PROGRAMS[name] | {"x": {"scale": scale}}
-        job = made(changed, problem={"seed": seed}) | {} if False else made(changed, problem={"seed": seed})
+        job = made(changed, problem={"seed": seed})
         curator = Listening(job)
         scripted(job, curator)
         runs.append((sorted(curator.wanted), job.ledger))
@@ -231,17 +230,21 @@ def test_the_threshold_is_a_distance_and_never_what_cannot_be_asked() -> None:
         assert threshold(2.0, (np.array([bad, 0.0]), np.zeros(1)), before) == 0.0
 
 
-@pytest.mark.parametrize("name", ["ascent", "closed form", "xy"])
-def test_a_run_that_diverges_says_so(name: str) -> None:
-    run = decentral_dp.run(content(PROGRAMS[name] | {"x": {"scale": 1e308}}))
-    assert run.result["status"] == "diverged"
+@pytest.mark.parametrize(("name", "scale"), [("ascent", 1e150), ("closed form", 1.7e308), ("xy", 1.7e308)])
+def test_nothing_that_is_released_can_stop_a_run(name: str, scale: float) -> None:
+    """Points that overflow leave no threshold and no error, and the releases that were planned."""
+    run = decentral_dp.run(content(PROGRAMS[name] | {"x": {"scale": scale}}))
+    assert run.records.rounds == 7
+    assert run.records.costs_within(run.job.ledger)
 
 
 # What one record can do ----------------------------------------------------------------------------------------------
 
 
 def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: Query) -> np.ndarray:
-    return problem.sums(Labelled(a, labels), [query])[0]
+    # As where the records are: what overflows is cut to zero, and is no warning.
+    with np.errstate(all="ignore"):
+        return problem.sums(Labelled(a, labels), [query])[0]
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["grad_x", "grad_y"]), st.floats(0.0, 3.0))

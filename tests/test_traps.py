@@ -198,7 +198,7 @@ def test_the_first_record_of_a_stream_is_the_dearest(protocol: Any) -> None:
 def test_deterministic_rounding_costs_the_dimension_and_stochastic_rounding_does_not(dimension: int) -> None:
     """d coordinates sit just below a cell's edge and move across it, by next to nothing in all."""
     scale = 1.0
-    g = float(grid(scale, "laplace"))
+    g = float(grid(scale, "laplace", 1))
     shift = 1e-6 * g
     u = np.full(dimension, 0.5 * g - 0.5 * shift)
     v = u + shift
@@ -217,7 +217,7 @@ def test_the_exact_law_of_a_release_never_passes_its_price(dimension: int) -> No
     best = 0.0
     for trial in range(60):
         scale = float(10.0 ** rng.uniform(-3, 3))
-        g = float(grid(scale, "laplace"))
+        g = float(grid(scale, "laplace", 1))
         u = rng.normal(size=dimension) * scale
         shift = rng.dirichlet(np.full(dimension, 0.5)) * rng.choice([-1, 1], dimension) * g * 10.0 ** rng.uniform(-4, 7)
         v = u + shift

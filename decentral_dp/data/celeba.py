@@ -8,6 +8,9 @@ The features are an NPZ archive of an array X, one row of numbers for each line 
 optionally an array `names` with the images' names, which must then be those of the list. The label is one attribute;
 the classes are −1 and 1. Whatever computed the features must not have seen the labels of these images, for nothing
 here protects what it saw.
+
+The attribute is problem.label; the files are problem.files, with folder = …, or attributes, features and, for CelebA's
+own division, partition, each by path. Without the last, the share problem.test is held out at random.
 """
 
 from __future__ import annotations

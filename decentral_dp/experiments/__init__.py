@@ -116,6 +116,24 @@ EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
             "The best distinguisher of whole transcripts shows nearly all of the certified budget, and no more.",
             "attack",
         ),
+        "e14": Entry(
+            "An attack on PrivateDiff Minimax",
+            "Zhang et al. 2025, Theorem 5 and Remark 5.1",
+            "As printed, one release shows more than six times the claimed ε; with a private y nothing shows more.",
+            "privatediff_audit",
+        ),
+        "e15": Entry(
+            "What printed noise for minimax problems is worth",
+            "Zhang et al. 2025, Theorem 1 and Remark 5.1",
+            "DP-SGDA's costs less than half of what it claims, and PrivateDiff's would cost twice as much as that.",
+            "claimed_noise",
+        ),
+        "e16": Entry(
+            "What printed noise for SPIDER methods is worth",
+            "Xu et al. 2025, Theorems 1, 6 and 8",
+            "A claim of 1 costs 7 to 9 had each record been clipped, and the clipped means it is for hide nobody.",
+            "spider_budgets",
+        ),
         "e17": Entry(
             "Membership inference on groups that differ",
             "Xu et al. 2025, Table 2",

@@ -9,7 +9,7 @@ import numpy as np
 from decentral_dp.privacy.calibration import largest_mu
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.mechanisms import gaussian_integers
-from decentral_dp.privacy.prices import grid
+from decentral_dp.privacy.prices import grid, wide
 from decentral_dp.privacy.sensitivity import Array
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -28,5 +28,8 @@ def mu_of(epsilon: float = EPSILON, delta: float = DELTA) -> float:
 
 def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
     """values (b, d) with the package's float-safe Gaussian noise, as they are released."""
-    g = grid(scale, "gaussian").reshape(1, 1)
-    return np.asarray(g * gaussian_integers(values, g, scale / g, rng.standard_normal((1, *values.shape))))
+    d = values.shape[1]
+    g = grid(scale, "gaussian", d).reshape(1, 1)
+    normals = rng.standard_normal((1, *values.shape))
+    uniforms = rng.random(values.shape) if wide("gaussian", d) else None
+    return np.asarray(g * gaussian_integers(values, g, scale / g, normals, uniforms))

@@ -15,9 +15,9 @@ What composes, given the public transcript so far (each bound holds whatever the
                 Amplifying channel by channel and adding would under-report.
     Poisson     Gaussian releases on a Poisson sample: privacy-loss distributions of the replace-one pair
 
-Prices are those of ideal samplers, and float64 ones are not: what they may add (`prices`) is in every ε, and is taken
-from δ before ε is read off. So ε(δ) holds for the noise that is drawn. The pure ε holds but for the slack's δ: no
-float64 sampler has the tails that pure ε needs.
+Prices are those of ideal samplers, and float64 ones are not: what they may add (`float_slack`) is in every ε, and is
+taken from δ before ε is read off; of several bounds on it, that with the least ε. So ε(δ) holds for the noise that is
+drawn. The pure ε holds but for the slack's δ: no float64 sampler has the tails that pure ε needs.
 
 Every (ε, δ) is the smallest of the pure sum, the concentrated bound ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2 + Σμ²/2 (Bun &
 Steinke 2016), the Gaussian closed form and the privacy-loss distribution, as far as they apply.
@@ -45,6 +45,8 @@ LARGEST_NUMERICAL_EPSILON = 1e4
 LARGEST_SAMPLED_EPSILON = 1e6
 # So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
 MOST_COLUMNS = 32
+# A numerical composition is not repeated for a bound on the samplers that may lower ε by less than this part of it.
+_WORTH = 1e-3
 
 
 class Cost(NamedTuple):
@@ -81,26 +83,26 @@ def price(ledger: Ledger, delta: float) -> Budget:
     _check_delta(delta)
     charged = charges(ledger)
     notes: list[str] = []
-    records = {kind: _cost(charged, kind, None, delta, notes) for kind in charged.kinds}
+    settled = {kind: _settled(charged, kind, None, delta, notes) for kind in charged.kinds}
+    records = {kind: s.cost for kind, s in settled.items()}
     nothing = Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
 
     def alone(kind: Kind, channel: str) -> Cost:
         names = [line.channel for line in charged.lines[kind]]
         if names == [channel]:
             return records[kind]
-        return _cost(charged, kind, channel, delta, notes) if channel in names else nothing
+        return _settled(charged, kind, channel, delta, notes).cost if channel in names else nothing
 
     channels = {name: _largest([nothing, *(alone(kind, name) for kind in charged.kinds)]) for name in charged.names}
     whole = _largest([nothing, *records.values()])
-    slack = [sampling_slack(charged, kind, None) for kind in charged.kinds]
     return Budget(
         delta,
         whole.epsilon,
         whole.epsilon_pure,
         channels,
         records,
-        max((float(s.epsilon.max()) for s in slack), default=0.0),
-        max((float(s.delta.max()) for s in slack), default=0.0),
+        max((s.slack_epsilon for s in settled.values()), default=0.0),
+        max((s.slack_delta for s in settled.values()), default=0.0),
         tuple(dict.fromkeys(notes)),
     )
 
@@ -109,7 +111,7 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
     """(m,) ε(δ) of every agent, without the breakdown by channel that `price` gives."""
     _check_delta(delta)
     charged = charges(ledger)
-    costs = [_cost(charged, kind, None, delta, []) for kind in charged.kinds]
+    costs = [_settled(charged, kind, None, delta, []).cost for kind in charged.kinds]
     return _largest([Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
 
 
@@ -126,10 +128,15 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     charged = charges(ledger)
     worst = np.zeros(cuts.size)
     for kind in charged.kinds:
-        account, slack = accounts(charged, kind, None).dominating(), sampling_slack(charged, kind, None)
+        account, least = accounts(charged, kind, None).dominating(), np.full(cuts.size, np.inf)
         parts = [account.between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
-        spent = _along(parts, float(slack.left(delta).min()))
-        worst = np.maximum(worst, np.where(spent > 0.0, spent + slack.epsilon.max(), 0.0))
+        for slack in sampling_slack(charged, kind, None, delta):
+            most = slack.largest()
+            spent = _along(parts, float(most.left(delta)[0]))
+            least = np.minimum(least, np.where(spent > 0.0, most.total(spent), 0.0))
+            if settles(account, most.added(least), least):
+                break
+        worst = np.maximum(worst, least)
     return worst
 
 
@@ -206,23 +213,48 @@ def _largest(costs: Iterable[Cost]) -> Cost:
     return Cost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
 
 
-def _cost(charged: Charges, kind: Kind, channel: str | None, delta: float, notes: list[str]) -> Cost:
+class _Settled(NamedTuple):
+    """A cost, and the largest part of it, in ε and in δ, that is for float64 samplers."""
+
+    cost: Cost
+    slack_epsilon: float
+    slack_delta: float
+
+
+def _settled(charged: Charges, kind: Kind, channel: str | None, delta: float, notes: list[str]) -> _Settled:
     """What one record of that kind costs every agent, over all channels or over one."""
-    account, slack = accounts(charged, kind, channel), sampling_slack(charged, kind, channel)
-    left = slack.left(delta)
-    pure = account.pure()
-    if delta == 0.0:
-        epsilon = pure
-    elif account.plain_gaussian:
-        epsilon = gaussian_epsilon(account.mu(), left)
-    else:
-        epsilon = _composed(account, pure, left, notes)
-    if ((left == 0.0) & np.isfinite(account.size()) & (account.size() > 0.0)).any() and delta > 0.0:
+    account, bounds = accounts(charged, kind, channel), sampling_slack(charged, kind, channel, delta)
+    pure, size = account.pure(), account.size()
+    hidden = np.isfinite(size) & (size > 0.0)
+    stated = np.zeros(size.shape, dtype=bool)
+    epsilon, added, lost = np.full(size.shape, np.inf), bounds[0].added(0.0), bounds[0].delta
+    for slack in bounds:
+        left = slack.left(delta)
+        stated |= left > 0.0
+        if delta == 0.0:
+            ideal = pure
+        elif account.plain_gaussian:
+            ideal = gaussian_epsilon(account.mu(), left)
+        else:
+            ideal = _composed(account, pure, left, notes)
+        total = slack.total(ideal)
+        better = total < epsilon
+        epsilon = np.where(better, total, epsilon)
+        added, lost = np.where(better, slack.added(ideal), added), np.where(better, slack.delta, lost)
+        if settles(account, added[hidden], epsilon[hidden]):
+            break
+    if (hidden & ~stated).any() and delta > 0.0:
         notes.append(
             f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: only pure ε can be stated "
             "for them, and it holds for ideal samplers."
         )
-    return Cost((epsilon + slack.epsilon)[charged.group], (pure + slack.epsilon)[charged.group])
+    cost = Cost(epsilon[charged.group], (pure + bounds[0].epsilon)[charged.group])
+    return _Settled(cost, float(added.max()), float(lost.max()))
+
+
+def settles(account: Account, added: Array | float, epsilon: Array | float) -> bool:
+    """Whether no other bound on the samplers is worth another composition of these releases."""
+    return not account.plain_gaussian and bool((np.isfinite(epsilon) & (added <= _WORTH * epsilon)).all())
 
 
 def _composed(account: Account, pure: Array, delta: Array, notes: list[str]) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.numbers import epsilon_text
-from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gather, gaussian_epsilon
+from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gather, gaussian_epsilon, settles
 from decentral_dp.privacy.columns import Account, Charges, accounts, charges, sampling_slack
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.pld import Releases
@@ -79,14 +79,14 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
     if epsilon >= _SURELY * least:
         return
     charged = charges(ledger.rescaled(_ENDLESS_NOISE[0]))
-    slack = [sampling_slack(charged, kind, None) for kind in charged.kinds]
+    slack = [sampling_slack(charged, kind, None, delta) for kind in charged.kinds]
     if np.isinf(least):
-        lost = max(float(s.delta.max()) for s in slack)
+        lost = max(float(bounds[0].delta.max()) for bounds in slack)
         raise InputError(
             f"privacy.delta: got {delta:g}, but sampling these releases in float64 may add {lost:.2g} to it, whatever "
             f"the noise; take a larger delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
         )
-    drawn = max(float(s.epsilon.max()) for s in slack)
+    drawn = max(min(float(s.added(least).max()) for s in bounds) for bounds in slack)
     raise InputError(
         f"privacy.epsilon: got {epsilon:g}, but the smallest that any noise reaches here at delta = {delta:g} is about "
         f"{epsilon_text(least)}: rounding to the noise's grid and sampling in float64 ({drawn:.2g} of it) cost that "
@@ -175,13 +175,21 @@ def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Arra
     """(m,) the factor that brings the dearest kind of record of every agent just under the target."""
     need = np.zeros(int(charged.group.max()) + 1)
     for kind in charged.kinds:
-        account, slack = accounts(charged, kind, None), sampling_slack(charged, kind, None)
-        # What is left for ideal samplers. Far from the solution the slack may be more than everything.
-        left = float(slack.left(delta).min())
-        sampled = account.sampled_gaussian is not None or account.sampled_poisson is not None
-        if left == 0.0 and (account.gaussian or sampled):
-            left = 0.5 * delta
-        need = np.maximum(need, _needed(account, max(0.5 * epsilon, epsilon - float(slack.epsilon.max())), left))
+        account = accounts(charged, kind, None)
+        # What is left for ideal samplers, by the bounds that leave anything.
+        every = [
+            (float(slack.left(delta).min()), float(slack.added(epsilon).max()))
+            for slack in sampling_slack(charged, kind, None, delta)
+        ]
+        least = np.full(account.groups, np.inf)
+        for left, added in [one for one in every if one[0] > 0.0 and one[1] <= 0.5 * epsilon] or every[:1]:
+            # Far from the solution the slack may be more than everything.
+            sampled = account.sampled_gaussian is not None or account.sampled_poisson is not None
+            allowed = 0.5 * delta if left == 0.0 and (account.gaussian or sampled) else left
+            least = np.minimum(least, _needed(account, max(0.5 * epsilon, epsilon - added), allowed))
+            if settles(account, added, epsilon):
+                break
+        need = np.maximum(need, least)
     return np.where(need > 0.0, need, 1.0)[charged.group]
 
 

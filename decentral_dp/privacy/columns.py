@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.float_slack import SHARES, Drawn, Slack, drawn, joined, laplace_slack, likely, surely
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.pld import Releases, amplified
-from decentral_dp.privacy.prices import Slack, gaussian_mu, laplace_loss, numerical_slack, pure_loss
+from decentral_dp.privacy.prices import gaussian_mu, grid_bits, laplace_loss, pure_loss, wide
 from decentral_dp.privacy.sensitivity import KINDS, Array, Kind
 
 
@@ -68,8 +69,8 @@ def _line(c: ChannelLedger, kind: Kind, column: IntArray) -> Line:
         loss = laplace_loss(sensitivity, c.scale, c.dimension)
     elif c.mechanism == "gaussian":
         # A record in a Poisson sample is compared with its absence, which is half as far but rounded as coarsely.
-        widths = 4 * c.dimension if c.sampling == "poisson" else c.dimension
-        loss = gaussian_mu(sensitivity, c.scale, widths)
+        parts = 2.0 if c.sampling == "poisson" else 1.0
+        loss = parts * gaussian_mu(sensitivity / parts, c.scale, c.dimension)
     elif c.mechanism in ("pure", "exponential"):
         loss = pure_loss(sensitivity, c.scale)
     else:
@@ -291,18 +292,35 @@ def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
     )
 
 
-def sampling_slack(charged: Charges, kind: Kind, channel: str | None) -> Slack:
-    """(G,) what float64 samplers may add to one record's (ε, δ), over all channels or over one."""
+def sampling_slack(charged: Charges, kind: Kind, channel: str | None, delta: float) -> tuple[Slack, ...]:
+    """What float64 samplers may add to one record's (ε, δ), over all channels or over one: bounds, each of them holds.
+
+    The first does not depend on δ. Exact samplers, as those of "pure" and "exponential" releases, add nothing.
+    """
     groups = int(charged.group.max()) + 1
-    epsilon, delta, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
+    epsilon, lost, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
+    normals: list[Drawn] = []
     for line in charged.lines[kind]:
-        if channel in (None, line.channel):
-            slack = numerical_slack(line.loss, line.mechanism, line.dimension)
-            away = line.distortion * (line.loss > 0.0).sum(axis=0)
-            epsilon += (slack.epsilon.sum(axis=0) + 2.0 * away)[line.column]
-            delta += slack.delta.sum(axis=0)[line.column]
-            ratio += away[line.column]
-    return Slack(epsilon, delta, ratio)
+        if channel not in (None, line.channel):
+            continue
+        away = line.distortion * (line.loss > 0.0).sum(axis=0)
+        epsilon += 2.0 * away[line.column]
+        ratio += away[line.column]
+        if line.mechanism == "laplace":
+            more, less = (part.sum(axis=0)[line.column] for part in laplace_slack(line.loss, line.dimension))
+            epsilon, lost, ratio = epsilon + more, lost + less, ratio + 0.5 * more
+        elif line.mechanism == "gaussian":
+            bits, tossed = grid_bits("gaussian", line.dimension), wide("gaussian", line.dimension)
+            normals.append(drawn(line.loss, line.dimension, bits, tossed, line.column))
+    if not normals:
+        none = np.zeros((1, groups))
+        return (Slack(epsilon, lost, ratio, none, none + np.inf),)
+    every = joined(normals)
+    bounds = (surely(every), *(likely(every, share * delta, ratio) for share in SHARES if delta > 0.0))
+    return tuple(
+        b._replace(epsilon=epsilon + b.epsilon, delta=np.minimum(1.0, lost + b.delta), ratio=ratio + b.ratio)
+        for b in bounds
+    )
 
 
 def _batches(lines: Sequence[Line], power: float) -> tuple[IntArray, Array, Array] | None:

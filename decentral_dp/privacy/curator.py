@@ -17,7 +17,7 @@ from decentral_dp.exchange import Bundle, Lottery, Published, Value
 from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
 from decentral_dp.privacy.mechanisms import FREE, gaussian_integers, laplace_integers
-from decentral_dp.privacy.prices import grid
+from decentral_dp.privacy.prices import grid, wide
 from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Norm, Spread
 
 # Room for the float64 arithmetic of a scale.
@@ -70,11 +70,14 @@ class Curator:
         wanted: Norm = "l1" if mechanism == "laplace" else "l2"
         if value.norm != wanted:
             raise ValueError(f"{mechanism} noise on {channel} needs a value bounded in {wanted}, got {value.norm}")
-        g = grid(scale, mechanism).reshape(1, 1)
+        d = value.private.shape[1]
+        g = grid(scale, mechanism, d).reshape(1, 1)
         query = np.clip(value.private, -_LARGEST_INTEGER * g, _LARGEST_INTEGER * g)
-        generator, d = self.generator(index, channel), query.shape[1]
+        generator = self.generator(index, channel)
         if mechanism == "gaussian":
-            integers = gaussian_integers(query, g, scale / g, generator.standard_normal((1, 1, d)))
+            normals = generator.standard_normal((1, 1, d))
+            uniforms = generator.random((1, d)) if wide(mechanism, d) else None
+            integers = gaussian_integers(query, g, scale / g, normals, uniforms)
         else:
             exponentials, uniforms = generator.standard_exponential((2, 1, d)), generator.random((1, d))
             integers = laplace_integers(query, g, scale / g, exponentials, uniforms)

@@ -8,6 +8,7 @@ public part afterwards, on the same grid, is post-processing:
                stochastic rounding makes the price (Δ/g)(e^{g/ν} − 1) independent of the dimension
     Gaussian:  k = rint(u/g) + rint(N·s/g),          N ~ N(0, 1), g = 2^(⌊log₂ s⌋ − 16)
                rounded normal noise on an integer is post-processing of the Gaussian: exactly GDP with (Δ₂ + √d·g)/s
+    wide:      k = ⌊u/g⌋ + [U < frac(u/g)] + rint(N·s/g), g = 2^(⌊log₂ s⌋ − 18), where √d·g would be much beside Δ₂
 
 and the released value is g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part
 is rounded for those to whom it is not public: who sees few messages could read from the low bits of one what its sender
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from decentral_dp.exchange import Bundle, Value
 from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.ledger import Recorder
-from decentral_dp.privacy.prices import grid
+from decentral_dp.privacy.prices import grid, wide
 from decentral_dp.privacy.sensitivity import Array, Bounded
 
 # Why a plain array costs nothing, whatever was computed on the way to it.
@@ -69,7 +70,7 @@ class Mechanism:
         self.recorder = Recorder(len(streams))
         self._streams = streams
         self._norm = "l1" if kind == "laplace" else "l2"
-        self._buffers: dict[tuple[int, ...], tuple[Array, Array]] = {}
+        self._buffers: dict[tuple[Any, ...], tuple[Array, Array]] = {}
         self._stacked: dict[tuple[str, ...], NoiseSchedule] = {}
 
     def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
@@ -114,7 +115,10 @@ class Mechanism:
         widths = [value.private.shape[1] for value in bounded.values()]
         # All channels side by side, (b, Σ widths): few calls where the block is small.
         queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
-        grids = grid(scales, self.kind)
+        grids = np.stack([grid(s, self.kind, width) for s, width in zip(scales, widths, strict=True)])
+        ends = np.cumsum(widths).tolist()
+        columns = [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]
+        tossed = tuple(c for c, width in zip(columns, widths, strict=True) if wide(self.kind, width))
         g, ratio = _per_column(grids, widths), _per_column(scales / grids, widths)
         positioned = self._streams.each(index, tag(",".join(channels)))
         released = np.empty((len(queries[0]), sum(widths)))
@@ -123,8 +127,9 @@ class Mechanism:
         for first in range(0, len(released), rows):
             part = slice(first, first + rows)
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (g, ratio))
-            integers = self._integers(positioned, _beside([q[part] for q in queries]), g_part, ratio_part)
-            # Exact, unless the public part is 2^35 times as large as the noise: integers, times a power of two.
+            query = _beside([q[part] for q in queries])
+            integers = self._integers(positioned, query, g_part, ratio_part, tossed)
+            # Exact, unless the public part is 2^33 times as large as the noise: integers, times a power of two.
             sent = released[part]
             with np.errstate(over="ignore", invalid="ignore"):
                 np.concatenate([p[part] for p in publics], axis=1, out=sent)
@@ -132,20 +137,34 @@ class Mechanism:
                 np.rint(sent, out=sent)
                 sent += integers
                 sent *= g_part
-        ends = np.cumsum(widths).tolist()
-        return {c: released[:, end - width : end] for c, width, end in zip(channels, widths, ends, strict=True)}
+        return {c: released[:, where] for c, where in zip(channels, columns, strict=True)}
 
-    def _integers(self, positioned: Iterator[np.random.Generator], query: Array, g: Array, ratio: Array) -> Array:
-        """Rounded and noised queries of the next agents, in units of their grids; one keyed draw for each agent."""
+    def _integers(
+        self,
+        positioned: Iterator[np.random.Generator],
+        query: Array,
+        g: Array,
+        ratio: Array,
+        tossed: tuple[slice, ...],
+    ) -> Array:
+        """Rounded and noised queries of the next agents, in units of their grids; one keyed draw for each agent.
+
+        tossed: columns of wide releases.
+        """
         laplace = self.kind == "laplace"
-        if query.shape not in self._buffers:
-            rows, width = query.shape
-            self._buffers[query.shape] = (np.empty((rows, 1 + laplace, width)), np.empty((rows, width * laplace)))
-        variates, uniforms = self._buffers[query.shape]
+        (rows, width), ends = query.shape, tuple(c.stop for c in tossed)
+        if (rows, width, *ends) not in self._buffers:
+            # Half everywhere rounds to the nearest.
+            halves = np.full((rows, width if laplace or tossed else 0), 0.5)
+            self._buffers[rows, width, *ends] = (np.empty((rows, 1 + laplace, width)), halves)
+        variates, uniforms = self._buffers[rows, width, *ends]
         if not laplace:
-            for normals in variates:
-                next(positioned).standard_normal(out=normals)
-            return gaussian_integers(query, g, ratio, variates.transpose(1, 0, 2))
+            for normals, uniform in zip(variates, uniforms, strict=True):
+                generator = next(positioned)
+                generator.standard_normal(out=normals)
+                for columns in tossed:
+                    generator.random(out=uniform[columns])
+            return gaussian_integers(query, g, ratio, variates.transpose(1, 0, 2), uniforms if tossed else None)
         for exponentials, uniform in zip(variates, uniforms, strict=True):
             generator = next(positioned)
             generator.standard_exponential(out=exponentials)
@@ -181,10 +200,19 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
     return np.asarray(out)
 
 
-def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array) -> Array:
-    """rint(query/g) + rint(N·ratio), as float64 integers; overwrites the normals (1, b, d)."""
+def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, uniforms: Array | None = None) -> Array:
+    """rint(query/g), or with uniforms ⌊query/g⌋ + [U < frac(query/g)], + rint(N·ratio), as float64 integers.
+
+    normals: (1, b, d), overwritten.
+    """
     out = query * (1.0 / g)
-    np.rint(out, out=out)
+    if uniforms is None:
+        np.rint(out, out=out)
+    else:
+        scaled = out
+        out = np.floor(scaled)
+        scaled -= out
+        out += uniforms < scaled
     normals *= ratio
     out += np.rint(normals[0], out=normals[0])
     return np.asarray(out)

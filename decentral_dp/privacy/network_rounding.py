@@ -5,11 +5,11 @@ the last rounding, z = g·(rint(public/g) + rint(private/g)) + s N, ṽ is z rou
 sees is a function of the path of z outside O and of O's own noise. Given the past of z, the mean of z_{i,t+1} differs
 from what real arithmetic makes of that past by at most D_{i,t+1} in a coordinate, and √d D_{i,t+1} + E_{i,t} in norm:
 
-    D_{i,t+1} = g_{i,t+1} + Σ_j |A_ij,t| r_{j,t} + φ_t,     r_{j,t} = g_{j,t}/2 outside O, and D_{j,t} + g_{j,t}/2 in O
+    D_{i,t+1} = o·g_{i,t+1} + Σ_j |A_ij,t| r_{j,t} + φ_t,   r_{j,t} = g_{j,t}/2 outside O, and D_{j,t} + g_{j,t}/2 in O
 
-(its own two roundings, those of what it received, what float64 adds to the public part; E is what summing and clipping
-add, `summation_slack`). Both laws of the path are chains of Gaussian kernels of the same variance, hence (adaptive
-composition) a pair with at most
+(its own two roundings, o = 1, or 3/2 if the private one is tossed; those of what it received, what float64 adds to the
+public part; E is what summing and clipping add, `summation_slack`). Both laws of the path are chains of Gaussian
+kernels of the same variance, hence (adaptive composition) a pair with at most
 
     ν² = Σ_{t, i∉O} (√d D_{i,t+1} + E_{i,t})²/s_{i,t+1}²,
 
@@ -17,8 +17,7 @@ and the views in two neighbouring worlds are a pair with at most μ + 2ν: float
 (group privacy; Dong, Roth & Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022).
 
 All noise counts here, not the victim's alone, and float64 draws it not quite normally. With n draws the laws of both
-worlds lie within e^{±σ/2} of the ideal ones but for δ_n (σ and δ_n: `prices.numerical_slack` of n draws that do not
-move), so that
+worlds lie within e^{±σ/2} of the ideal ones but for δ_n (`float_slack.noise_alone`), so that
 
     δ(ε' + σ) ≤ δ_n + e^{σ/2} (δ'(ε') + e^{ε'} δ_n).
 """
@@ -31,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.prices import grid, numerical_slack
+from decentral_dp.privacy.float_slack import noise_alone
+from decentral_dp.privacy.prices import grid, grid_bits, wide
 from decentral_dp.privacy.sensitivity import Array
 
 # No normal variate of float64 is larger, and of real ones one in 10^440.
@@ -58,7 +58,8 @@ class Sent(NamedTuple):
 def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
     """ν of each observer, (o,); +inf where messages may outgrow their noise so far that they leave its grid."""
     rounds, m = sent.noise.shape
-    cells, identity = grid(sent.noise, "gaussian"), np.eye(m)
+    cells, identity = grid(sent.noise, "gaussian", sent.dimension), np.eye(m)
+    own = 1.5 if wide("gaussian", sent.dimension) else 1.0
     terms = 16.0 + float((sent.mixing != 0.0).sum(axis=1).max())
     inside = np.zeros((len(observers), m), dtype=np.bool_)
     for row, members in enumerate(observers):
@@ -69,7 +70,7 @@ def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
         # Before anything cancels: the terms of k_t (I + W) and of c_t I one by one.
         passed = (float((identity + np.abs(sent.mixing)).sum(axis=1).max()) + sent.contraction[t]) * largest
         computed = 2.0**-53 * terms * (passed + float(sent.added[t]))
-        off = cells[t] + reach @ step.T + computed
+        off = own * cells[t] + reach @ step.T + computed
         total += np.where(inside, 0.0, ((np.sqrt(sent.dimension) * off + sent.summed[t]) / sent.noise[t]) ** 2).sum(
             axis=1
         )
@@ -81,14 +82,16 @@ def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
     return np.sqrt(total)
 
 
-def certified_epsilon(mu: Array, nu: Array, draws: NDArray[np.int64], delta: float, every: Array) -> Array:
+def certified_epsilon(
+    mu: Array, nu: Array, draws: NDArray[np.int64], dimension: int, delta: float, every: Array
+) -> Array:
     """(o, m) ε that holds for float64 messages; never more than `every`, the ε against an observer of every message.
 
     mu: (o, m) exact, NaN (and so is the result) where the victim is a member of the observer. nu, draws: (o,) the bound
-    above, and how many normal variates were drawn outside the observer. every: (m,).
+    above, and how many normal variates were drawn outside the observer. dimension: of a message. every: (m,).
     """
-    slack = numerical_slack(np.full(len(nu), 1e-9), "gaussian", 1)
-    sigma, lost = (draws * slack.epsilon)[:, None], (draws * slack.delta)[:, None]
+    half, lost = (v[:, None] for v in noise_alone(draws, grid_bits("gaussian", dimension)))
+    sigma = 2.0 * half
     with np.errstate(over="ignore"):
         left = (delta - lost) * np.exp(-0.5 * sigma) - np.exp(np.minimum(every, 700.0)) * lost
     inside = np.isnan(mu)

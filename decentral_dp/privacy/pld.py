@@ -112,12 +112,17 @@ def _read(total: _Part | None, delta: float) -> float:
 
 
 def _squares(releases: Releases) -> Array:
-    """Variances of the privacy losses, about: small losses ε² (η²χ² when sampled), large ones saturate."""
+    """Variances of the privacy losses, about: small losses ε² (η²χ² when sampled), large ones saturate.
+
+    On a Poisson sample also q times the square of the loss of a record that is in it: a large loss is a rare one.
+    """
     e, rate = releases.sampled_laplace
     m, share = releases.sampled_gaussian
     drawn, q = releases.poisson
+    half = 0.5 * drawn
     # 0·∞ and ∞ belong to releases that are dropped, or capped, below.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        poisson = np.minimum(drawn**2, 4.0 * q**2 / (1.0 - q) * np.sinh(half**2))
         chi = rate**2 * (2.0 / 3.0 * np.exp(e) + np.exp(-2.0 * e) / 3.0 - 1.0)
         parts = [
             np.minimum(releases.laplace**2, 3.0),
@@ -125,7 +130,7 @@ def _squares(releases: Releases) -> Array:
             np.minimum(releases.ranged**2, 3.0),
             np.minimum(amplified(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
-            np.minimum(drawn**2, 4.0 * q**2 / (1.0 - q) * np.sinh(0.25 * drawn**2)),
+            np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
             np.array([releases.mu**2]) if releases.mu > 0.0 else _NONE,
         ]
     squares = np.concatenate(parts)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.central.anchors import Block, block_charges, is_anchor, split
+from decentral_dp.algorithms.central.anchors import Block, Point, block_charges, is_anchor, split
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import composed, in_units, reach, root_log
 from decentral_dp.exchange import Ask, Publish, Query, Request, Response
@@ -80,10 +80,14 @@ def _one(desk: MinimaxDesk, x: Array, y: Array) -> Query:
     return desk.query("inner", x, y, 1.0 / desk.n)
 
 
+def _worst(desk: MinimaxDesk) -> Point:
+    """Where λ is least: there h and its derivatives reach as far as anywhere."""
+    return desk.start("x", {}), desk.problem.project_y(np.zeros(desk.problem.q))
+
+
 def _clips(desk: MinimaxDesk) -> tuple[float, float]:
-    """C_x and C_λ, which hold at every λ: where it is least, what the problem knows is largest."""
-    x, y = desk.start("x", {}), desk.problem.project_y(np.zeros(desk.problem.q))
-    return reach(desk.ball("inner_x", x, y)), reach(desk.ball("inner_y", x, y))
+    """C_x and C_λ, the same at every λ."""
+    return reach(desk.ball("inner_x", *_worst(desk))), reach(desk.ball("inner_y", *_worst(desk)))
 
 
 def _units(smoothness: float, s: State, clips: tuple[float, float]) -> tuple[float, float]:
@@ -104,10 +108,10 @@ def calibrated(
     a: RecursiveSpider, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float
 ) -> dict[str, Calibration]:
     n, root, clips = desk.n, root_log(delta), _clips(desk)
-    s = start(desk.start("x", a.start), desk.start("y", a.start))
+    worst = _worst(desk)
     anchor = root * math.sqrt(rounds) / (n * a.period * epsilon)
     change = root / epsilon * max(1.0 / (a.rate * n), math.sqrt(rounds) / n)
-    weights, one = np.array([a.weight(t) for t in range(rounds)]), desk.moved(_one(desk, s.x, s.y))
+    weights, one = np.array([a.weight(t) for t in range(rounds)]), desk.moved(_one(desk, *worst))
     out = {}
     for channel, charge in planned(a, desk, rounds).items():
         size = charge.indices.size
@@ -116,7 +120,7 @@ def calibrated(
             out[channel] = Calibration(scale, {"train": one * weights})
         elif channel in ("gx", "gy"):
             which = ("gx", "gy").index(channel)
-            moved = desk.moved(desk.query(("inner_x", "inner_y")[which], s.x, s.y, a.rate, None, clips[which]))
+            moved = desk.moved(desk.query(("inner_x", "inner_y")[which], *worst, a.rate, None, clips[which]))
             out[channel] = Calibration(np.full(size, clips[which] * anchor), {"train": np.full(size, moved)})
         else:
             out[channel] = Calibration(np.full(size, change), {"train": np.full(size, np.inf)})

@@ -106,6 +106,33 @@ def _group_dro(facts: MinimaxFacts) -> Minimax:
     return build(facts)
 
 
+def _wgan(facts: MinimaxFacts) -> Minimax:
+    from decentral_dp.problems.minimax import wgan
+
+    options, model = facts.options, facts.options.get("model") or {"kind": "linear"}
+    if model["kind"] not in ("linear", "mlp"):
+        raise InputError(
+            f"problem.model: wgan differentiates its critic by what it reads as well, and cannot do so for "
+            f'{model["kind"]!r}. Take linear, or for example {{ kind = "mlp", hidden = [64] }}.'
+        )
+    if facts.l2 is None:
+        raise InputError(
+            "problem.scale: wgan generates records in [-1, 1], and nothing bounds these. Set scale = "
+            '"public_ranges", or another declared range.'
+        )
+    return wgan.Wgan(
+        model_of(facts, 1),
+        facts.n_features,
+        tuple(model.get("hidden", ())),
+        tuple(options.get("generator", wgan.USUAL_GENERATOR)),
+        options.get("latent", wgan.USUAL_LATENT),
+        options.get("penalty", wgan.USUAL_PENALTY),
+        options.get("radius", wgan.USUAL_RADIUS),
+        facts.seed,
+        facts.device,
+    )
+
+
 MINIMAX: dict[str, MinimaxEntry] = {
     "auc_maximisation": MinimaxEntry(
         _auc,
@@ -143,5 +170,11 @@ MINIMAX: dict[str, MinimaxEntry] = {
         ("discount", "ridge", "model"),
         ("discount",),
         trajectories=True,
+    ),
+    "wgan": MinimaxEntry(
+        _wgan,
+        "a generator of records like these, and a critic that tells them apart: a Wasserstein GAN",
+        "decentral_dp.problems.minimax.wgan",
+        ("generator", "latent", "penalty", "radius", "model"),
     ),
 }

@@ -26,7 +26,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.sensitivity import Array
@@ -124,15 +123,14 @@ def around_segments(ends: Array) -> Known:
     """The smallest ball around the segments from 0 to ends_k e_k; (K,), all positive.
 
     Its centre is Σ_k λ_k ends_k e_k for the λ that solves the dual, max Σ_k (λ_k − λ_k²) ends_k² over λ ≥ 0 with
-    Σ λ_k ≤ 1: λ_k = ½(1 − τ/ends_k²)₊. The radius is the largest distance from there, whatever λ is.
+    Σ λ_k ≤ 1: λ_k = ½(1 − τ/ends_k²)₊, where τ = (m − 2)/Σ ends_k⁻² over the m longest segments, the most that leave it
+    below the shortest of them; 0 for one and two segments. The radius is the largest distance from there, whatever λ is.
     """
     squares = ends**2
-
-    def shares(tau: float) -> Array:
-        return 0.5 * np.maximum(1.0 - tau / squares, 0.0)
-
-    tau = 0.0 if ends.size <= 2 else brentq(lambda t: shares(t).sum() - 1.0, 0.0, squares.max())
-    centre = shares(tau) * ends
+    ordered = np.sort(squares)[::-1]
+    levels = (np.arange(ends.size) - 1.0) / np.cumsum(1.0 / ordered)
+    tau = max(0.0, levels[np.flatnonzero(levels < ordered)[-1]])
+    centre = 0.5 * np.maximum(1.0 - tau / squares, 0.0) * ends
     to_ends = centre @ centre - 2.0 * centre * ends + squares
     radius = float(np.sqrt(max(to_ends.max(), centre @ centre)))
     longest = np.sqrt(np.sort(squares)[-2:].sum())

@@ -258,7 +258,7 @@ class Mspbe:
                     (roots,) = self._tensors(np.sqrt(shares[k : k + size]))
                     rows = rows * roots[:, None]
                     matrix += (rows.T @ rows).cpu().numpy()
-        return np.linalg.solve(matrix, b)
+        return np.asarray(np.linalg.solve(matrix, b), dtype=np.float64)
 
     def _iterated(self, slope: Any, b: Array) -> Array:
         from scipy.sparse.linalg import LinearOperator, cg

@@ -104,7 +104,7 @@ def capped_loss(given: Mapping[str, Any], classes: int, root: Path) -> Capped:
     takes_classes = name in ("cross_entropy", "logistic")
     if takes_classes != bool(classes) or (name == "logistic" and classes != 2) or classes == 1:
         has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"
-        wanted = {"cross_entropy": "classes", "logistic": "exactly 2 classes"}.get(name, "numbers to predict")
+        wanted = {"cross_entropy": "2 or more classes", "logistic": "exactly 2 classes"}.get(name, "numbers to predict")
         raise InputError(f"problem.loss: {name} needs {wanted} for labels, and the data have {has}. Take another loss.")
     return Capped(LOSSES[name](classes), float(given["cap"]))
 
@@ -112,9 +112,8 @@ def capped_loss(given: Mapping[str, Any], classes: int, root: Path) -> Capped:
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:
     told = np.arange(len(labels)), labels.astype(np.int64)
     slopes = softmax(outputs, axis=1)
-    values = np.asarray(logsumexp(outputs, axis=1)) - outputs[told]
     slopes[told] -= 1.0
-    return values, slopes
+    return np.asarray(logsumexp(outputs - outputs[told][:, None], axis=1)), slopes
 
 
 def _logistic(outputs: Array, labels: Array) -> tuple[Array, Array]:

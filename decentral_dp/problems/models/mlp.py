@@ -134,7 +134,6 @@ class Mlp:
         delta, out = self._tensor(at.cotangents), []
         for k in reversed(range(len(self.layers))):
             after, activation = tape.seen[k + 1], self.layers[k].activation
-            # A product, and no choice: what is not a number has to stay none.
             if activation == "relu":
                 delta = delta * (after > 0.0)
             elif activation == "tanh":
@@ -153,7 +152,7 @@ class Mlp:
         norms = row_norms(np.concatenate(parts, axis=1), norm)
         factors = clip_factors(norms, bound)
         finite = np.isfinite(norms)
-        safe = None if True else torch.from_numpy(finite[:, None]).to(self.device)
+        safe = None if finite.all() else torch.from_numpy(finite[:, None]).to(self.device)
         scale = self._tensor(factors[:, None])
         total = torch.zeros(self.p, dtype=torch.float64, device=self.device)
         for (by_rows, bias), outers in zip(self._parts(total), gradients, strict=True):

@@ -78,12 +78,13 @@ def _checked(module: nn.Module, where: str, n_features: int, outputs: int, seed:
         _check_layer(f"{where}: layer {name!r}" if name else where, layer)
     draw = np.random.default_rng(0)
     # In [0, 1), where logarithms, roots and indices of embeddings are what they should be.
-    inputs, others = (tensor(draw.random((_TRIED, n_features))).to(device) for _ in range(2))
+    inputs, others = (tensor(draw.random((_TRIED, n_features))) for _ in range(2))
     try:
-        module = module.to(device).double().train()
+        module = module.double().train()
         with _public_draws(seed):
-            # Lazy layers get their parameters.
+            # Lazy layers get their parameters: here, whatever the device, whose draws would be others.
             module(inputs)
+        module, inputs, others = module.to(device), inputs.to(device), others.to(device)
         _check_outputs(module, where, inputs, others, outputs)
         _check_parameters(module, where)
         _check_records_apart(module, where, inputs, others)

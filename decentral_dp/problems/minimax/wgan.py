@@ -1,0 +1,223 @@
+"""A generator and a critic (WGAN): x are the generator's weights, which minimise, y the critic's, which maximise.
+
+    f(w_G, w_D; ξ) = D(ξ; w_D),      r = −mean_z D(G(z; w_G); w_D) − λ ‖w_D‖²       (Equation 65 of Zhang et al. 2025)
+
+The data are in D(ξ) alone: ∇_{w_G} F reads no record, is published by nobody and costs nothing; what is clipped and
+noised is ∇_{w_D} D(ξ). (PrivateDiff as printed does the reverse: it noises the generator's gradient, and trains the
+critic without noise.) The mean over z is over 256 standard normal vectors, drawn afresh in every round by the public
+seed; their number is a constant, for one that followed a batch of records would tell how many were drawn.
+
+D is linear or (problem.model kind = "mlp") a network with ReLU, so that no layer mixes records. G has ReLU units in the
+layers of problem.generator ([64] if left out), reads problem.latent numbers (8), and ends in tanh: records have to be
+in [−1, 1]. λ is problem.penalty (0.01). y is kept in the ball of problem.radius (10): with two layers D grows with w_D
+as the penalty does, with more of them faster, and the maximum over all w_D is 0 or infinite.
+
+What the paper reads off its curves is F at the published critic, of which it says that close to zero is optimal: any
+generator has that with w_D = 0. No Φ is computed here. Reported are, of held-out records against as many generated:
+
+    test_critic_auc   a new classifier (extremely randomised trees) is trained on one half of both and ranks the other
+                      half, and the reverse: 0.5 if it cannot tell them apart, 1 if it can
+    test_distance     the mean Wasserstein distance over 64 fixed directions: 0 for the same distribution
+    test_mean_gap     ‖mean held out − mean generated‖₂
+    test_spread       deviation of the generated over that of the held-out (root of the summed variances): 1 is right, 0
+                      is one picture for all
+
+and `estimate`, F without the penalty on the train records, for comparison with the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.exchange import Query
+from decentral_dp.privacy.sensitivity import Array, Norm
+from decentral_dp.problems.autodiff import quiet_torch
+from decentral_dp.problems.minimax.protocol import Known, Scores
+from decentral_dp.problems.minimax.scores import ranking
+from decentral_dp.problems.models.protocol import Model, Slope
+from decentral_dp.problems.protocol import take
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+USUAL_GENERATOR, USUAL_LATENT, USUAL_PENALTY, USUAL_RADIUS = (64,), 8, 0.01, 10.0
+# Generated in every round.
+FAKES = 256
+_DIRECTIONS, _TREES = 64, 100
+# Float64 numbers of one part of a sum, 128 MiB.
+_CELLS = 1 << 24
+
+
+class Real(NamedTuple):
+    """inputs: (n, d), in [−1, 1]."""
+
+    inputs: Array
+
+
+@dataclass(frozen=True)
+class Wgan:
+    """critic: D, of one output, with units hidden in its layers. generator: units of G's layers."""
+
+    critic: Model
+    n_features: int
+    hidden: tuple[int, ...] = ()
+    generator: tuple[int, ...] = USUAL_GENERATOR
+    latent: int = USUAL_LATENT
+    penalty: float = USUAL_PENALTY
+    radius: float = USUAL_RADIUS
+    seed: int = 0
+    device: str = "cpu"
+
+    @property
+    def p(self) -> int:
+        return _count([self.latent, *self.generator, self.n_features])
+
+    @property
+    def q(self) -> int:
+        return self.critic.p
+
+    @property
+    def terms(self) -> Mapping[str, bool]:
+        return {"grad_x": False, "grad_y": True}
+
+    @cached_property
+    def start(self) -> Mapping[str, Array]:
+        draw = public_generator(self.seed, "generator")
+        widths = [self.latent, *self.generator, self.n_features]
+        layers = [(draw.normal(size=i * o) * math.sqrt(2.0 / i), np.zeros(o)) for i, o in pairwise(widths)]
+        return {"x": np.concatenate([part for layer in layers for part in layer]), "y": self.critic.start}
+
+    def width(self, term: str) -> int:
+        return {"grad_x": self.p, "grad_y": self.q}[term]
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> Real:
+        return Real(np.asarray(features))
+
+    def project_x(self, x: Array) -> Array:
+        return x
+
+    def project_y(self, y: Array) -> Array:
+        with np.errstate(over="ignore"):
+            length = float(np.linalg.norm(y))
+        return y if length <= self.radius else np.asarray(y * (self.radius / length))
+
+    def known(self, term: str, x: Array, y: Array) -> Known | None:
+        return None
+
+    def public(self, term: str, x: Array, y: Array, round: int) -> Array:
+        by_generator, by_critic = self._slopes(x, y, self.latents("fakes", FAKES, round))
+        return -by_generator if term == "grad_x" else -by_critic - 2.0 * self.penalty * y
+
+    def latents(self, purpose: str, n: int, round: int = 0) -> Array:
+        """(n, latent) standard normal numbers, a function of the public seed and the round alone."""
+        return public_generator(self.seed, purpose, round).standard_normal((n, self.latent))
+
+    def _slopes(self, x: Array, y: Array, latents: Array) -> tuple[Array, Array]:
+        """∇ of mean_z D(G(z)) by w_G and by w_D."""
+        from torch.func import grad
+
+        def mean(generator: Tensor, critic: Tensor) -> Any:
+            fakes = self._generated(generator, z)
+            return _dense(critic, [self.n_features, *self.hidden, 1], fakes)[:, 0].mean()
+
+        with quiet_torch():
+            weights, critic, z = self._tensors(x, y, latents)
+            by_generator, by_critic = grad(mean, argnums=(0, 1))(weights, critic)
+            return by_generator.cpu().numpy(), by_critic.cpu().numpy()
+
+    def generate(self, x: Array, latents: Array) -> Array:
+        """G(z), (n, d)."""
+        with quiet_torch():
+            return np.asarray(self._generated(*self._tensors(x, latents)).cpu().numpy())
+
+    def _generated(self, weights: Tensor, latents: Tensor) -> Any:
+        return _dense(weights, [self.latent, *self.generator, self.n_features], latents).tanh()
+
+    def _tensors(self, *arrays: Array) -> list[Tensor]:
+        import torch
+
+        return [torch.tensor(np.asarray(a, dtype=np.float64), device=self.device) for a in arrays]
+
+    def sums(self, records: Real, queries: Sequence[Query]) -> list[Array]:
+        totals = [np.zeros(self.q) for _ in queries]
+        for part in self._parts(records):
+            for total, asked in zip(totals, queries, strict=True):
+                here, none = self._slope(asked.y, part), np.zeros((len(part.inputs), 0))
+                if asked.since is None:
+                    total += self.critic.clipped(here, none, asked.bound)[0]
+                else:
+                    before = self._slope(asked.since[1], part)
+                    total += self.critic.clipped_change(here, before, none, asked.bound)[0]
+        return totals
+
+    def _slope(self, y: Array, records: Real) -> Slope:
+        return Slope(self.critic.forward(y, records.inputs)[1], np.ones((len(records.inputs), 1)))
+
+    def _parts(self, records: Real) -> Iterator[Real]:
+        """Parts of bounded memory."""
+        size = max(1, _CELLS // self.critic.cells)
+        return (take(records, slice(k, k + size)) for k in range(0, len(records.inputs), size))
+
+    def scores(self, x: Array, y: Array, train: Real, test: Real | None) -> Scores:
+        with np.errstate(all="ignore"):
+            n = max(1, len(train.inputs))
+            real = sum(float(self._told(y, part).sum()) for part in self._parts(train)) / n
+            fake = float(self._told(y, Real(self.generate(x, self.latents("judged", n)))).mean())
+            out = {"estimate": real - fake} if np.isfinite(real - fake) else {}
+            if test is not None:
+                generated = self.generate(x, self.latents("held against", len(test.inputs)))
+                if np.isfinite(generated).all():
+                    out |= {f"test_{name}": value for name, value in self._against(test.inputs, generated).items()}
+        return out
+
+    def _told(self, y: Array, records: Real) -> Array:
+        return np.asarray(self.critic.forward(y, records.inputs, keep=False)[0][:, 0])
+
+    def _against(self, real: Array, fake: Array) -> dict[str, float]:
+        directions = public_generator(self.seed, "directions").standard_normal((real.shape[1], _DIRECTIONS))
+        directions /= np.linalg.norm(directions, axis=0)
+        # Of as many on either side, on a line: the distance of the sorted.
+        gaps = np.abs(np.sort(real @ directions, axis=0) - np.sort(fake @ directions, axis=0))
+        spread = math.sqrt(float(real.var(axis=0).sum()))
+        out = {
+            "distance": float(gaps.mean()),
+            "mean_gap": float(np.linalg.norm(real.mean(axis=0) - fake.mean(axis=0))),
+        }
+        if spread > 0.0:
+            out["spread"] = math.sqrt(float(fake.var(axis=0).sum())) / spread
+        return out | self._new_critic(real, fake)
+
+    def _new_critic(self, real: Array, fake: Array) -> dict[str, float]:
+        from sklearn.ensemble import ExtraTreesClassifier
+
+        half, found = len(real) // 2, []
+        if half < 2:
+            return {}
+        positive = np.r_[np.ones(half, dtype=bool), np.zeros(half, dtype=bool)]
+        parts = [np.concatenate([real[k : k + half], fake[k : k + half]]) for k in (0, half)]
+        for learned, judged in (parts, parts[::-1]):
+            trees = ExtraTreesClassifier(_TREES, random_state=0).fit(learned, positive)
+            found.append(ranking(trees.predict_proba(judged)[:, 1], positive)["auc"])
+        return {"critic_auc": float(np.mean(found))}
+
+
+def _count(widths: Sequence[int]) -> int:
+    return sum((i + 1) * o for i, o in pairwise(widths))
+
+
+def _dense(flat: Tensor, widths: Sequence[int], rows: Any) -> Any:
+    """Dense layers, ReLU between them, their weights laid out as `problems.models` does: layer by layer A, then b."""
+    begin, last = 0, len(widths) - 2
+    for k, (i, o) in enumerate(pairwise(widths)):
+        middle, end = begin + i * o, begin + (i + 1) * o
+        rows = rows @ flat[begin:middle].reshape(o, i).T + flat[middle:end]
+        rows, begin = rows.relu() if k < last else rows, end
+    return rows

@@ -1,0 +1,161 @@
+"""numpy's sampler of normal variates, as a function of its random bits: draws one by one, and the exact law of rint(N·r).
+
+256 boxes of equal area under e^{−x²/2} (Marsaglia & Tsang 2000; numpy/random/src/distributions). A variate is a mantissa
+times a box's width, kept at once below the next box's edge, else by a second uniform number; beyond the last edge it is an
+exponential variate, kept by a second one. Tables by their recursion, good to 1e-14.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+EDGE = 3.6541528853610088
+BOXES = 256
+
+
+def density(x: np.ndarray) -> np.ndarray:
+    return np.exp(-0.5 * x * x)
+
+
+AREA = EDGE * float(density(np.array(EDGE))) + math.sqrt(2.0 * math.pi) * float(ndtr(-EDGE))
+# What is kept of all first tries.
+KEPT = math.sqrt(0.5 * math.pi) / (BOXES * AREA)
+
+
+def _sides() -> np.ndarray:
+    """Right sides of the boxes: of the lowest, which is as wide as if it had no tail, the last edge …, of the highest."""
+    out = [AREA / float(density(np.array(EDGE))), EDGE]
+    while len(out) < BOXES:
+        out.append(math.sqrt(-2.0 * math.log(float(density(np.array(out[-1]))) + AREA / out[-1])))
+    return np.array([out[0], *out[:0:-1]])
+
+
+SIDES = _sides()
+# Below which a point of the box is under the curve whatever its height; of the lowest box, below which it is no tail.
+INNER = np.array([EDGE, 0.0, *SIDES[1:-1]])
+BELOW = density(np.array([0.0, *SIDES[1:]]))
+ABOVE = np.array([1.0, *BELOW[:-1]])
+
+
+def draws(raw: Iterator[int]) -> Iterator[float]:
+    """Variates from 64-bit words."""
+    widths, inner = SIDES / 2.0**52, (INNER / SIDES * 2.0**52).astype(np.int64)
+
+    def uniform() -> float:
+        return (next(raw) >> 11) * 2.0**-53
+
+    while True:
+        word = next(raw)
+        box, sign, mantissa = word & 255, (word >> 8) & 1, (word >> 9) & (2**52 - 1)
+        x = mantissa * float(widths[box])
+        if mantissa >= inner[box]:
+            if box == 0:
+                while True:
+                    more, other = -math.log1p(-uniform()) / EDGE, -math.log1p(-uniform())
+                    if 2.0 * other > more * more:
+                        break
+                x, sign = EDGE + more, (mantissa >> 8) & 1
+            elif (ABOVE[box] - BELOW[box]) * uniform() + BELOW[box] >= math.exp(-0.5 * x * x):
+                continue
+        yield -x if sign else x
+
+
+def atom(k: int, ratio: float) -> float:
+    """P(rint(N·ratio) = k), k > 0, by counting the mantissas that end there."""
+    widths, top = SIDES / 2.0**52, 2**52
+    inner = (INNER / SIDES * top).astype(np.int64)
+
+    def first(edge: float, target: int) -> np.ndarray:
+        """(256,) the smallest mantissa of each box that is rounded to the target or beyond."""
+        guess = np.minimum(np.floor(edge / widths), top + 64.0).astype(np.int64) - 6
+        tried = guess + np.arange(13)[:, None]
+        reached = np.rint(tried * widths * ratio) >= target
+        found = np.where(edge / widths > top + 32.0, 2 * top, guess + reached.argmax(axis=0))
+        assert (reached[-1] & ~reached[0] | (found > top)).all()
+        return found
+
+    low, high = first((k - 0.5) / ratio, k), first((k + 0.5) / ratio, k + 1)
+    at_once = np.minimum(high, inner) - np.minimum(low, inner)
+    left, right = np.maximum(low, inner), np.minimum(high, top)
+    count = np.where(np.arange(BOXES) > 0, np.maximum(right - left, 0), 0)
+    middle = _mean(left * widths, right * widths)
+    total = float((at_once + count * np.clip((middle - BELOW) / (ABOVE - BELOW), 0.0, 1.0)).sum()) / top / BOXES
+    if (k + 0.5) / ratio > EDGE:
+        total += (1.0 - EDGE / SIDES[0]) / BOXES * _tail(k, ratio)
+    return 0.5 * total / KEPT
+
+
+def beyond(reach: float) -> float:
+    """P(|N| ≥ reach), reach above the last edge."""
+    first = _first_tail(lambda x: x >= reach)
+    grid = np.linspace(first, 2.0**53 - 1.0, 200_001)
+    more = -np.log1p(-grid * 2.0**-53) / EDGE
+    mass = float(np.trapezoid(density(more), grid)) * 2.0**-53
+    return (1.0 - EDGE / SIDES[0]) / BOXES * mass / _tail_kept() / KEPT
+
+
+def _mean(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Mean of e^{−x²/2} over short intervals."""
+    return (density(left) + 4.0 * density(0.5 * (left + right)) + density(right)) / 6.0
+
+
+def _tail_kept() -> float:
+    return EDGE * math.exp(0.5 * EDGE * EDGE) * math.sqrt(2.0 * math.pi) * float(ndtr(-EDGE))
+
+
+def _first_tail(reached: object) -> int:
+    """The smallest of 2⁵³ uniform numbers whose variate satisfies a condition that grows with it."""
+    low, high = -1, 2**53
+    while high - low > 1:
+        middle = (low + high) // 2
+        if reached(EDGE - math.log1p(-middle * 2.0**-53) / EDGE):  # type: ignore[operator]  # A callable.
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _tail(k: int, ratio: float) -> float:
+    first, last = (_first_tail(lambda x, t=t: round(x * ratio) >= t) for t in (k, k + 1))
+    if last == first:
+        return 0.0
+    ends = -np.log1p(-np.array([first, last - 1]) * 2.0**-53) / EDGE
+    return (last - first) * 2.0**-53 * float(_mean(ends[:1], ends[1:])[0]) / _tail_kept()
+
+
+class Law(NamedTuple):
+    """Probabilities of the integers −reach … reach."""
+
+    reach: int
+    mass: np.ndarray
+
+
+def enumerated(mantissa: int, ratio: float, reach: int) -> Law:
+    """The law of rint(N·ratio) with so many bits in a mantissa, and one more in a uniform number, by trying them all."""
+    points, uniforms = np.arange(2.0**mantissa), np.arange(2.0 ** (mantissa + 1)) / 2.0 ** (mantissa + 1)
+    mass = np.zeros(reach + 1)
+
+    def add(x: np.ndarray, weight: np.ndarray | float) -> None:
+        at = np.minimum(np.rint(x * ratio), reach).astype(np.int64)
+        mass[:] += np.bincount(at, np.broadcast_to(weight, at.shape), reach + 1)
+
+    for box in range(BOXES):
+        x = points * (SIDES[box] / 2.0**mantissa)
+        inner = int(INNER[box] / SIDES[box] * 2.0**mantissa)
+        add(x[:inner], 2.0**-mantissa / BOXES)
+        outer = x[inner:]
+        if box:
+            height = (density(outer) - BELOW[box]) / (ABOVE[box] - BELOW[box])
+            kept = np.clip(np.ceil(height * uniforms.size), 0.0, uniforms.size) / uniforms.size
+            add(outer, kept * 2.0**-mantissa / BOXES)
+    more, other = -np.log1p(-uniforms) / EDGE, -np.log1p(-uniforms)
+    kept = 1.0 - np.searchsorted(other, 0.5 * more * more, side="right") / uniforms.size
+    add(EDGE + more, (points.size - int(EDGE / SIDES[0] * points.size)) / points.size / BOXES * kept / kept.sum())
+    # A sign of its own; both zeros are one.
+    mass /= mass.sum()
+    return Law(reach, np.concatenate([0.5 * mass[:0:-1], mass[:1], 0.5 * mass[1:]]))
