@@ -149,7 +149,9 @@ def _trusted_tables(name: str, entry: Entry) -> str:
     problem = entry.example.get("problem", '"logistic_regularisation"')
     data = entry.example.get("data", '"breast_cancer"')
     lines = ["[problem]", f"kind = {problem}", f"data = {data}"]
-    lines += ['scale = "public_ranges"', 'normalise = "l2"', *(_several(entry, "problem_keys"))]
+    played = data.strip('"') in ENVIRONMENTS
+    lines += [] if played else ['scale = "public_ranges"', 'normalise = "l2"']
+    lines += _several(entry, "problem_keys")
     # The graph plays no part; it says how many agents there are.
     lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
     lines += ["[algorithm]", f'kind = "{name}"', shown("rounds", "rounds = 20")]
@@ -224,8 +226,8 @@ def _data(name: str) -> str:
 def _played(name: str) -> str:
     which = ENVIRONMENTS[name]
     return (
-        f"{which.name}, played by a fixed public policy; {len(which.low)} numbers a step, mapped to [-1, 1] by declared "
-        "constants.\n"
+        f"{which.name}, played by a fixed public policy; {len(which.low)} numbers a step, mapped to [-1, 1] by "
+        "declared constants.\n"
         f"Sizes: [problem.synthetic] records (trajectories per agent, {which.records}), test_records "
         f"({which.test_records}), steps (cut off after {which.steps}).\n"
         f"Needs the packages {' and '.join(which.needs)}. Trajectories of your own: a .npz file with observations\n"

@@ -67,13 +67,13 @@ def check_coordinated(s: Scenario) -> Coordinated:
     for key, given in (("box", privacy.box), ("share", privacy.share), ("cap", privacy.cap)):
         if given:
             raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")
+    program = released_share(cast(Coordinated, algorithm_of(s)), s.problem.positive_share)
     if privacy.epsilon is None and privacy.guarantee != "none":
         raise InputError(
             f"privacy.epsilon: missing. {kind} sets its noise by a target; give for example epsilon = 1.0."
         )
     if table.rounds > LARGEST_PLAN:
         raise _too_long(table.rounds)
-    program = released_share(cast(Coordinated, algorithm_of(s)), s.problem.positive_share)
     if privacy.clip and not program.asks:
         raise InputError(
             f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "

@@ -12,7 +12,7 @@ from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, OPTIONS, Entry, Options
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
-from decentral_dp.data import Shards, Stream, make_shards, nearest
+from decentral_dp.data import Dataset, Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.problems import PROBLEMS, Facts
@@ -120,6 +120,8 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
         d=synthetic.pop("dimension", None),
         **synthetic,
     )
+    minimax = is_minimax(s)
+    _check_trajectories(s, dataset, minimax and MINIMAX[table.kind].trajectories)
     return make_shards(
         dataset,
         n_agents,
@@ -131,7 +133,7 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
         normalisation=table.normalise,
         certified=certified,
         root=s.folder,
-        levels=1 if is_minimax(s) else 2,
+        levels=1 if minimax else 2,
         construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
 
@@ -171,7 +173,6 @@ def minimax_options(s: Scenario) -> dict[str, Any]:
 def minimax_of(s: Scenario, shards: Shards) -> Minimax:
     """The minimax problem, from public facts of the data."""
     table, entry, options = s.problem, MINIMAX[s.problem.kind], minimax_options(s)
-    _check_trajectories(s, shards, entry.trajectories)
     if entry.every_class:
         _check_present(s, shards)
     if (loss := s.files().get(("problem", "loss"))) is not None:
@@ -188,13 +189,14 @@ def minimax_of(s: Scenario, shards: Shards) -> Minimax:
         s.folder,
         shards.l2,
         shards.trajectory,
+        {} if s.privacy.guarantee == "none" else by_channel(s.privacy.clip),
     )
     return entry.build(facts)
 
 
-def _check_trajectories(s: Scenario, shards: Shards, wanted: bool) -> None:
+def _check_trajectories(s: Scenario, dataset: Dataset, wanted: bool) -> None:
     """Refuse trajectories where records are wanted, and the reverse. Raises InputError."""
-    played = shards.trajectory is not None
+    played = dataset.trajectory is not None
     if played == wanted:
         return
     which = "whole trajectories" if played else "no trajectories"
@@ -204,7 +206,7 @@ def _check_trajectories(s: Scenario, shards: Shards, wanted: bool) -> None:
         else "Take cartpole, acrobot or pong, or a .npz file with observations, rewards and lengths."
     )
     raise InputError(
-        f"problem.data: the records of {shards.source!r} are {which}, and {s.problem.kind} cannot use them. {mend}"
+        f"problem.data: the records of {dataset.source!r} are {which}, and {s.problem.kind} cannot use them. {mend}"
     )
 
 
@@ -235,7 +237,6 @@ def _check_present(s: Scenario, shards: Shards) -> None:
 def problem_of(s: Scenario, shards: Shards) -> Problem:
     """The problem, from public facts of the data."""
     table = s.problem
-    _check_trajectories(s, shards, False)
     _check_options(table)
     facts = Facts(
         shards.features.shape[1],

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from coordinator_replay import SCALE
 from minimax_loop import Auc, Loop, content, cut, inside_x, inside_y
+from scipy.optimize import minimize_scalar
 
 import decentral_dp
 from decentral_dp.job import Job, build
@@ -118,8 +119,8 @@ class Tilted(Robust):
         """Where h, or ∂_λ h, lies whatever the record: u e^{−u}/λ with u up to B/λ."""
         if term == "inner":
             return math.exp(-self.cap / lam), 1.0
-        us = np.linspace(0.0, self.cap / lam, 20_001)
-        return 0.0, float((us * np.exp(-us)).max()) / lam
+        top = minimize_scalar(lambda u: -u * math.exp(-u), bounds=(0.0, self.cap / lam), options={"xatol": 1e-12})
+        return 0.0, max(-float(top.fun), self.cap / lam * math.exp(-self.cap / lam)) / lam
 
     def gradients(self, y: np.ndarray, s: float, v: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """∇_xΨ, and −∂_λΨ."""

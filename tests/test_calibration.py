@@ -96,8 +96,8 @@ def test_fresh_batches(mechanism: str) -> None:
 
 
 def test_a_rounding_grid_that_does_not_shrink_with_more_noise() -> None:
-    """d = 10⁵ coordinates: rounding costs √d·2⁻¹⁶ in μ, much beside the first guess's own μ."""
-    base = ledger(line("y", {"train": np.full(20, 0.004)}, np.ones(20), "gaussian", dimension=100_000))
+    """d = 10⁷ coordinates: rounding costs √d/2·2⁻¹⁸ in μ, more than the first guess's own μ."""
+    base = ledger(line("y", {"train": np.full(20, 0.004)}, np.ones(20), "gaussian", dimension=10_000_000))
     check(base, 1.0, DELTA)
     with pytest.raises(InputError, match="fewer rounds"):
         calibrate(base, 1e-3, 1e-12)
@@ -105,7 +105,7 @@ def test_a_rounding_grid_that_does_not_shrink_with_more_noise() -> None:
 
 @pytest.mark.parametrize("rounds", [1, 20])
 def test_a_target_that_rounding_forbids_is_refused_with_what_can_be_reached(rounds: int) -> None:
-    base = ledger(line("y", {"train": np.full(rounds, 0.004)}, np.ones(rounds), "gaussian", dimension=10_000))
+    base = ledger(line("y", {"train": np.full(rounds, 0.004)}, np.ones(rounds), "gaussian", dimension=1_000_000))
     with pytest.raises(InputError, match="rounding to the noise's grid") as refused:
         calibrate(base, 1e-5, DELTA)
     said = str(refused.value)

@@ -214,6 +214,11 @@ def test_scores(case: Case) -> None:
     assert held.mean() <= scores["test_robust_loss"] <= held.max() + 1e-12
 
 
+def test_eta_stays_among_possible_losses() -> None:
+    problem = problem_of(CASES[0])
+    assert [float(problem.project_y(np.array([v]))[0]) for v in (-1.0, 0.3, 9.0)] == [0.0, 0.3, CAP]
+
+
 def test_confidences_and_losses_of_records() -> None:
     problem, data = problem_of(CASES[0], "logistic"), records("logistic", 5, 1)
     x = np.array([3.0, -2.0, 0.5])

@@ -25,6 +25,7 @@ from decentral_dp.experiments import batches as e7
 from decentral_dp.experiments import claimed_noise as e15
 from decentral_dp.experiments import exponential_rate as e4
 from decentral_dp.experiments import membership as e17
+from decentral_dp.experiments import minimax_rates as e18
 from decentral_dp.experiments import privatediff_audit as e14
 from decentral_dp.experiments import regularised_rate as e5
 from decentral_dp.experiments import searches as e12
@@ -200,6 +201,7 @@ SPOILT = {
         scaled(1.15, e17.DIGITS, e17.OTHERS[0]),
         scaled(0.9, e17.DIGITS, e17.OTHERS[2]),
     ],
+    "e18": [tilted(0.15), tilted(-0.15), scaled(2.0, e18.PANEL, e18.BOTH), scaled(1.5, "four times", e18.BOTH)],
 }
 
 

@@ -2,7 +2,7 @@
 
 n = 60 000, samples of 2048 on average, 80 epochs (R = 2344), δ = n^(−1.1), replace one record, Poisson samples, both
 releases of a round one event. Printed DP-SGDA noise for a claimed .5/1/5/10 costs .171/.362/2.10/4.59 on a fine grid
-of losses, .184/.369/2.10/4.59 on one of 1e-4; a joint z̄ of 24.4/12.8/3.02/1.69 would cost what is claimed.
+of losses, .184/.369/2.10/4.59 on one of 1e-3; a joint z̄ of 24.4/12.8/3.02/1.69 would cost what is claimed.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float,
 
 
 def test_the_fine_and_the_coarse_numbers_are_those_of_two_grids() -> None:
-    """The same events on a grid of losses that is as coarse as 1e-4 come out dearer, and one of 1e-5 does not."""
+    """The same events by another accountant: dearer on a grid of losses as coarse as 1e-3."""
     z = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / N * M / math.sqrt(2.0)
     event = dp_accounting.PoissonSampledDpEvent(Q, dp_accounting.GaussianDpEvent(z))
-    for grid, wanted in ((1e-4, 0.369), (2e-5, 0.363)):
+    for grid, wanted in ((1e-3, 0.369), (1e-4, 0.362)):
         accountant = pld_privacy_accountant.PLDAccountant(
             NeighboringRelation.REPLACE_ONE, value_discretization_interval=grid
         )
-        assert accountant.compose(event, R).get_epsilon(DELTA) == pytest.approx(wanted, abs=1.5e-3)
+        assert accountant.compose(event, R).get_epsilon(DELTA) == pytest.approx(wanted, abs=6e-4)
 
 
 @pytest.mark.parametrize(("claimed", "z"), [(0.5, 24.4), (1.0, 12.8), (5.0, 3.02), (10.0, 1.69)])

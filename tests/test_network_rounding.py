@@ -158,7 +158,8 @@ def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() ->
     draws = np.array([8, 7]) * job.rounds * job.problem.q
     pairs = pairwise(job.topology.mixing, told.contraction, moved, told.noise, [[3], [0, 1]],
                      np.diff(seen, axis=0, prepend=0) > 0)  # fmt: skip
-    wanted = certified_epsilon(pairs.mu, rounding(told, pairs.observers), draws, job.problem.q, 1e-5, job.budget.epsilon)
+    nu, every = rounding(told, pairs.observers), job.budget.epsilon
+    wanted = certified_epsilon(pairs.mu, nu, draws, job.problem.q, 1e-5, every)
     np.testing.assert_allclose(view.certified, wanted, rtol=1e-9)
 
 

@@ -16,7 +16,7 @@ from minimax_loop import Loop, agree, content, made
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.central.anchors import split, threshold
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import Ask, Bundle, Published, Query
 from decentral_dp.job import Job
 from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -111,6 +111,54 @@ def test_without_noise_and_samples_the_period_is_nothing() -> None:
         np.testing.assert_allclose(paths[1], paths[0], atol=1e-12)
         np.testing.assert_allclose(paths[2], paths[0], atol=1e-12)
         assert np.abs(paths[0][-1]).max() > 0.1
+
+
+def asked_of(program: str, protocol: str) -> list[list[Query]]:
+    """The questions of three rounds of a program that is told noise of its own, however it was asked."""
+    job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
+    state, out, rng = job.algorithm.init(job.desk), [], np.random.default_rng(3)
+    for t in range(3):
+        running, reply, asked = job.algorithm.step(t, job.desk, state), None, []
+        while True:
+            try:
+                request: Any = running.send(reply)
+            except StopIteration as done:
+                state = done.value
+                break
+            if isinstance(request, Ask):
+                asked += request.values.values()
+                zero = {c: np.zeros((3, job.problem.width(q.term))) for c, q in request.values.items()}
+                reply = job.desk.combined(1, request.values, zero)
+            else:
+                told = {c: rng.normal(size=(1, v.private.shape[1])) for c, v in request.values.items()}
+                reply = Published(Bundle(told), dict.fromkeys(told, 1.0))
+        out.append(asked)
+    return out
+
+
+@pytest.mark.parametrize("protocol", ["released", "printed"])
+def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> None:
+    """The loops above cannot tell by what y a gradient by α was asked: of the records' part it is no function."""
+    rounds = asked_of("ascent", protocol)
+    for t, (first, second, last) in enumerate(rounds):
+        assert first.term == second.term == "grad_y"
+        assert last.term == "grad_x"
+        for one, other in ((first, second), (second, last)):
+            assert np.array_equal(one.x, other.x)
+            assert not np.array_equal(one.y, other.y)
+        if t:
+            before = rounds[t - 1][2]
+            assert not np.array_equal(first.x, before.x)
+            # y goes on from where ∇_x f was taken.
+            assert np.array_equal(first.y, before.y)
+            if protocol == "released" and t % 2:
+                assert same(last.since, before)
+            else:
+                assert last.since is None
+
+
+def same(since: Any, before: Query) -> bool:
+    return np.array_equal(since[0], before.x) and np.array_equal(since[1], before.y)
 
 
 # Prices --------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
 import tomli_w
@@ -91,6 +92,9 @@ def test_a_loss_of_ones_own(tmp_path: Path) -> None:
         np.testing.assert_allclose(a, b, atol=1e-12)
     assert mine.judged(outputs, labels) == pytest.approx(usual.judged(outputs, labels))
     assert mine.values(np.zeros((0, 3)), np.zeros(0)).shape == (0,)
+    # To another process it travels by value, for the file is no module that could be imported there.
+    sent = cloudpickle.loads(cloudpickle.dumps(mine))
+    np.testing.assert_array_equal(sent.values(outputs, labels), mine.values(outputs, labels))
 
 
 def test_a_loss_of_ones_own_may_have_more_outputs(tmp_path: Path) -> None:

@@ -184,9 +184,7 @@ def _forgetful(self: RecursiveSpider, t: int, desk: Any, s: State) -> Generator[
     slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
     told = yield Publish(**slopes, s=beta * answer.now + answer.change if t else answer.now)
     v, u = (
-        (told.own.gx[0], told.own.gy[0])
-        if is_anchor(t, self.period)
-        else (s.v + told.own.dx[0], s.u + told.own.dy[0])
+        (told.own.gx[0], told.own.gy[0]) if is_anchor(t, self.period) else (s.v + told.own.dx[0], s.u + told.own.dy[0])
     )
     kept = 1.0 - beta if t else 0.0
     value, variance = kept * s.s + told.own.s[0], kept**2 * s.variance + told.scale["s"] ** 2

@@ -342,7 +342,7 @@ def test_public_numbers_that_float64_cannot_serve() -> None:
     with pytest.raises(InputError, match="so that float64 solves every data set"):
         call(weight_range=(1e-12, 1.0))
     with pytest.raises(InputError, match="no noise brings 31 releases"):
-        call(delta=1e-16)
+        call(delta=1e-22)
     with pytest.raises(InputError, match="too small for float64 noise"):
         call(method="em", epsilon=1e-16)
 

@@ -1,8 +1,8 @@
-"""numpy's sampler of normal variates, as a function of its random bits: draws one by one, and the exact law of rint(N·r).
+"""numpy's normal variates as a function of random bits: draws one by one, and the exact law of rint(N·ratio).
 
-256 boxes of equal area under e^{−x²/2} (Marsaglia & Tsang 2000; numpy/random/src/distributions). A variate is a mantissa
-times a box's width, kept at once below the next box's edge, else by a second uniform number; beyond the last edge it is an
-exponential variate, kept by a second one. Tables by their recursion, good to 1e-14.
+256 boxes of equal area under e^{−x²/2} (Marsaglia & Tsang 2000; numpy/random/src/distributions). A variate is a
+mantissa times a box's width, kept at once below the next box's edge, else by a second uniform number; beyond the last
+edge it is an exponential variate, kept by a second one. Tables by their recursion, good to 1e-14.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEPT = math.sqrt(0.5 * math.pi) / (BOXES * AREA)
 
 
 def _sides() -> np.ndarray:
-    """Right sides of the boxes: of the lowest, which is as wide as if it had no tail, the last edge …, of the highest."""
+    """Right sides: of the lowest box, as wide as if it had no tail; the last edge; …; of the highest box."""
     out = [AREA / float(density(np.array(EDGE))), EDGE]
     while len(out) < BOXES:
         out.append(math.sqrt(-2.0 * math.log(float(density(np.array(out[-1]))) + AREA / out[-1])))
@@ -39,7 +39,8 @@ SIDES = _sides()
 # Below which a point of the box is under the curve whatever its height; of the lowest box, below which it is no tail.
 INNER = np.array([EDGE, 0.0, *SIDES[1:-1]])
 BELOW = density(np.array([0.0, *SIDES[1:]]))
-ABOVE = np.array([1.0, *BELOW[:-1]])
+# Of the lowest box it is not needed.
+ABOVE = np.array([2.0, *BELOW[:-1]])
 
 
 def draws(raw: Iterator[int]) -> Iterator[float]:
@@ -136,7 +137,7 @@ class Law(NamedTuple):
 
 
 def enumerated(mantissa: int, ratio: float, reach: int) -> Law:
-    """The law of rint(N·ratio) with so many bits in a mantissa, and one more in a uniform number, by trying them all."""
+    """The law of rint(N·ratio), by trying all mantissas of so many bits, and uniform numbers of one more."""
     points, uniforms = np.arange(2.0**mantissa), np.arange(2.0 ** (mantissa + 1)) / 2.0 ** (mantissa + 1)
     mass = np.zeros(reach + 1)
 

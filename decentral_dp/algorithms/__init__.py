@@ -12,6 +12,7 @@ from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
 from decentral_dp.algorithms.central.dp_sgd_dual import DpSgdDual
 from decentral_dp.algorithms.central.dp_sgda import DpSgda
 from decentral_dp.algorithms.central.dp_spider import DpSpider
+from decentral_dp.algorithms.central.dptd import Dptd
 from decentral_dp.algorithms.central.exponential import ExponentialMechanism
 from decentral_dp.algorithms.central.gradient_norm import GradientNormMechanism
 from decentral_dp.algorithms.central.grid_walk import GridWalk
@@ -21,7 +22,7 @@ from decentral_dp.algorithms.central.privatediff_xy import PrivateDiffXY
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider
 from decentral_dp.algorithms.central.regularised_exponential import RegularisedExponentialMechanism
-from decentral_dp.algorithms.central.scdro import Scdro
+from decentral_dp.algorithms.central.scdro import Scdro, check_unprotected
 from decentral_dp.algorithms.central.second_order import SecondOrder
 from decentral_dp.algorithms.central.tuner import RegularisationTuner
 from decentral_dp.algorithms.central.warm_start import WarmStart
@@ -39,6 +40,7 @@ from decentral_dp.algorithms.references import (
     CHEN_WANG,
     DP_DRO,
     DP_SGD,
+    DPTD,
     DSBO_JHIP,
     DSGD,
     GBDSBO,
@@ -108,6 +110,12 @@ def _plain(algorithm: Callable[..., Built]) -> Callable[[Options, str], Built]:
     return build
 
 
+def _unprotected(options: Options, guarantee: str) -> Scdro:
+    """Raises InputError for any guarantee but none."""
+    check_unprotected(guarantee)
+    return _plain(Scdro)(options, guarantee)
+
+
 _HOME = "decentral_dp.algorithms.decentralised"
 _TRUSTED = "decentral_dp.algorithms.central"
 _NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
@@ -124,6 +132,12 @@ _DRO = {
     "clip": "clip.x = 1.0",
 }
 _KL = {"problem": '"kl_dro"', "problem_keys": "strength = 1.0\nradius = 0.5\ncap = 5.0", "clip": "clip.x = 1.0"}
+_TD = {
+    "problem": '"mspbe"',
+    "data": '"cartpole"',
+    "problem_keys": 'discount = 0.9\nmodel = { kind = "mlp", hidden = [50] }',
+    "clip": "clip.x = 3.0\nclip.y = 3.0",
+}
 _ONE_STEP = (
     "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
     "λ_(t−1) · gradient + noise of deviation σ_t."
@@ -247,6 +261,17 @@ ALGORITHMS: dict[str, Entry] = {
         claim="Theorem 1 and the explicit values after it, as printed",
         example=_AUC | _ASCENT,
     ),
+    "dptd": Entry(
+        _plain(Dptd),
+        "a trusted coordinator: minimax with momentum on both sides, for temporal differences (Zhao et al., 2023)",
+        f"{_TRUSTED}.dptd",
+        ("x", "y", "averaging"),
+        (Citation("An algorithm of the kind of", DPTD),),
+        optional=("rate",),
+        trusted=True,
+        solves="minimax",
+        example=_TD,
+    ),
     "privatediff": Entry(
         _plain(PrivateDiff),
         "a trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025)",
@@ -322,7 +347,7 @@ ALGORITHMS: dict[str, Entry] = {
         example=_DRO,
     ),
     "scdro": Entry(
-        _plain(Scdro),
+        _unprotected,
         "a baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022)",
         f"{_TRUSTED}.scdro",
         ("x", "y", "averaging"),

@@ -120,6 +120,17 @@ LOWY_LIU = Work(
   year   = {2025}
 }""",
 )
+DPTD = Work(
+    "C. Zhao, Y. Ze, J. Dong, B. Wang and S. Li, Differentially Private Temporal Difference Learning with Stochastic "
+    "Nonconvex-Strongly-Concave Optimization, WSDM 2023.",
+    """@inproceedings{zhao2023differentially,
+  title     = {Differentially Private Temporal Difference Learning with Stochastic
+               Nonconvex-Strongly-Concave Optimization},
+  author    = {Zhao, Canzhe and Ze, Yanjie and Dong, Jing and Wang, Baoxiang and Li, Shuai},
+  booktitle = {Proceedings of the Sixteenth ACM International Conference on Web Search and Data Mining},
+  year      = {2023}
+}""",
+)
 PRIVATEDIFF = Work(
     "R. Zhang, M. Lei, M. Ding, Z. Xiang, J. Xu and D. Wang, Improved Rates of Differentially Private "
     "Nonconvex-Strongly-Concave Minimax Optimization, 2025.",

@@ -1,8 +1,10 @@
-"""What two papers on private bilevel optimisation prove or claim, measured: rates, privacy, and where they fail.
+"""What papers on private bilevel, minimax and robust optimisation prove or claim: rates, privacy, where they fail.
 
     Kornowski, Differentially Private Bilevel Optimization                                     first-order, by penalties
     Lowy & Liu, Differentially Private Bilevel Optimization: Efficient Algorithms with         exponential mechanisms,
         Near-Optimal Rates                                                                     second-order
+    Zhang et al., Improved Rates of Differentially Private Nonconvex-Strongly-Concave Minimax Optimization
+    Xu et al., Differentially Private Non-convex Distributionally Robust Optimization
 
 `run` measures one experiment and holds each claim against its numbers. Exponents come with an interval over seeds, and
 a claim holds only where the whole interval lies in the window that theory leaves. What is measured is mostly the error
@@ -139,6 +141,12 @@ EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
             "Xu et al. 2025, Table 2",
             "The reported AUCs exceed what the claimed ε allows for others drawn as members, and tell classes apart.",
             "membership",
+        ),
+        "e18": Entry(
+            "Rates of minimax programs",
+            "Zhang et al. 2025, Theorems 2 and 6",
+            "A y that is released costs PrivateDiff its s^(2/3); estimates of both gradients bring it back.",
+            "minimax_rates",
         ),
     }
 )

@@ -28,9 +28,9 @@ LONGEST = 1.0
 
 
 class Alike(NamedTuple):
-    """count: (1,), of records that are all the same."""
+    """many: (1,), how many records, all the same."""
 
-    count: Array
+    many: Array
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class HardSaddle:
         return np.concatenate([[-x[0] / (1.0 + x[0] ** 2)], y])
 
     def sums(self, records: Alike, queries: Sequence[Query]) -> list[Array]:
-        return [float(records.count[0]) * self._clipped(asked) for asked in queries]
+        return [float(records.many[0]) * self._clipped(asked) for asked in queries]
 
     def _clipped(self, asked: Query) -> Array:
         v = self.gradient(asked.term, asked.x, asked.y)

@@ -33,15 +33,17 @@ is a product of 1 + η̃(n_i), n_i fresh from p, |η̃| ≤ h up to c, |E_p η̃
 or likely: (e^x − e^a)₊ ≤ e^{(1+λ)x − λa} λ^λ/(1 + λ)^{1+λ}, and moments 1 + λ of P°/P, −λ of Q°/Q by Taylor, make
 
     log δ_a ≤ X − λa,   log δ_b ≤ X − λb,   X = N((1+λ) F(0) + λ(1+λ)/2·V) + λ log λ − (1+λ) log(1+λ),
-    V = E h² e^{(λ+2) h/(1−h)} ≤ (10 u)² e^{(λ+2) 10u/(1−10u)} + 2 u² Φ(c − 2k) e^{(λ+2) h(c)/(1−h(c))},
+    V = E h² e^{(λ+2) h/(1−h)} ≤ (10 u)² t(10 u) + 2 u² Σ_j (Φ(c_j − 2k) − Φ(c_{j+1} − 2k)) t(h(c_j)),
 
-for any λ ≥ 1 and c, each side its own: a ≈ 10 u √(2 N log 1/δ_a). A fixed share of δ is spent whatever is released, so
-that either bound grows with the releases and knows neither their order nor their channels.
+t(h) = e^{(λ+2) h/(1−h)}, c = c_0 > c_1 > …, for any λ ≥ 1 and c, each side its own: a ≈ 10 u √(2 N log 1/δ_a). A fixed
+share of δ is spent whatever is released, so that either bound grows with the releases and knows neither their order nor
+their channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -57,10 +59,12 @@ _SHIFTS = np.arange(1, 66) / 8.0
 SHARES = (0.02, 0.15)
 # Of that, for tails under P, under Q, and for each of the two sums.
 _OUT_P, _OUT_Q, _MIDDLE = 0.3, 0.6, 0.05
-_ORDERS = np.repeat(2.0 ** np.arange(5.0, 31.0, 0.5), 3)[:, None]
+_ORDERS = np.repeat(2.0 ** np.arange(5.0, 31.0, 0.5), 4)[:, None]
 # λ h(c): how much of a Chernoff bound's exponent one coordinate may be.
-_LOADS = np.tile([1.0, 3.0, 6.0], _ORDERS.size // 3)[:, None]
+_LOADS = np.tile([1.0, 3.0, 6.0, 12.0], _ORDERS.size // 4)[:, None]
 _LARGEST_HEIGHT = 1.0 / 32.0
+# h_j, of h(c).
+_STEPS = np.exp(-0.25 * np.arange(24.0))
 # That the tossed rounding of one wide release moves further than `prices` says, in up to three comparisons.
 _TOSS = 3e-17
 
@@ -144,15 +148,27 @@ def laplace_slack(loss: Array, dimension: int) -> tuple[Array, Array]:
     return np.where(moved, 2e-15 * dimension, 0.0), np.where(moved, delta, 0.0)
 
 
+class _Table(NamedTuple):
+    """What one variate or one release adds to τ and to an exponent, by rows of cuts.
+
+    still: F(0), (K, 1). moved: (B, K) F(μ). exponent: (K, 1).
+    """
+
+    still: Array
+    moved: Array
+    exponent: Array
+
+
 def surely(parts: Sequence[Drawn]) -> Slack:
     """What all coordinates may add, each at its worst."""
     groups = parts[0].coordinates.size
     ratio, delta, nothing = np.zeros(groups), np.zeros(groups), np.zeros((1, groups))
     for part in parts:
         ratio -= part.coordinates * np.log1p(-_BULK * part.unit)
-        cut = np.full((1, 1), _cut(part.unit, np.asarray(_BULK * part.unit)))
-        delta += (_out_p(part, cut) + _out_q(part, cut))[0] + _TOSS * part.wide
-    return Slack(2.0 * ratio, np.minimum(delta, 1.0), ratio, nothing, nothing + np.inf)
+        far_p, far_q = _far(part, _table(part.unit, False))
+        delta += far_p[0] + far_q[0] + _TOSS * part.wide
+    # Masses of p° are near one where τ is small.
+    return Slack(2.0 * ratio, np.where(delta < 0.1, delta, 1.0), ratio, nothing, nothing + np.inf)
 
 
 def likely(parts: Sequence[Drawn], delta: float, ratio: Array) -> Slack:
@@ -164,15 +180,10 @@ def likely(parts: Sequence[Drawn], delta: float, ratio: Array) -> Slack:
     exponent = np.broadcast_to(xlogy(_ORDERS, _ORDERS) - xlogy(1.0 + _ORDERS, 1.0 + _ORDERS), (_ORDERS.size, groups))
     out_p, out_q, tossed = np.zeros(exponent.shape), np.zeros(exponent.shape), np.zeros(groups)
     for part in parts:
-        height = np.clip(_LOADS / _ORDERS, _BULK * part.unit, _LARGEST_HEIGHT)
-        cut = _cut(part.unit, height)
-        variance = (_BULK * part.unit) ** 2 * _tilt(np.asarray(_BULK * part.unit))
-        variance = variance + 2.0 * part.unit**2 * ndtr(cut - 2.0 * _K) * _tilt(height)
-        each = (1.0 + _ORDERS) * (_outside(part.unit, cut, 0.0) + 0.5 * _ORDERS * variance)
-        exponent = exponent + each * part.coordinates
-        out_p += _out_p(part, cut)
-        out_q += _out_q(part, cut)
-        tossed += _TOSS * part.wide
+        table = _table(part.unit, True)
+        far_p, far_q = _far(part, table)
+        exponent = exponent + table.exponent * part.coordinates
+        out_p, out_q, tossed = out_p + far_p, out_q + far_q, tossed + _TOSS * part.wide
     exponent = exponent - np.log(_MIDDLE * delta)
     under_p = np.where(out_p <= _OUT_P * delta, exponent, np.inf)
     under_q = np.where(out_q <= _OUT_Q * delta, exponent, np.inf)
@@ -186,7 +197,8 @@ def likely(parts: Sequence[Drawn], delta: float, ratio: Array) -> Slack:
 
 def noise_alone(draws: IntArray, bits: int) -> tuple[Array, Array]:
     """(τ, δ): real and ideal laws of so many variates, alone, are within e^{±τ} of each other but for δ."""
-    return draws * _BULK * unit(bits), draws * 2e-14 * 2.0 ** (bits - 16)
+    number = np.asarray(draws, dtype=np.float64)
+    return number * (_BULK * unit(bits)), number * (2e-14 * 2.0 ** (bits - 16))
 
 
 def _cut(unit: float, height: Array) -> Array:
@@ -194,9 +206,15 @@ def _cut(unit: float, height: Array) -> Array:
     return np.asarray(_K + np.log(height / unit) / _K)
 
 
-def _tilt(height: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return np.asarray(np.exp((_ORDERS + 2.0) * height / (1.0 - height)))
+def _variance(unit: float, height: Array) -> Array:
+    """V up to the cut of this height, (K, 1)."""
+    bulk = _BULK * unit
+    steps = height * _STEPS
+    mass = ndtr(_cut(unit, steps) - 2.0 * _K)
+    mass[:, :-1] -= mass[:, 1:]
+    # More than e^600 is no bound at all, and ∞·0 is no number.
+    tilt, tilts = (np.exp(np.minimum((_ORDERS + 2.0) * h / (1.0 - h), 600.0)) for h in (np.asarray(bulk), steps))
+    return np.asarray(bulk**2 * tilt + 2.0 * unit**2 * (mass * tilts).sum(axis=1, keepdims=True))
 
 
 def _outside(unit: float, cut: Array, shift: Array | float) -> Array:
@@ -207,12 +225,21 @@ def _outside(unit: float, cut: Array, shift: Array | float) -> Array:
     return np.asarray(1.1 * (unit * np.exp(-0.5 * _K * _K) * (up + down) + beyond))
 
 
-def _out_p(part: Drawn, cut: Array) -> Array:
-    """(K, G) of one line of the bound on τ, cut: (K, 1)."""
-    return np.asarray(_outside(part.unit, cut, 0.0) * part.coordinates)
+def _far(part: Drawn, table: _Table) -> tuple[Array, Array]:
+    """(K, G) each: what is far out under P, and under Q."""
+    still = table.still * part.coordinates
+    # Only where there are such shifts: 0·∞ is no number.
+    moved = (part.shifts[:, :-1] @ table.moved).T + np.where(part.shifts[:, -1] > 0.0, np.inf, 0.0)
+    return still, 2.0 * (still + moved)
 
 
-def _out_q(part: Drawn, cut: Array) -> Array:
-    at = _outside(part.unit, cut, _SHIFTS[:-1])
-    moved = at @ part.shifts[:, :-1].T + np.where(part.shifts[:, -1] > 0.0, np.inf, 0.0)
-    return np.asarray(2.0 * (_outside(part.unit, cut, 0.0) * part.coordinates + moved))
+@cache
+def _table(unit: float, likely: bool) -> _Table:
+    if not likely:
+        cut = _cut(unit, np.full((1, 1), _BULK * unit))
+        return _Table(_outside(unit, cut, 0.0), _outside(unit, cut, _SHIFTS[:-1]).T, np.zeros((1, 1)))
+    height = np.clip(_LOADS / _ORDERS, _BULK * unit, _LARGEST_HEIGHT)
+    cut = _cut(unit, height)
+    still = _outside(unit, cut, 0.0)
+    exponent = (1.0 + _ORDERS) * (still + 0.5 * _ORDERS * _variance(unit, height))
+    return _Table(still, _outside(unit, cut, _SHIFTS[:-1]).T, exponent)

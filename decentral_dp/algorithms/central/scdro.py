@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, NoReturn, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.central.minimax_steps import check_init
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
-from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import composed
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
@@ -35,10 +35,6 @@ from decentral_dp.exchange import Ask, Publish, Request, Response
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax.desk import MinimaxDesk
 
-_REFUSAL = (
-    "privacy.guarantee: scdro adds no noise and clips nothing, so it can promise nothing. "
-    'Set guarantee = "none" to run it as a baseline; recursive_spider is private.'
-)
 # Channel → term.
 _TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
 
@@ -71,8 +67,6 @@ class Scdro:
 
     def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
         check_init(self.start)
-        if desk.noisy:
-            raise InputError(_REFUSAL)
         return self, desk
 
     def init(self, desk: MinimaxDesk) -> State:
@@ -99,5 +93,14 @@ class Scdro:
         parts = {c: Part((0,), desk.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}
         return gaussian_charges(rounds, self.exchanges, parts)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> NoReturn:
-        raise InputError(_REFUSAL)
+    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+        return {}
+
+
+def check_unprotected(guarantee: str) -> None:
+    """Refuse to promise anything. Raises InputError."""
+    if guarantee != "none":
+        raise InputError(
+            'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor '
+            '"as_printed". Set guarantee = "none" to run it as a baseline; recursive_spider is private.'
+        )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from decentral_dp.errors import InputError
@@ -17,7 +19,8 @@ class MinimaxFacts(NamedTuple):
     options: key of the [problem] table → value, of those that the entry reads and the scenario gives. shares: of the
     classes in the data as they were made, where a construction declares them. device: "cpu" or "cuda". seed: public,
     for weights that are drawn. root: where relative paths start. l2: bound on ‖a‖₂ of every possible record, None where
-    nothing bounds it. trajectory: (L, d) where records are trajectories, as in `Dataset`.
+    nothing bounds it. trajectory: (L, d) where records are trajectories, as in `Dataset`. clip: of the gradients by x
+    and y, where the scenario gives some and anything is clipped.
     """
 
     n_features: int
@@ -29,6 +32,7 @@ class MinimaxFacts(NamedTuple):
     root: Path = Path()
     l2: float | None = None
     trajectory: tuple[int, int] | None = None
+    clip: Mapping[str, float] = MappingProxyType({})
 
 
 class MinimaxEntry(NamedTuple):
@@ -128,6 +132,7 @@ def _wgan(facts: MinimaxFacts) -> Minimax:
         options.get("latent", wgan.USUAL_LATENT),
         options.get("penalty", wgan.USUAL_PENALTY),
         options.get("radius", wgan.USUAL_RADIUS),
+        facts.clip.get("y", math.inf),
         facts.seed,
         facts.device,
     )

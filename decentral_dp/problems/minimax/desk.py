@@ -98,7 +98,9 @@ class MinimaxDesk:
                 diameter = ball.diameter
         # A change is added up as two sums.
         summands = 2 * self.n if asked.since is not None else self.n
-        return mean_moved(diameter, summands, self.agents, width, asked.rate) * summands / self.n
+        whole = mean_moved(2.0 * asked.bound, summands, self.agents, width, asked.rate) * summands / self.n
+        # Rounding errors are as large as what is added up, however close contributions are to each other.
+        return whole - (2.0 * asked.bound - diameter) / (asked.rate * self.n) if diameter < 2.0 * asked.bound else whole
 
     def combined(self, number: int, questions: Mapping[str, Query], answers: Mapping[str, Array]) -> Bundle:
         """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
@@ -129,7 +131,8 @@ class MinimaxDesk:
         One record may carry it from one end of the ball to the other, whatever its share in the mean, and whether or
         not a sample was drawn: it moves by up to twice the bound, and nothing is amplified.
         """
-        size = float(np.linalg.norm(mean.value))
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = float(np.linalg.norm(mean.value))
         factor = float(clip_factors(np.array([size]), bound)[0])
         moved = bound * self.cut_moved(mean.private.shape[1])
         spread: dict[Kind, Spread] = {"train": Spread(np.array([moved]), np.ones(1), None)}

@@ -15,6 +15,9 @@ Shares are constants: one that is counted moves every record's gradient with one
 mean of "dual" over all records. For samples, the smallest ball around the segments: of radius B√(1 − 1/K) for equal a
 and K > 1, beside the B of a ball around 0.
 
+problem.loss: cross_entropy (of classes, the default), logistic (of two), or a Python file with a torch
+function loss(outputs, label), outputs being those of one record.
+
 The numbers of a run: primal = max_y F, and gradient_norm, of it; loss, the mean; worst_group_loss, the largest mean
 loss of a class by its own count, and test_worst_group_loss; test_accuracy, test_f1 and test_worst_class_accuracy. All
 losses are cut.
@@ -123,8 +126,9 @@ def around_segments(ends: Array) -> Known:
     """The smallest ball around the segments from 0 to ends_k e_k; (K,), all positive.
 
     Its centre is Σ_k λ_k ends_k e_k for the λ that solves the dual, max Σ_k (λ_k − λ_k²) ends_k² over λ ≥ 0 with
-    Σ λ_k ≤ 1: λ_k = ½(1 − τ/ends_k²)₊, where τ = (m − 2)/Σ ends_k⁻² over the m longest segments, the most that leave it
-    below the shortest of them; 0 for one and two segments. The radius is the largest distance from there, whatever λ is.
+    Σ λ_k ≤ 1: λ_k = ½(1 − τ/ends_k²)₊, where τ = (m − 2)/Σ ends_k⁻² over the m longest segments, the most that leave
+    it below the shortest ends_k² of them; 0 for one and two. The radius is the largest distance from there, whatever
+    λ is.
     """
     squares = ends**2
     ordered = np.sort(squares)[::-1]

@@ -11,7 +11,8 @@ Where ghost norms are exact (`stack_of`) they are used instead. For convolutions
 slopes, from hooks) were measured against vmap on one core in float64, for the residual network of `resnet` (p = 77 457)
 on records of 32 × 32 × 3: in groups of 8 a clipped sum takes 1.5 of torch's plain gradient by vmap and 1.0 to 1.4 by
 formulas, and of 64 records 0.7 (vmap, in groups of 8) and 1.1 (vmap and formulas, all at once): groups that fit into
-the cache gain more than formulas do, so there are none.
+the cache gain more than formulas do, so there are none. A private step, with a forward pass of its own for the outputs
+and with its noise, takes 1.9 to 2.4 of the plain gradient for 8 records and 0.9 to 1.1 for 64.
 """
 
 from __future__ import annotations

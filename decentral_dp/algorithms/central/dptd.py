@@ -1,0 +1,101 @@
+"""DPTD: gradient descent on x and ascent on y along running averages of noised gradients (momentum on both sides).
+
+Round t, with a Poisson sample in which every record is with probability q (rate), clips C_x and C_y (privacy.clip), and
+means divided by the public qn:
+
+    g = mean clip(∇_x f(x, y; ξ), C_x) + ∇_x r + noise,    h = mean clip(∇_y f(x, y; ξ), C_y) + ∇_y r + noise
+    v <- (1 − a_t) v + a_t g,    w <- (1 − a_t) w + a_t h                        (v = g and w = h in the first round)
+    x <- P(x − η_x v),    y <- Π_Y(y + η_y w)
+
+η_x, η_y → x, y. a_t → averaging, cut at 1.
+
+Whose data: every record of every agent; with problem.kind = "mspbe" a record is a whole trajectory. Sensitivities
+2C_x/(qn) and 2C_y/(qn). Both releases of a round read one sample and are one event, exactly as in DP-SGDA; v and w are
+functions of what was released, and averaging them costs nothing.
+
+What is known of the original (Zhao et al. 2023) here is its abstract and a row of a table: it is made for temporal
+differences with a nonlinear value function; it is a "momentum-based stochastic gradient descent ascent" on a single
+time scale; it adds Gaussian noise to the gradients of both sides; what it protects is "encoded in transitions", n of
+them in one trajectory; and its clips were 3 and 3 (Zhang et al. 2025, Table 5). The recursion above is the plainest
+with these properties, and not theirs. Their calibration is not known here, so there is nothing to run "as_printed".
+
+Limit cases: a_t = 1 is DP-SGDA. The output is the last iterate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, NoReturn, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init, questions, slope
+from decentral_dp.algorithms.central.plan import Part, gaussian_charges
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+
+
+class State(NamedTuple):
+    """x: (p,), y: (q,), and the averages of their slopes, v: (p,), w: (q,): all public."""
+
+    x: Array
+    y: Array
+    v: Array
+    w: Array
+
+
+@dataclass(frozen=True)
+class Dptd:
+    """x, y: η. averaging: a. rate: q."""
+
+    x: StepSize
+    y: StepSize
+    averaging: StepSize
+    rate: float = 1.0
+    protocol: Literal["released", "printed"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    needs_constants = False
+    pools = False
+    asks = ("grad_x", "grad_y")
+    exchanges = 1
+
+    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+        check_init(self.start)
+        check_clipped(desk, self.asks)
+        return self, desk
+
+    def init(self, desk: MinimaxDesk) -> State:
+        x, y = desk.start("x", self.start), desk.start("y", self.start)
+        return State(x, y, np.zeros_like(x), np.zeros_like(y))
+
+    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+        told = (yield Publish(**(yield Ask(**questions(desk, ("gx", "gy"), s.x, s.y, self.rate))))).own
+        newest = 1.0 if t == 0 else min(1.0, self.averaging(t))
+        v = (1.0 - newest) * s.v + newest * slope(desk, told, "gx", s.x, s.y, t)
+        w = (1.0 - newest) * s.w + newest * slope(desk, told, "gy", s.x, s.y, t)
+        x = desk.problem.project_x(s.x - self.x(t) * v)
+        return State(x, desk.problem.project_y(s.y + self.y(t) * w), v, w)
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+        return {}
+
+    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+        both = {"gx": ("grad_x", desk.problem.p), "gy": ("grad_y", desk.problem.q)}
+        read = {c: width for c, (term, width) in both.items() if desk.reads(term)}
+        parts = {c: Part((0,), width, ("train",), 0.5, self.rate) for c, width in read.items()}
+        return gaussian_charges(rounds, self.exchanges, parts)
+
+    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> NoReturn:
+        raise InputError(
+            'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
+            '"certified", or "none".'
+        )

@@ -1,0 +1,118 @@
+"""What the printed noise of two SPIDER methods costs, against accountants that are not the package's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from decentral_dp.experiments import spider_budgets as e16
+from decentral_dp.experiments.draws import generator
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.sensitivity import Bounded, Spread
+from decentral_dp.problems.minimax.auc import AucObjective
+from decentral_dp.problems.minimax.composite import Composite
+from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.models.linear import Linear
+
+N, T = 25_500, 6000
+DELTA = N**-1.1
+ROOT = math.sqrt(1.1 * math.log(N))
+# Claimed ε → (period, Theorem 6, Theorem 1, σ_2 alone, the noise of Arora et al.): what it costs, found independently.
+COSTS = {
+    0.5: (4, 1.96, 2.8, 3.95, 1.1),
+    1.0: (6, 7.0, 9.2, 9.0, 2.4),
+    5.0: (18, 219.0, 308.0, 105.0, 16.4),
+    10.0: (28, 669.0, 901.0, 728.0, 44.0),
+}
+
+
+@pytest.mark.parametrize("claimed", COSTS)
+def test_what_is_charged_is_what_others_found(claimed: float) -> None:
+    """With the period that the paper takes, (nε/√(d log 1/δ))^(2/3), for the 270 000 weights of a ResNet-20."""
+    period, *wanted = COSTS[claimed]
+    assert e16.CLAIMED[claimed] == period == round((N * claimed / (math.sqrt(270_000) * ROOT)) ** (2 / 3))
+    found = e16.double_spider(claimed, period)
+    for series, value in zip((e16.SIX, e16.ONE, e16.CHANGES, e16.ENOUGH), wanted, strict=True):
+        assert e16.cost(found[series]) == pytest.approx(value, rel=0.025), series
+
+
+def per_record(lines: list[tuple[float, float, int]], h: float) -> float:
+    """ε at δ from dp_accounting's own events, z = σ/C of the noise on sums; replace-one doubles the sensitivity."""
+    import dp_accounting
+    from dp_accounting import pld
+
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE, value_discretization_interval=h)
+    for z, rate, count in lines:
+        event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(z))
+        accountant.compose(event, count)
+    return float(accountant.get_epsilon(DELTA))
+
+
+@pytest.mark.parametrize(("claimed", "h"), [(0.5, 1e-3), (1.0, 1e-3), (10.0, 3e-2)])
+def test_theorem_6_by_another_accountant(claimed: float, h: float) -> None:
+    """With the formulas written out again."""
+    q, batch = COSTS[claimed][0], 128
+    anchors = T // q
+    of_y = batch * math.sqrt(T) * ROOT / (N * math.sqrt(q * claimed))
+    of_x = batch * ROOT / claimed * max(1.0 / batch, math.sqrt(T) / (N * math.sqrt(q)))
+    change = ROOT / claimed
+    rate = batch / N
+    lines = [(of_y, rate, anchors), (of_x, rate, T), (change, rate, T - anchors)]
+    assert e16.cost(e16.double_spider(claimed, q)[e16.SIX]) == pytest.approx(per_record(lines, h), rel=0.01)
+
+
+def test_a_clipped_mean_is_thousands_of_deviations_away() -> None:
+    """2C over C√(T log 1/δ)/(n√(qε)), whatever the batch."""
+    wanted = 2.0 * N * math.sqrt(6.0) / (math.sqrt(100.0) * ROOT)
+    assert wanted == pytest.approx(3739.0, abs=1.0)
+    for batch in (16, 128, 1024):
+        assert e16.separation(N, batch, 100, 6, 1.0) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_the_desk_charges_a_clipped_mean_with_twice_the_clip() -> None:
+    """The neighbours of that attack meet it; they do not exceed it."""
+    desk = MinimaxDesk(Composite(Linear(3, 1), AucObjective(0.5)), {"train": 128, "validation": 0}, 1, Clip("l2"))
+    rng, spread = np.random.default_rng(1), {"train": Spread(np.array([np.inf]), np.array([0.1]), 1, "poisson")}
+    worst = 0.0
+    for _ in range(50):
+        others = rng.normal(size=(127, 6))
+        ends = []
+        for sign in (1.0, -1.0):
+            mean = (others.sum(axis=0) + sign * 1e4 * np.eye(6)[0])[None] / 128
+            cut = desk.cut(Bounded(np.zeros((1, 6)), mean, spread, "l2"), 0.3)
+            assert np.linalg.norm(cut.value) <= 0.3 * (1 + 1e-12)
+            ends.append(cut)
+        charged = ends[0].spread["train"]
+        assert charged.rate[0] == 1.0
+        assert charged.batch is None
+        moved = float(np.linalg.norm(ends[0].value - ends[1].value))
+        assert moved <= charged.sensitivity[0]
+        worst = max(worst, moved / float(charged.sensitivity[0]))
+    assert worst > 0.99
+    for bad in (np.inf, np.nan, 1e308):
+        cut = desk.cut(Bounded(np.zeros((1, 2)), np.full((1, 2), bad), spread, "l2"), 0.3)
+        assert np.linalg.norm(cut.value) <= 0.3
+
+
+@pytest.mark.parametrize(("period", "wanted"), [(1, 3.5), (5, 9.2), (20, 22.3), (100, 70.0)])
+def test_anchors_without_the_root(period: int, wanted: float) -> None:
+    """μ² = 8q/log(1/δ), and the Gaussian trade-off at its ε."""
+    assert e16.recursive_anchors(period, 1.0) == pytest.approx(wanted, rel=0.02)
+    assert e16.recursive_anchors(period, 0.5) == pytest.approx(3.54, rel=0.01)
+    mu, epsilon = math.sqrt(8.0 * period) / ROOT, e16.recursive_anchors(period, 1.0)
+    delta = norm.cdf(0.5 * mu - epsilon / mu) - math.exp(epsilon) * norm.cdf(-0.5 * mu - epsilon / mu)
+    assert delta == pytest.approx(DELTA, rel=1e-3)
+
+
+def test_one_record_in_s() -> None:
+    """β·356 deviations; a drawn record is known where that is much, and δ is then the chance of being drawn."""
+    whole = 60_000 / math.sqrt(2344 * 1.1 * math.log(60_000))
+    assert whole == pytest.approx(356.0, abs=0.5)
+    drawn = 1.0 - (1.0 - 1.0 / 60_000) ** 2344
+    assert drawn == pytest.approx(0.038, abs=5e-4)
+    found = [e16.shown(generator("t", k), whole, 1000) for k in range(8)]
+    assert np.mean(found) == pytest.approx(drawn, abs=4.0 * math.sqrt(drawn / 8000))
+    assert max(e16.shown(generator("u", k), 0.02, 500) for k in range(2)) == 0.0
