@@ -35,7 +35,7 @@ def point(m: Mspbe, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     return 0.7 * draw.normal(size=m.p), 0.7 * draw.normal(size=m.p)
 
 
-# The oracle: V layer by layer in numpy, derivatives by differences, one trajectory and one step at a time --------------
+# The oracle: V layer by layer in numpy, derivatives by differences, one trajectory and one step at a time ------------
 
 
 def value(m: Mspbe, theta: np.ndarray, state: np.ndarray) -> float:
@@ -222,7 +222,7 @@ def test_two_clips_are_reached() -> None:
         assert np.linalg.norm(before - after) >= 2.0 * 0.3 * (1.0 - 1e-6)
 
 
-# Values ----------------------------------------------------------------------------------------------------------------
+# Values --------------------------------------------------------------------------------------------------------------
 
 
 def moments(m: Mspbe, theta: np.ndarray, r: Trajectories) -> tuple[np.ndarray, np.ndarray]:
@@ -338,7 +338,7 @@ def test_a_model_without_second_derivatives_is_refused() -> None:
         MINIMAX["mspbe"].build(MinimaxFacts(10, 0, {"discount": 0.9}))
 
 
-# Runs ------------------------------------------------------------------------------------------------------------------
+# Runs ----------------------------------------------------------------------------------------------------------------
 
 
 def run(guarantee: str, epsilon: float = 4.0, **steps: float) -> decentral_dp.Run:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,7 @@ LARGEST_SAMPLED_EPSILON = 1e6
 MOST_COLUMNS = 32
 # A numerical composition is not repeated for a bound on the samplers that may lower ε by less than this part of it.
 _WORTH = 1e-3
+_WORTH_A_FORMULA = 1e-6
 
 
 class Cost(NamedTuple):
@@ -223,12 +225,14 @@ class _Settled(NamedTuple):
 
 def _settled(charged: Charges, kind: Kind, channel: str | None, delta: float, notes: list[str]) -> _Settled:
     """What one record of that kind costs every agent, over all channels or over one."""
-    account, bounds = accounts(charged, kind, channel), sampling_slack(charged, kind, channel, delta)
+    account = accounts(charged, kind, channel)
     pure, size = account.pure(), account.size()
     hidden = np.isfinite(size) & (size > 0.0)
     stated = np.zeros(size.shape, dtype=bool)
-    epsilon, added, lost = np.full(size.shape, np.inf), bounds[0].added(0.0), bounds[0].delta
-    for slack in bounds:
+    bounds = sampling_slack(charged, kind, channel, delta)
+    first = next(bounds)
+    epsilon, added, lost = np.full(size.shape, np.inf), first.added(0.0), first.delta
+    for slack in chain([first], bounds):
         left = slack.left(delta)
         stated |= left > 0.0
         if delta == 0.0:
@@ -248,13 +252,14 @@ def _settled(charged: Charges, kind: Kind, channel: str | None, delta: float, no
             f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: only pure ε can be stated "
             "for them, and it holds for ideal samplers."
         )
-    cost = Cost(epsilon[charged.group], (pure + bounds[0].epsilon)[charged.group])
+    cost = Cost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
     return _Settled(cost, float(added.max()), float(lost.max()))
 
 
 def settles(account: Account, added: Array | float, epsilon: Array | float) -> bool:
     """Whether no other bound on the samplers is worth another composition of these releases."""
-    return not account.plain_gaussian and bool((np.isfinite(epsilon) & (added <= _WORTH * epsilon)).all())
+    worth = _WORTH_A_FORMULA if account.plain_gaussian else _WORTH
+    return bool((np.isfinite(epsilon) & (added <= worth * epsilon)).all())
 
 
 def _composed(account: Account, pure: Array, delta: Array, notes: list[str]) -> Array:

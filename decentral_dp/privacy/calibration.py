@@ -79,7 +79,7 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
     if epsilon >= _SURELY * least:
         return
     charged = charges(ledger.rescaled(_ENDLESS_NOISE[0]))
-    slack = [sampling_slack(charged, kind, None, delta) for kind in charged.kinds]
+    slack = [list(sampling_slack(charged, kind, None, delta)) for kind in charged.kinds]
     if np.isinf(least):
         lost = max(float(bounds[0].delta.max()) for bounds in slack)
         raise InputError(

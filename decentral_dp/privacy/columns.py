@@ -5,7 +5,7 @@ Agents that share their column in every channel form one group and are priced on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -292,10 +292,11 @@ def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
     )
 
 
-def sampling_slack(charged: Charges, kind: Kind, channel: str | None, delta: float) -> tuple[Slack, ...]:
-    """What float64 samplers may add to one record's (ε, δ), over all channels or over one: bounds, each of them holds.
+def sampling_slack(charged: Charges, kind: Kind, channel: str | None, delta: float) -> Iterator[Slack]:
+    """What float64 samplers may add to one record's (ε, δ), over all channels or over one: bounds, each of which holds.
 
-    The first does not depend on δ. Exact samplers, as those of "pure" and "exponential" releases, add nothing.
+    The first does not depend on δ, and is enough where few coordinates are released. Exact samplers, as those of "pure"
+    and "exponential" releases, add nothing.
     """
     groups = int(charged.group.max()) + 1
     epsilon, lost, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
@@ -314,13 +315,14 @@ def sampling_slack(charged: Charges, kind: Kind, channel: str | None, delta: flo
             normals.append(drawn(line.loss, line.dimension, bits, tossed, line.column))
     if not normals:
         none = np.zeros((1, groups))
-        return (Slack(epsilon, lost, ratio, none, none + np.inf),)
+        yield Slack(epsilon, lost, ratio, none, none + np.inf)
+        return
     every = joined(normals)
-    bounds = (surely(every), *(likely(every, share * delta, ratio) for share in SHARES if delta > 0.0))
-    return tuple(
-        b._replace(epsilon=epsilon + b.epsilon, delta=np.minimum(1.0, lost + b.delta), ratio=ratio + b.ratio)
-        for b in bounds
-    )
+    for share in (0.0, *SHARES) if delta > 0.0 else (0.0,):
+        slack = likely(every, share * delta, ratio) if share else surely(every)
+        yield slack._replace(
+            epsilon=epsilon + slack.epsilon, delta=np.minimum(1.0, lost + slack.delta), ratio=ratio + slack.ratio
+        )
 
 
 def _batches(lines: Sequence[Line], power: float) -> tuple[IntArray, Array, Array] | None:

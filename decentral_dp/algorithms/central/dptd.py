@@ -4,7 +4,7 @@ Round t, with a Poisson sample in which every record is with probability q (rate
 means divided by the public qn:
 
     g = mean clip(∇_x f(x, y; ξ), C_x) + ∇_x r + noise,    h = mean clip(∇_y f(x, y; ξ), C_y) + ∇_y r + noise
-    v <- (1 − a_t) v + a_t g,    w <- (1 − a_t) w + a_t h                        (v = g and w = h in the first round)
+    v <- (1 − a_t) v + a_t g,    w <- (1 − a_t) w + a_t h                                    (both 0 before)
     x <- P(x − η_x v),    y <- Π_Y(y + η_y w)
 
 η_x, η_y → x, y. a_t → averaging, cut at 1.
@@ -76,7 +76,7 @@ class Dptd:
 
     def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
         told = (yield Publish(**(yield Ask(**questions(desk, ("gx", "gy"), s.x, s.y, self.rate))))).own
-        newest = 1.0 if t == 0 else min(1.0, self.averaging(t))
+        newest = min(1.0, self.averaging(t))
         v = (1.0 - newest) * s.v + newest * slope(desk, told, "gx", s.x, s.y, t)
         w = (1.0 - newest) * s.w + newest * slope(desk, told, "gy", s.x, s.y, t)
         x = desk.problem.project_x(s.x - self.x(t) * v)
