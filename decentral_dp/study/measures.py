@@ -26,9 +26,31 @@ _TESTS = tuple(
 _DISTANCES = tuple(f"consensus_{variable}{end}" for variable in "xyz" for end in _SPREAD)
 # What single problems measure besides.
 _OWN = tuple(f"{name}{end}" for name in ("weight_clean", "weight_corrupted") for end in _SPREAD)
+# Of minimax problems.
+_MINIMAX = (
+    *("primal", "gradient_norm", "objective", "best_strength", "estimate"),
+    *("auc", "loss", "robust_loss", "worst_group_loss"),
+    *(
+        f"test_{name}"
+        for name in (
+            *("auc", "f1", "worst_class_accuracy", "robust_loss", "worst_group_loss"),
+            *("mspbe", "return_error", "critic_auc", "distance", "mean_gap"),
+        )
+    ),
+)
 # Of trusted coordinators that publish x alone.
 _HIDDEN = tuple(f"{name}_unreleased{end}" for name in ("upper_loss", "lower_loss") for end in ("", "_min", "_max"))
-_METRICS = (*_LOSSES, *_TESTS, *_DISTANCES, *_OWN, *_HIDDEN, "hypergradient_norm", "hypergradient_gap", "epsilon_spent")
+_METRICS = (
+    *_LOSSES,
+    *_TESTS,
+    *_DISTANCES,
+    *_OWN,
+    *_MINIMAX,
+    *_HIDDEN,
+    "hypergradient_norm",
+    "hypergradient_gap",
+    "epsilon_spent",
+)
 _SPENT = ("epsilon_max", "epsilon_pure_max", "claimed")
 _FACTS = ("ok", "rounds", "spectral_gap", "self_weight", "agents")
 # Over rounds, and at the end.

@@ -45,10 +45,14 @@ class Plot(Table):
 
 
 class Side(Table):
-    """The mean of a measured name over the seeds of the cells where axes have these values."""
+    """The mean of a measured name over the seeds of the cells where axes have these values.
+
+    best: an axis; of its values that with the highest mean, as who tunes by these very numbers would take it.
+    """
 
     measure: str
     where: Where = {}
+    best: str | None = None
     round: Annotated[int, Field(ge=0)] | None = None
 
 

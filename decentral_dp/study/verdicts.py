@@ -74,6 +74,10 @@ def check_claims(study: Study, axes: Sequence[Axis]) -> None:
     for claim in study.claims:
         for side in _sides(claim):
             check_where(side.where, axes, f"claims ({claim.statement})")
+            known = sorted(axis.name for axis in axes if axis.name not in side.where)
+            if side.best is not None and side.best not in known:
+                hint = nearest_of(side.best, known)
+                raise InputError(f"claims ({claim.statement}).best: {quoted(side.best)} does not vary here{hint}.")
 
 
 def _sides(claim: Claim) -> list[Side]:
@@ -92,7 +96,7 @@ def verdict(claim: Claim, summary: pd.DataFrame, axes: Sequence[Axis]) -> Verdic
 
     A pair of which one side was not measured, since its cells failed, say, tells nothing.
     """
-    fixed = {name for side in _sides(claim) for name in side.where}
+    fixed = {name for side in _sides(claim) for name in (*side.where, side.best)}
     shared = [axis.name for axis in axes if axis.name not in fixed]
     left = _points(claim.left, summary, axes)
     if isinstance(claim.right, Side):
@@ -132,7 +136,15 @@ def _points(side: Side, summary: pd.DataFrame, axes: Sequence[Axis]) -> list[Poi
         row = found.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
         named = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
         points.append(Point(named, int(row["n"]), float(row["mean"]), float(row["low"]), float(row["high"])))
-    return points
+    return points if side.best is None else _best(points, side.best)
+
+
+def _best(points: Sequence[Point], axis: str) -> list[Point]:
+    """Of points that differ along one axis alone the highest; missing ones lose."""
+    alike: dict[tuple[Label, ...], list[Point]] = {}
+    for point in points:
+        alike.setdefault(tuple(v for name, v in point.labels.items() if name != axis), []).append(point)
+    return [max(of, key=lambda p: -math.inf if math.isnan(p.mean) else p.mean) for of in alike.values()]
 
 
 def _left(axis: Axis, where: Where) -> Sequence[Label]:
