@@ -171,6 +171,8 @@ class Loop:
     ) -> tuple[Any, Any, float]:
         away = np.append(here[0] - before[0], here[1] - before[1])
         bound = (self.table.smoothness or 0.0) * math.sqrt(float(away @ away)) if self.noisy else math.inf
+        # Two vectors in a ball are no further apart than its diameter.
+        bound = min(bound, 2.0 * self.ball(term)[0])
         of = getattr(self.f, term)
         private = self.mean(drawn, lambda a, b: cut(of(*here, a, b) - of(*before, a, b), bound), self.rate)
         return np.zeros_like(private), private, bound

@@ -66,6 +66,8 @@ class _Coordinator:
                     reply = self._pooled()
                 else:
                     raise RuntimeError("a coordinator's program makes Ask, Pool and Publish, and nothing else")
+        # What follows from releases may overflow where they do not.
+        self._look_at(t + 1, program.published(self._state))
         if index != end:
             raise RuntimeError("a step published another number of times than its program states")
 

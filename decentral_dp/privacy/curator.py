@@ -27,6 +27,8 @@ _LEAST_SCALE = 2.0**-800
 # Integers of the grid up to here are exact in float64 with the noise on top. A query beyond is cut off, which moves it
 # no further from its neighbour's.
 _LARGEST_INTEGER = 2.0**51
+# Variates drawn at a time.
+_CACHED = 2**14
 
 
 class Curator:
@@ -72,16 +74,21 @@ class Curator:
             raise ValueError(f"{mechanism} noise on {channel} needs a value bounded in {wanted}, got {value.norm}")
         d = value.private.shape[1]
         g = grid(scale, mechanism, d).reshape(1, 1)
-        query = np.clip(value.private, -_LARGEST_INTEGER * g, _LARGEST_INTEGER * g)
-        generator = self.generator(index, channel)
-        if mechanism == "gaussian":
-            normals = generator.standard_normal((1, 1, d))
-            uniforms = generator.random((1, d)) if wide(mechanism, d) else None
-            integers = gaussian_integers(query, g, scale / g, normals, uniforms)
-        else:
-            exponentials, uniforms = generator.standard_exponential((2, 1, d)), generator.random((1, d))
-            integers = laplace_integers(query, g, scale / g, exponentials, uniforms)
-        return np.asarray(value.public + g * integers)
+        generator, tossed, out = self.generator(index, channel), wide(mechanism, d), np.empty((1, d))
+        # A part at a time, still in cache when it is used, and in memory that is at hand.
+        most = _CACHED if mechanism == "gaussian" else d
+        for part in (slice(first, min(d, first + most)) for first in range(0, d, most)):
+            query = np.clip(value.private[:, part], -_LARGEST_INTEGER * g, _LARGEST_INTEGER * g)
+            size = query.shape[1]
+            if mechanism == "gaussian":
+                normals = generator.standard_normal((1, 1, size))
+                uniforms = generator.random((1, size)) if tossed else None
+                integers = gaussian_integers(query, g, scale / g, normals, uniforms)
+            else:
+                exponentials, uniforms = generator.standard_exponential((2, 1, size)), generator.random((1, size))
+                integers = laplace_integers(query, g, scale / g, exponentials, uniforms)
+            np.add(value.public[:, part], g * integers, out=out[:, part])
+        return out
 
     def scale(self, index: int, channel: str, sensitivity: Mapping[Kind, float]) -> float:
         """The smallest scale that costs no kind of record more than planned for this release."""

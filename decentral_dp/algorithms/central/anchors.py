@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.problems.minimax.desk import MinimaxDesk
 
 # A public point (x, y).
 Point = tuple[Array, Array]
@@ -78,6 +79,19 @@ def threshold(smoothness: float | None, here: Point, before: Point) -> float:
         away = np.concatenate([one - other for one, other in zip(here, before, strict=True)])
         found = (smoothness or 0.0) * float(np.linalg.norm(away))
     return found if math.isfinite(found) else 0.0
+
+
+def change_bound(desk: MinimaxDesk, term: str, here: Point, before: Point, smoothness: float | None) -> float:
+    """τ: L ‖here − before‖₂, or what two contributions that are clipped at these points can be apart if less."""
+    return min(threshold(smoothness, here, before), apart(desk, term, here, before))
+
+
+def apart(desk: MinimaxDesk, term: str, here: Point, before: Point) -> float:
+    """The largest distance between a vector in the ball at one point and one in the ball at another."""
+    now, then = desk.ball(term, *here), desk.ball(term, *before)
+    width = desk.problem.width(term)
+    centres = [np.zeros(width) if ball.centre is None else ball.centre for ball in (now, then)]
+    return now.radius + then.radius + float(np.linalg.norm(centres[0] - centres[1]))
 
 
 def check_smoothness(smoothness: float | None, period: int, noisy: bool) -> None:

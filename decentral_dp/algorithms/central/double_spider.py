@@ -45,10 +45,18 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.anchors import Block, Point, block_charges, check_smoothness, is_anchor, split
+from decentral_dp.algorithms.central.anchors import (
+    Block,
+    Point,
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
 from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_steps import change_bound, in_units, reach, root_log, shortened
+from decentral_dp.algorithms.central.spider_steps import in_units, reach, root_log, shortened
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, Publish, Request, Response
 from decentral_dp.privacy.sensitivity import Array

@@ -39,10 +39,10 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.anchors import block_charges, check_smoothness, is_anchor, split
+from decentral_dp.algorithms.central.anchors import block_charges, change_bound, check_smoothness, is_anchor, split
 from decentral_dp.algorithms.central.minimax_steps import check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_steps import change_bound, check_one_clip, in_units, joint_step, root_log
+from decentral_dp.algorithms.central.spider_steps import check_one_clip, in_units, joint_step, root_log
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, Publish, Request, Response
 from decentral_dp.privacy.sensitivity import Array

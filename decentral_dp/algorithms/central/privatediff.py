@@ -7,7 +7,7 @@ Round r, with Poisson samples of rate q and means divided by the public qn:
              "closed_form": the best y at x_r, of a released mean
     r % T = 0    v <- mean clip(∇_x f(x_r, y_{r+1}), C_x) + noise
     otherwise    v += mean clip(∇_x f(x_r, y_{r+1}) − ∇_x f(x_{r−1}, y_r), τ_r) + noise,    the same records at both,
-                 τ_r = L ‖(x_r, y_{r+1}) − (x_{r−1}, y_r)‖
+                 τ_r = L ‖(x_r, y_{r+1}) − (x_{r−1}, y_r)‖, or what two clipped gradients can be apart if less
     x_{r+1} = P(x_r − η_x (v + ∇_x r))
 
 η_x → x, η_i = scale/(i+1)^decay → y: the paper's 1/(μ i) is scale 1/μ, decay 1. T → period, L → smoothness, a public
@@ -36,7 +36,14 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.central import privatediff_printed as printed_form
-from decentral_dp.algorithms.central.anchors import Block, block_charges, check_smoothness, is_anchor, split, threshold
+from decentral_dp.algorithms.central.anchors import (
+    Block,
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
 from decentral_dp.algorithms.central.minimax_steps import (
     best,
     check_clipped,
@@ -130,7 +137,7 @@ class PrivateDiff:
             v = (yield Publish(gx=(yield Ask(gx=asked)).gx)).own.gx[0]
         else:
             before = s.last, s.y
-            bound = threshold(self.smoothness, (s.x, y), before)
+            bound = change_bound(desk, "grad_x", (s.x, y), before, self.smoothness)
             asked = desk.query("grad_x", s.x, y, self.rate, before, bound)
             v = v + (yield Publish(dx=(yield Ask(dx=asked)).dx)).own.dx[0]
         x = desk.problem.project_x(s.x - self.x(t) * (v + desk.problem.public("grad_x", s.x, y, t)))

@@ -4,7 +4,8 @@
 
     r % T = 0    v <- mean clip(∇_x f(ζ_r), C_x) + noise           u <- mean clip(∇_y f(ζ_r), C_y) + noise
     otherwise    v += mean clip(∇_x f(ζ_r) − ∇_x f(ζ_{r−1}), τ_r) + noise,     the same for u and ∇_y f,
-                 τ_r = L ‖ζ_r − ζ_{r−1}‖, the difference of each record's two gradients clipped as one
+                 τ_r = L ‖ζ_r − ζ_{r−1}‖, the difference of each record's two gradients clipped as one; or what two
+                 clipped gradients can be apart, where that is less
     x <- P(x − η_x (v + ∇_x r))          y <- Π_Y(y + η_y (u + ∇_y r))
 
 η_x, η_y → x, y. T → period, L → smoothness, a public constant; q → rate. Channels gx and gy are anchors, dx and dy
@@ -35,10 +36,10 @@ import numpy as np
 from decentral_dp.algorithms.central.anchors import (
     Block,
     block_charges,
+    change_bound,
     check_smoothness,
     is_anchor,
     split,
-    threshold,
 )
 from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
 from decentral_dp.algorithms.central.protocol import Charge
@@ -104,8 +105,9 @@ class PrivateDiffXY:
         if is_anchor(t, self.period):
             return {_NAMES[v][0]: desk.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
         before = s.last_x, s.last_y
-        bound = threshold(self.smoothness, (s.x, s.y), before)
-        return {_NAMES[v][1]: desk.query(_TERMS[v], s.x, s.y, self.rate, before, bound) for v in read}
+        here, terms = (s.x, s.y), {v: _TERMS[v] for v in read}
+        bounds = {v: change_bound(desk, term, here, before, self.smoothness) for v, term in terms.items()}
+        return {_NAMES[v][1]: desk.query(term, *here, self.rate, before, bounds[v]) for v, term in terms.items()}
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}

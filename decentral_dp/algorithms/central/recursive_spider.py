@@ -42,10 +42,17 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.central import recursive_spider_printed as printed_form
-from decentral_dp.algorithms.central.anchors import Block, block_charges, check_smoothness, is_anchor, split
+from decentral_dp.algorithms.central.anchors import (
+    Block,
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
 from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_steps import change_bound, composed, inner_bound
+from decentral_dp.algorithms.central.spider_steps import composed, inner_bound
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, Publish, Query, Request, Response
 from decentral_dp.privacy.sensitivity import Array

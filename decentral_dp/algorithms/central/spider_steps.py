@@ -7,25 +7,12 @@ from typing import cast
 
 import numpy as np
 
-from decentral_dp.algorithms.central.anchors import Point, threshold
+from decentral_dp.algorithms.central.anchors import Point, apart
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.sensitivity import Array, Bounded
 from decentral_dp.problems.minimax.desk import MinimaxDesk
 from decentral_dp.problems.minimax.protocol import Compositional, Known
-
-
-def change_bound(desk: MinimaxDesk, term: str, here: Point, before: Point, smoothness: float | None) -> float:
-    """τ: L ‖here − before‖₂, or what two contributions that are clipped at these points can be apart if less."""
-    return min(threshold(smoothness, here, before), apart(desk, term, here, before))
-
-
-def apart(desk: MinimaxDesk, term: str, here: Point, before: Point) -> float:
-    """The largest distance between a vector in the ball at one point and one in the ball at another."""
-    now, then = desk.ball(term, *here), desk.ball(term, *before)
-    width = desk.problem.width(term)
-    centres = [np.zeros(width) if ball.centre is None else ball.centre for ball in (now, then)]
-    return now.radius + then.radius + float(np.linalg.norm(centres[0] - centres[1]))
 
 
 def reach(ball: Known) -> float:
