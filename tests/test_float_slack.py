@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,10 +17,12 @@ from scipy.stats import norm
 
 from decentral_dp.privacy import float_slack
 from decentral_dp.privacy.accountants import epsilon_of, gaussian_epsilon, price
+from decentral_dp.privacy.curator import Curator
 from decentral_dp.privacy.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely, unit
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import gaussian_integers
 from decentral_dp.privacy.prices import gaussian_mu, grid
+from decentral_dp.privacy.sensitivity import Bounded, Spread
 
 K = 3.7
 
@@ -291,3 +294,22 @@ def test_tossed_rounding_moves_no_further_than_stated() -> None:
     assert np.linalg.norm(np.rint(other / g) - np.rint(query / g)) * g > 1.3 * stated * s
     # Close to none, a release with as good as no sensitivity still pays for √d/2 cells.
     assert float(gaussian_mu(1e-9, s, d)) == pytest.approx(g * math.sqrt(d / 4), rel=0.1)
+
+
+def test_a_coordinator_tosses_too_and_spends_what_was_planned() -> None:
+    plan = wide_plan(24.4, 60_000, rounds=2)
+    query, cut = np.full((1, 60_000), 0.3), {"train": Spread(np.array([0.01]), np.array([0.03]), 1, "poisson")}
+
+    def released(shift: float) -> np.ndarray:
+        curator = Curator(plan, bytes(32))
+        told = curator.release(1, {"x": Bounded(np.zeros_like(query), query + shift, cut, "l2")})
+        line = replace(plan.channels[0].until(1), rate={"train": np.full((1, 1), 0.03)})
+        assert curator.ledger().costs_within(Ledger(1, (line,)))
+        return told.own["x"] / float(grid(told.scale["x"], "gaussian", 60_000))
+
+    scale = 0.01 / float(plan.channels[0].sensitivity["train"][0, 0])
+    cell = float(grid(scale, "gaussian", 60_000))
+    base, moved = released(0.0), released(0.25 * cell)
+    assert (np.mod(base, 1.0) == 0.0).all()
+    assert abs(float((moved - base).mean()) - 0.25) < 0.01
+    assert (base * cell - 0.3).std() == pytest.approx(scale, rel=0.02)

@@ -110,6 +110,35 @@ def test_laplace_rounds_stochastically() -> None:
     assert abs(moved.mean() - 0.25) < 0.01
 
 
+def test_wide_gaussian_releases_are_rounded_by_tosses_on_a_finer_grid() -> None:
+    """Beside a narrow one, of the same agents: its query is rounded to the nearest, as if there were no other."""
+    agents, width = 3, 30_000
+    cells = {d: float(grid(1.0, "gaussian", d)) for d in (5, width)}
+    assert cells[5] == 4 * cells[width]
+
+    def released(narrow: float, wide: float, who: list[int]) -> dict[str, np.ndarray]:
+        schedule = NoiseSchedule(np.ones(len(who)), np.zeros(len(who)))
+        m = Mechanism("gaussian", {"y": schedule, "z": schedule}, Streams(ROOT, "noise", who))
+        values = {
+            "y": bounded(np.full((len(who), 5), narrow * cells[5]), "gaussian"),
+            "z": bounded(np.full((len(who), width), wide * cells[width]), "gaussian"),
+        }
+        got = m.release(1, values)
+        return {"y": got["y"] / cells[5], "z": got["z"] / cells[width]}
+
+    none, some = released(0.0, 0.0, [0, 1, 2]), released(0.25, 0.25, [0, 1, 2])
+    assert all((np.mod(v, 1.0) == 0.0).all() for v in (*none.values(), *some.values()))
+    assert np.array_equal(none["y"], some["y"])
+    moved = some["z"] - none["z"]
+    assert set(np.unique(moved)) == {0.0, 1.0}
+    assert np.abs(moved.mean(axis=1) - 0.25).max() < 0.02
+    assert np.abs(np.corrcoef(moved) - np.eye(agents)).max() < 0.03
+    assert stats.kstest(none["z"].ravel() * cells[width], "norm").pvalue > 1e-3
+    for agent in range(agents):
+        alone = released(0.25, 0.25, [agent])
+        assert all(np.array_equal(alone[c][0], some[c][agent]) for c in "yz")
+
+
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_the_public_part_is_added_after_the_noise(kind: str) -> None:
     """With |public| = 1e10, rounding the sum would coarsen the noise to 2^-19; the integers drawn must not change."""

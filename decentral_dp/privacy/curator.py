@@ -74,19 +74,19 @@ class Curator:
             raise ValueError(f"{mechanism} noise on {channel} needs a value bounded in {wanted}, got {value.norm}")
         d = value.private.shape[1]
         g = grid(scale, mechanism, d).reshape(1, 1)
-        generator, tossed, out = self.generator(index, channel), wide(mechanism, d), np.empty((1, d))
-        # A part at a time, still in cache when it is used, and in memory that is at hand.
-        most = _CACHED if mechanism == "gaussian" else d
-        for part in (slice(first, min(d, first + most)) for first in range(0, d, most)):
-            query = np.clip(value.private[:, part], -_LARGEST_INTEGER * g, _LARGEST_INTEGER * g)
-            size = query.shape[1]
-            if mechanism == "gaussian":
-                normals = generator.standard_normal((1, 1, size))
-                uniforms = generator.random((1, size)) if tossed else None
-                integers = gaussian_integers(query, g, scale / g, normals, uniforms)
-            else:
-                exponentials, uniforms = generator.standard_exponential((2, 1, size)), generator.random((1, size))
-                integers = laplace_integers(query, g, scale / g, exponentials, uniforms)
+        generator, most = self.generator(index, channel), _LARGEST_INTEGER * g
+        if mechanism == "laplace":
+            query = np.clip(value.private, -most, most)
+            exponentials, uniforms = generator.standard_exponential((2, 1, d)), generator.random((1, d))
+            return np.asarray(value.public + g * laplace_integers(query, g, scale / g, exponentials, uniforms))
+        out = np.empty((1, d))
+        # A part at a time, still in cache when it is used.
+        for first in range(0, d, _CACHED):
+            part = slice(first, min(d, first + _CACHED))
+            query = np.clip(value.private[:, part], -most, most)
+            normals = generator.standard_normal((1, *query.shape))
+            tosses = generator.random(query.shape) if wide(mechanism, d) else None
+            integers = gaussian_integers(query, g, scale / g, normals, tosses)
             np.add(value.public[:, part], g * integers, out=out[:, part])
         return out
 

@@ -33,25 +33,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.data.dataset import public_generator
 from decentral_dp.exchange import Query
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.privacy.sensitivity import Array, Norm
 from decentral_dp.problems.autodiff import quiet_torch
 from decentral_dp.problems.minimax.protocol import Known, Scores
+from decentral_dp.problems.minimax.value_function import ValueFunction
 from decentral_dp.problems.protocol import take
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 USUAL_RIDGE = 0.01
-# Float64 numbers of one part of a sum, 128 MiB; and weights up to which G is formed.
-_CELLS = 1 << 24
+# Float64 numbers of one part of a sum: 4 MiB, which caches hold, and 128 MiB; and weights up to which G is formed.
+_CELLS = {"cpu": 1 << 19, "cuda": 1 << 24}
 _MOST_FORMED = 2000
 # Of conjugate gradients.
 _ITERATIONS, _TOLERANCE = 200, 1e-8
@@ -78,15 +78,13 @@ class Mspbe:
     seed: int = 0
     device: str = "cpu"
 
-    @property
-    def sizes(self) -> list[tuple[int, int]]:
-        """(inputs, outputs) of each layer."""
-        units = [self.width_of_state, *self.hidden, 1]
-        return list(pairwise(units))
+    @cached_property
+    def function(self) -> ValueFunction:
+        return ValueFunction(self.width_of_state, self.hidden)
 
     @property
     def p(self) -> int:
-        return sum((inputs + 1) * outputs for inputs, outputs in self.sizes)
+        return self.function.p
 
     @property
     def q(self) -> int:
@@ -98,10 +96,7 @@ class Mspbe:
 
     @property
     def start(self) -> Mapping[str, Array]:
-        draw = public_generator(self.seed, "value function")
-        layers = [(draw.standard_normal((o, i)) / np.sqrt(i), np.zeros(o)) for i, o in self.sizes]
-        weights = np.concatenate([part.reshape(-1) for layer in layers for part in layer])
-        return {"x": weights if self.hidden else np.zeros(self.p), "y": np.zeros(self.p)}
+        return {"x": self.function.start(self.seed), "y": np.zeros(self.p)}
 
     def width(self, term: str) -> int:
         return {"grad_x": self.p, "grad_y": self.p}[term]
@@ -149,12 +144,17 @@ class Mspbe:
         for x_then, y_then, found in seen:
             if np.array_equal(x_then, x) and np.array_equal(y_then, y):
                 return found
-        from torch.func import grad, vmap
-
         with quiet_torch():
-            theta, omega, *record = self._tensors(x, y, *part)
-            both = vmap(grad(self._loss, argnums=(0, 1)), in_dims=(None, None, 0, 0, 0, 0))(theta, omega, *record)
-            rows = dict(zip(("grad_x", "grad_y"), (g.cpu().numpy() for g in both), strict=True))
+            theta, omega, states, rewards, lengths, terminal = self._tensors(x, y, *part)
+            walked = self.function.seen(theta, omega, states)
+            errors, counted, goes_on = self._errors(walked.values, rewards, lengths[:, None], terminal[:, None])
+            shares, along = counted / lengths[:, None], walked.slopes[:, :-1]
+            by_values, by_slopes = (walked.values.new_zeros(walked.values.shape) for _ in range(2))
+            by_values[:, :-1] = -shares * along
+            by_values[:, 1:] += shares * along * self.discount * goes_on
+            by_slopes[:, :-1] = shares * (errors - along)
+            pulled = self.function.pulled(walked, by_values, by_slopes)
+            rows = dict(zip(("grad_x", "grad_y"), (g.cpu().numpy() for g in pulled), strict=True))
         seen.append((x, y, rows))
         return rows
 
@@ -163,48 +163,20 @@ class Mspbe:
 
         return [torch.tensor(np.asarray(a, dtype=np.float64), device=self.device) for a in arrays]
 
-    def _loss(
-        self, theta: Tensor, omega: Tensor, states: Tensor, rewards: Tensor, length: Tensor, terminal: Tensor
-    ) -> Tensor:
-        """f of one trajectory."""
-        values, slopes = self._values(theta, omega, states)
-        errors, counted = self._errors(values, rewards, length, terminal)
-        along = slopes[:-1]
-        return ((errors * along - 0.5 * along**2) * counted).sum() / length
-
-    def _errors(self, values: Tensor, rewards: Tensor, length: Tensor, terminal: Tensor) -> tuple[Tensor, Tensor]:
-        """δ_t of one trajectory, (L,), and 1 for every t < T, 0 for others."""
+    def _errors(
+        self, values: Tensor, rewards: Tensor, lengths: Tensor, terminal: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """δ_t, whether t < T, and whether s_{t+1} has a value, (n, L) each. lengths, terminal: (n, 1)."""
         import torch
 
         t = torch.arange(self.steps, device=rewards.device)
-        ends = (t + 1 == length) * terminal
-        return rewards + self.discount * (1.0 - ends) * values[1:] - values[:-1], (t < length).to(rewards.dtype)
-
-    def _values(self, theta: Tensor, omega: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
-        """V(s) and ⟨∇_θ V(s), ω⟩, by carrying the derivative along ω through the layers. states: (…, d)."""
-        values, slopes = states, None
-        last = len(self.sizes) - 1
-        pairs = zip(self._layers(theta), self._layers(omega), strict=True)
-        for k, ((weights, bias), (weights_along, bias_along)) in enumerate(pairs):
-            along = values @ weights_along.T + bias_along
-            slopes = along if slopes is None else along + slopes @ weights.T
-            values = values @ weights.T + bias
-            if k < last:
-                values = values.tanh()
-                slopes = (1.0 - values**2) * slopes
-        return values[..., 0], slopes[..., 0]  # type: ignore[index]  # there is at least one layer
-
-    def _layers(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        begin = 0
-        for inputs, outputs in self.sizes:
-            middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
-            yield flat[begin:middle].reshape(outputs, inputs), flat[middle:end]
-            begin = end
+        goes_on = 1.0 - (t + 1 == lengths) * terminal
+        return rewards + self.discount * goes_on * values[:, 1:] - values[:, :-1], (t < lengths).double(), goes_on
 
     def _parts(self, records: Trajectories) -> Iterator[Trajectories]:
         """Parts of bounded memory."""
         cells = (self.steps + 1) * (self.width_of_state + 10 * (sum(self.hidden) + 1)) + 6 * self.p
-        n, size = len(records.lengths), max(1, _CELLS // cells)
+        n, size = len(records.lengths), max(1, _CELLS[self.device] // cells)
         return (take(records, slice(k, k + size)) for k in range(0, n, size))
 
     def scores(self, x: Array, y: Array, train: Trajectories, test: Trajectories | None) -> Scores:
@@ -242,19 +214,16 @@ class Mspbe:
         return (best, value) if np.isfinite(value) else None
 
     def _formed(self, x: Array, records: Trajectories, b: Array) -> Array:
-        from torch.func import grad, vmap
-
         matrix = self.ridge * np.eye(self.p)
         with quiet_torch():
-            theta, zero = self._tensors(x, np.zeros(self.p))
-            by_state = vmap(grad(lambda weights, state: self._values(weights, zero, state)[0]), in_dims=(None, 0))
+            (theta,) = self._tensors(x)
             for part in self._parts(records):
                 counted = np.arange(self.steps) < part.lengths[:, None]
                 shares = np.broadcast_to(1.0 / (part.lengths * len(records.lengths))[:, None], counted.shape)[counted]
                 states = part.observations[:, :-1][counted]
-                size = max(1, _CELLS // (8 * self.p))
+                size = max(1, _CELLS[self.device] // (8 * self.p))
                 for k in range(0, len(states), size):
-                    rows = by_state(theta, *self._tensors(states[k : k + size]))
+                    rows = self.function.features(theta, *self._tensors(states[k : k + size]))
                     (roots,) = self._tensors(np.sqrt(shares[k : k + size]))
                     rows = rows * roots[:, None]
                     matrix += (rows.T @ rows).cpu().numpy()
@@ -272,7 +241,7 @@ class Mspbe:
             theta, zero = self._tensors(x, np.zeros(self.p))
             for part in self._parts(records):
                 (states,) = self._tensors(part.observations)
-                values = self._values(theta, zero, states)[0].cpu().numpy()
+                values = self.function.seen(theta, zero, states).values.cpu().numpy()
                 totals += [self._squares(*record) for record in zip(values, part.rewards, *part[2:], strict=True)]
         return float(np.sqrt(np.mean(totals)))
 

@@ -1,0 +1,124 @@
+"""Value functions: V and its derivative along a direction, and their gradients trajectory by trajectory.
+
+V(s; θ) is linear in (s, 1), or a stack of dense layers with tanh between them. With a_0 = s, z_k = W_k a_{k−1} + b_k,
+a_k = tanh z_k and a direction ω whose layers are W'_k, b'_k, the derivative along ω is carried through the layers,
+
+    z'_k = W'_k a_{k−1} + b'_k + W_k a'_{k−1},        a'_k = (1 − a_k²) z'_k,        a'_0 = 0,
+
+and V' = z' of the last one is ⟨∇_θ V, ω⟩. The gradient of Σ_t (p_t V(s_t) + q_t V'(s_t)) is carried back: with P, Q for
+its derivatives by z_k, z'_k,
+
+    by W_k: Σ_t P aᵀ + Q a'ᵀ,   by b_k: Σ_t P,   by W'_k: Σ_t Q aᵀ,   by b'_k: Σ_t Q         (a, a' of layer k − 1)
+    one layer down:  Q ← (1 − a²) ∘ Wᵀ Q,   P ← (1 − a²) ∘ (Wᵀ P + W'ᵀ Q − 2 a ∘ z' ∘ Wᵀ Q)    (Q before its change)
+
+which has ∇²V ω in it, and forms no Hessian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.privacy.sensitivity import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Layer(NamedTuple):
+    """What the way back reads of one layer. a, along: a_{k−1} and a'_{k−1}, None for 0. turned: z'_k."""
+
+    weights: Tensor
+    weights_along: Tensor
+    a: Tensor
+    along: Tensor | None
+    turned: Tensor
+
+
+class Seen(NamedTuple):
+    """values: V(s_t), slopes: V'(s_t), both (n, T). layers: from first to last."""
+
+    values: Tensor
+    slopes: Tensor
+    layers: list[Layer]
+
+
+@dataclass(frozen=True)
+class ValueFunction:
+    """n_inputs: numbers of a state. hidden: units of each layer, none for a linear one."""
+
+    n_inputs: int
+    hidden: tuple[int, ...] = ()
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """(inputs, outputs) of each layer."""
+        return list(pairwise([self.n_inputs, *self.hidden, 1]))
+
+    @property
+    def p(self) -> int:
+        return sum((inputs + 1) * outputs for inputs, outputs in self.sizes)
+
+    def start(self, seed: int) -> Array:
+        """Zeros of a linear one; else drawn from N(0, 1/fan-in) by the public seed, biases 0."""
+        if not self.hidden:
+            return np.zeros(self.p)
+        draw, parts = public_generator(seed, "value function"), []
+        for inputs, outputs in self.sizes:
+            parts += [draw.standard_normal(inputs * outputs) / np.sqrt(inputs), np.zeros(outputs)]
+        return np.concatenate(parts)
+
+    def seen(self, theta: Tensor, omega: Tensor, states: Tensor) -> Seen:
+        """V and V' of states (n, T, d)."""
+        a, along, layers = states, None, []
+        pairs = zip(self._layers(theta), self._layers(omega), strict=True)
+        for k, ((weights, bias), (weights_along, bias_along)) in enumerate(pairs):
+            z, turned = a @ weights.T + bias, a @ weights_along.T + bias_along
+            if along is not None:
+                turned = turned + along @ weights.T
+            layers.append(Layer(weights, weights_along, a, along, turned))
+            if k == len(self.hidden):
+                return Seen(z[..., 0], turned[..., 0], layers)
+            a = z.tanh()
+            along = (1.0 - a * a) * turned
+        raise ValueError("a value function has at least one layer")
+
+    def pulled(self, seen: Seen, by_values: Tensor, by_slopes: Tensor) -> tuple[Tensor, Tensor]:
+        """∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (n, p) each. by_values: p, by_slopes: q, (n, T)."""
+        import torch
+
+        p, q = by_values[..., None], by_slopes[..., None]
+        theta: list[Tensor] = []
+        omega: list[Tensor] = []
+        for k in reversed(range(len(seen.layers))):
+            layer = seen.layers[k]
+            by_weights = p.mT @ layer.a
+            if layer.along is not None:
+                by_weights = by_weights + q.mT @ layer.along
+            theta[:0] = [by_weights.flatten(1), p.sum(1)]
+            omega[:0] = [(q.mT @ layer.a).flatten(1), q.sum(1)]
+            if k:
+                below, back = seen.layers[k - 1].turned, q @ layer.weights
+                flat = 1.0 - layer.a * layer.a
+                p = flat * (p @ layer.weights + q @ layer.weights_along - 2.0 * layer.a * below * back)
+                q = flat * back
+        return torch.cat(theta, 1), torch.cat(omega, 1)
+
+    def features(self, theta: Tensor, states: Tensor) -> Tensor:
+        """∇_θ V of every state (n, d), (n, p)."""
+        import torch
+
+        seen = self.seen(theta, torch.zeros_like(theta), states[:, None])
+        return self.pulled(seen, torch.ones_like(seen.values), torch.zeros_like(seen.values))[0]
+
+    def _layers(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        begin = 0
+        for inputs, outputs in self.sizes:
+            middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
+            yield flat[begin:middle].reshape(outputs, inputs), flat[middle:end]
+            begin = end
