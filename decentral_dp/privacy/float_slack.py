@@ -65,8 +65,8 @@ _LOADS = np.tile([1.0, 3.0, 6.0, 12.0], _ORDERS.size // 4)[:, None]
 _LARGEST_HEIGHT = 1.0 / 32.0
 # h_j, of h(c).
 _STEPS = np.exp(-0.25 * np.arange(24.0))
-# That the tossed rounding of one wide release moves further than `prices` says, in up to three comparisons.
-_TOSS = 3e-17
+# That the tossed rounding of one wide release moves further than `prices` says, in up to three comparisons, times e^a.
+_TOSS = 1e-16
 
 
 class Slack(NamedTuple):
@@ -167,8 +167,8 @@ def surely(parts: Sequence[Drawn]) -> Slack:
         ratio -= part.coordinates * np.log1p(-_BULK * part.unit)
         far_p, far_q = _far(part, _table(part.unit, False))
         delta += far_p[0] + far_q[0] + _TOSS * part.wide
-    # Masses of p° are near one where τ is small.
-    return Slack(2.0 * ratio, np.where(delta < 0.1, delta, 1.0), ratio, nothing, nothing + np.inf)
+    # Masses of p° are near one where τ is small; and a large a is of no use.
+    return Slack(2.0 * ratio, np.where((delta < 0.1) & (ratio < 1.0), delta, 1.0), ratio, nothing, nothing + np.inf)
 
 
 def likely(parts: Sequence[Drawn], delta: float, ratio: Array) -> Slack:
