@@ -96,7 +96,9 @@ def _public_seed(s: Scenario) -> int:
 
 def shards_of(s: Scenario, n_agents: int) -> Shards:
     """The records, dealt to agents and split."""
-    table, certified = s.problem, s.privacy.guarantee == "certified"
+    table = s.problem
+    # What a paper's noise is worth is stated for a trusted coordinator, too, so nothing may leak around it.
+    certified = s.privacy.guarantee == "certified" or (s.privacy.guarantee == "as_printed" and is_coordinated(s))
     seed = table.seed if table.seed is not None else _public_seed(s)
     validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
     partition = (

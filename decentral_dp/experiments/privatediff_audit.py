@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import beta
 
 from decentral_dp.algorithms.central.privatediff import PrivateDiff
@@ -92,13 +93,13 @@ class Swing:
             return np.full((records.z.size, 1), _FACTOR * float(y[0]) * math.cos(float(x[0])))
         return (_FACTOR * math.sin(float(x[0])) + records.z)[:, None]
 
-    def sums(self, records: Marks, queries: Sequence[Query]) -> list[Array]:
-        out = []
+    def sums(self, records: Marks, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
+        out, counted = [], np.ones(records.z.size) if drawn is None else drawn.astype(np.float64)
         for asked in queries:
             rows = self._gradients(records, asked.term, asked.x, asked.y)
             if asked.since is not None:
                 rows = rows - self._gradients(records, asked.term, *asked.since)
-            out.append(clip_factors(row_norms(rows, "l2"), asked.bound) @ rows)
+            out.append((counted * clip_factors(row_norms(rows, "l2"), asked.bound)) @ rows)
         return out
 
     def scores(self, x: Array, y: Array, train: Marks, test: Marks | None) -> Scores:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.algorithms.central.protocol import Charge, Coordinated
 from decentral_dp.exchange import Ask, Bundle, Publish, Published, Query
@@ -80,7 +81,7 @@ class HardSaddle:
             return np.asarray(x[1:] - y)
         return np.concatenate([[-x[0] / (1.0 + x[0] ** 2)], y])
 
-    def sums(self, records: Alike, queries: Sequence[Query]) -> list[Array]:
+    def sums(self, records: Alike, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
         return [float(records.many[0]) * self._clipped(asked) for asked in queries]
 
     def _clipped(self, asked: Query) -> Array:

@@ -27,14 +27,17 @@ class Clip:
 
 
 _LEAST_FACTOR = 1e-290
+# Squares of numbers a little smaller than this lose digits, and then vanish.
+_LEAST_BOUND = 1e-140
 
 
 def clip_factors(norms: Array, bound: float) -> Array:
     """min(1, C/‖v‖) per record, and 0 where the norm is not finite: `min(1, C/nan)` would let the record through.
 
-    norms: (N,) norms of the per-record contributions. A bound of 0 lets nothing through.
+    norms: (N,) norms of the per-record contributions. A bound of 0, or one so small that squares below it vanish in
+    float64, lets nothing through.
     """
-    if bound == 0.0:
+    if bound < _LEAST_BOUND:
         return np.zeros_like(norms)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factor = np.minimum(1.0, bound / norms) if np.isfinite(bound) else np.ones_like(norms)

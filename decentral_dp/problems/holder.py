@@ -63,7 +63,15 @@ class Holder:
 
     def _summed(self, asked: Sum, batch: Any) -> Array:
         # times · v, clipped to C, is times · (v clipped to C/times).
-        return asked.times * self._clipped(asked, batch, _shrunk(self._clip, asked.times))
+        clip = _shrunk(self._clip, asked.times)
+        if asked.rate == 1.0:
+            return asked.times * self._clipped(asked, batch, clip)
+        # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
+        # bit is a whole contribution, so that being drawn would move what all others contribute.
+        total = self._clipped(asked, take(batch, slice(0)), clip)
+        for k in range(len(batch[0])):
+            total = total + self._clipped(asked, take(batch, slice(k, k + 1)), clip)
+        return asked.times * total
 
     def _clipped(self, asked: Sum, batch: Any, clip: Clip) -> Array:
         problem, n = self._problem, len(batch[0])

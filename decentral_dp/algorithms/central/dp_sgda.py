@@ -44,7 +44,7 @@ from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.exchange import Ask, Publish, Query, Request, Response
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax.desk import MinimaxDesk
 
@@ -89,18 +89,29 @@ class DpSgda:
     def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
         check_init(self.start)
         check_clipped(desk, self.asks)
+        if self.protocol == "printed" and desk.reads("grad_y") and not np.isfinite(desk.clip.bound("y")):
+            raise InputError(
+                "privacy.clip.y: missing. As printed ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
+            )
         return self, desk
 
     def init(self, desk: MinimaxDesk) -> State:
         return State(desk.start("x", self.start), desk.start("y", self.start))
 
     def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
-        told = (yield Publish(**(yield Ask(**questions(desk, self._channels, s.x, s.y, self.rate))))).own
+        told = (yield Publish(**(yield Ask(**self._questions(desk, s))))).own
         x = desk.problem.project_x(s.x - self.x(t) * slope(desk, told, "gx", s.x, s.y, t))
         if self.solver == "closed_form":
             return State(x, best(desk, told))
         y = desk.problem.project_y(s.y + step_of(self.y, t) * slope(desk, told, "gy", s.x, s.y, t))
         return State(x, y)
+
+    def _questions(self, desk: MinimaxDesk, s: State) -> dict[str, Query]:
+        if self.protocol == "released":
+            return questions(desk, self._channels, s.x, s.y, self.rate)
+        # The paper clips to a constant, whatever is known of the problem at this point.
+        asked = {c: CHANNELS[c] for c in self._channels if desk.reads(CHANNELS[c])}
+        return {c: desk.query(term, s.x, s.y, self.rate, None, desk.clip.bound(c[-1])) for c, term in asked.items()}
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
@@ -122,9 +133,8 @@ class DpSgda:
             raise InputError(
                 'algorithm.solver: as printed, y ascends; with "as_printed" take "ascent", and a step size y.'
             )
-        s = self.init(desk)
         out = {}
-        for channel, asked in questions(desk, ("gx", "gy"), s.x, s.y, self.rate).items():
+        for channel, asked in self._questions(desk, self.init(desk)).items():
             scale = 8.0 * asked.bound * math.sqrt(rounds * math.log(1.0 / delta)) / (desk.n * epsilon)
             moved = desk.moved(asked)
             out[channel] = Calibration(np.full(rounds, scale), {"train": np.full(rounds, moved)})

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.exchange import Query
 from decentral_dp.privacy.clipping import clip_factors, row_norms
@@ -152,10 +153,11 @@ class Composite:
             raise ValueError("this objective has no public parameters to be given")
         return replace(self, objective=self.objective.given(parameters))
 
-    def sums(self, records: Labelled, queries: Sequence[Query]) -> list[Array]:
+    def sums(self, records: Labelled, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
         totals = [np.zeros(self.width(q.term)) for q in queries]
-        for chunk in self._chunks(records):
-            seen = _Seen(self, chunk)
+        left = None if drawn is None else ~drawn
+        for start, chunk in self._chunks(records):
+            seen = _Seen(self, chunk, None if left is None else left[start : start + len(chunk.labels)])
             for total, asked in zip(totals, queries, strict=True):
                 total += self._summed(asked, seen)
         return totals
@@ -200,12 +202,13 @@ class Composite:
         return self.objective.confidences(self._outputs(self._parts(x)[0], records))
 
     def _outputs(self, weights: Array, records: Labelled) -> Array:
-        return np.concatenate([self.model.forward(weights, c.inputs, keep=False)[0] for c in self._chunks(records)])
+        parts = [self.model.forward(weights, c.inputs, keep=False)[0] for _, c in self._chunks(records)]
+        return np.concatenate(parts)
 
-    def _chunks(self, records: Labelled) -> Iterator[Labelled]:
-        """Parts of bounded memory; one empty part where there are no records."""
+    def _chunks(self, records: Labelled) -> Iterator[tuple[int, Labelled]]:
+        """Parts of bounded memory, each with where it starts; one empty part where there are no records."""
         n, size = len(records.labels), max(1, _CELLS // self.model.cells)
-        return (take(records, slice(k, k + size)) for k in range(0, max(n, 1), size))
+        return ((k, take(records, slice(k, k + size))) for k in range(0, max(n, 1), size))
 
     def _parts(self, x: Array) -> tuple[Array, Array]:
         return x[: self.model.p], x[self.model.p :]
@@ -222,11 +225,15 @@ class _At(NamedTuple):
 
 
 class _Seen:
-    """Evaluations of one part of the records: several queries ask at the same point."""
+    """Evaluations of one part of the records: several queries ask at the same point.
 
-    def __init__(self, problem: Composite, records: Labelled) -> None:
+    left: which of the records do not count. Their derivatives are no numbers, which every clip cuts to zero.
+    """
+
+    def __init__(self, problem: Composite, records: Labelled, left: NDArray[np.bool_] | None) -> None:
         self._problem = problem
         self._records = records
+        self._left = left
         self._tapes: list[tuple[Array, Array, Any]] = []
         self._all: list[_At] = []
 
@@ -236,7 +243,8 @@ class _Seen:
                 return known
         weights, extra = self._problem._parts(x)
         outputs, tape = self._forward(weights)
-        values = self._problem.objective.slopes(outputs, extra, y, self._records.labels)
+        slopes = self._problem.objective.slopes(outputs, extra, y, self._records.labels)
+        values = Values(*map(self._without, slopes))
         found = _At(x, y, outputs, values, Slope(tape, values.outputs))
         self._all.append(found)
         return found
@@ -246,7 +254,10 @@ class _Seen:
         if term == "grad_y":
             return at.values.y
         extra = self._problem._parts(at.x)[1]
-        return self._problem.objective.statistic(term, at.outputs, extra, at.y, self._records.labels)
+        return self._without(self._problem.objective.statistic(term, at.outputs, extra, at.y, self._records.labels))
+
+    def _without(self, rows: Array) -> Array:
+        return rows if self._left is None else np.where(self._left[:, None], np.nan, rows)
 
     def _forward(self, weights: Array) -> tuple[Array, Any]:
         for known, outputs, tape in self._tapes:

@@ -12,6 +12,7 @@ from decentral_dp.exchange import Query
 from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
+from decentral_dp.problems.minimax.slots import block_size, blocks
 from decentral_dp.problems.protocol import take
 
 
@@ -37,8 +38,7 @@ class MinimaxHolder:
             for row in range(self.agents.size):
                 for rate in dict.fromkeys(q.rate for q in questions.values()):
                     asked = {name: q for name, q in questions.items() if q.rate == rate}
-                    sums = self._of(asked).sums(self._drawn(row, number, rate), list(asked.values()))
-                    for name, total in zip(asked, sums, strict=True):
+                    for name, total in zip(asked, self._summed(row, number, rate, asked), strict=True):
                         parts[name].append(total)
         return {name: np.stack(totals) for name, totals in parts.items()}
 
@@ -49,9 +49,15 @@ class MinimaxHolder:
             return self._problem
         return self._problem.given(given)
 
-    def _drawn(self, row: int, number: int, rate: float) -> Any:
-        records = self._records[row]
+    def _summed(self, row: int, number: int, rate: float, asked: Mapping[str, Query]) -> list[Array]:
+        """Of one agent, over all its records or over a sample of them."""
+        problem, records, queries = self._of(asked), self._records[row], list(asked.values())
         if rate == 1.0:
-            return records
-        coins = self._coins.at(row, number, tag("train")).random(len(records[0]))
-        return take(records, np.flatnonzero(coins < rate))
+            return problem.sums(records, queries)
+        n = len(records[0])
+        coins = self._coins.at(row, number, tag("train")).random(n)
+        totals = [np.zeros(problem.width(q.term)) for q in queries]
+        for block in blocks(coins < rate, block_size(n, rate)):
+            for total, found in zip(totals, problem.sums(take(records, block.rows), queries, block.drawn), strict=True):
+                total += found
+        return totals

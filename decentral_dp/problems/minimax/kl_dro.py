@@ -36,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import entr, logsumexp
 
 from decentral_dp.errors import InputError
@@ -186,8 +187,8 @@ class KlDro:
         low, high = self._inner.ends(term, y)
         return np.clip(mean, low, high)
 
-    def sums(self, records: Labelled, queries: Sequence[Query]) -> list[Array]:
-        return self._h.sums(records, [q._replace(term=_TERMS[q.term]) for q in queries])
+    def sums(self, records: Labelled, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
+        return self._h.sums(records, [q._replace(term=_TERMS[q.term]) for q in queries], drawn)
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
         losses, strength = self._losses(x, train), float(y[0])

@@ -37,6 +37,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.exchange import Query
 from decentral_dp.privacy.clipping import clip_factors, row_norms
@@ -122,9 +123,13 @@ class Mspbe:
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         return np.zeros(self.p) if term == "grad_x" else -self.ridge * y
 
-    def sums(self, records: Trajectories, queries: Sequence[Query]) -> list[Array]:
-        totals = [np.zeros(self.width(q.term)) for q in queries]
+    def sums(
+        self, records: Trajectories, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None
+    ) -> list[Array]:
+        totals, start = [np.zeros(self.width(q.term)) for q in queries], 0
         for part in self._parts(records):
+            here = None if drawn is None else drawn[start : start + len(part.lengths)]
+            start += len(part.lengths)
             seen: list[tuple[Array, Array, dict[str, Array]]] = []
             for total, asked in zip(totals, queries, strict=True):
                 rows = self._rows(part, asked.x, asked.y, seen)[asked.term]
@@ -133,6 +138,7 @@ class Mspbe:
                 if asked.centre is not None:
                     rows = rows - asked.centre
                 factors = clip_factors(row_norms(rows, "l2"), asked.bound)
+                factors = factors if here is None else np.where(here, factors, 0.0)
                 # Zero times infinity is NaN: what is not finite has to go before the product.
                 total += factors @ np.where(factors[:, None] > 0.0, rows, 0.0)
         return totals

@@ -17,6 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from decentral_dp.exchange import Query
 from decentral_dp.privacy.sensitivity import Array, Norm
 
@@ -83,8 +86,11 @@ class Minimax(Protocol):
         """
         ...
 
-    def sums(self, records: Any, queries: Sequence[Query]) -> list[Array]:
+    def sums(self, records: Any, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
         """Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.Query`.
+
+        drawn: (n,) which of the records count; all if None. What one contributes depends on the record, its place and
+        the number of records, and not on the others.
 
         A contribution that is not finite counts as zero. Memory does not grow with the number of records.
         """

@@ -38,6 +38,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.exchange import Query
@@ -125,7 +126,7 @@ class Wgan:
         latents = self.latents("fakes", FAKES, round)
         if term == "grad_x":
             return -self._by_generator(x, y, latents)
-        total = self._summed(y, Real(self.generate(x, latents)), None, self.clip)
+        total = self._summed(y, Real(self.generate(x, latents)), np.ones((FAKES, 1)), None, self.clip)
         return np.asarray(-total / FAKES - 2.0 * self.penalty * y)
 
     def latents(self, purpose: str, n: int, round: int = 0) -> Array:
@@ -156,22 +157,27 @@ class Wgan:
 
         return [torch.tensor(np.asarray(a, dtype=np.float64), device=self.device) for a in arrays]
 
-    def sums(self, records: Real, queries: Sequence[Query]) -> list[Array]:
-        totals = [np.zeros(self.q) for _ in queries]
+    def sums(self, records: Real, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
+        totals, start = [np.zeros(self.q) for _ in queries], 0
         for part in self._parts(records):
+            n = len(part.inputs)
+            # A derivative that is no number is cut to zero by every clip.
+            along = np.ones((n, 1)) if drawn is None else np.where(drawn[start : start + n, None], 1.0, np.nan)
+            start += n
             for total, asked in zip(totals, queries, strict=True):
-                total += self._summed(asked.y, part, None if asked.since is None else asked.since[1], asked.bound)
+                since = None if asked.since is None else asked.since[1]
+                total += self._summed(asked.y, part, along, since, asked.bound)
         return totals
 
-    def _summed(self, y: Array, records: Real, since: Array | None, bound: float) -> Array:
+    def _summed(self, y: Array, records: Real, along: Array, since: Array | None, bound: float) -> Array:
         """Σ clip(∇_{w_D} D), or of its change since an earlier critic."""
-        here, none = self._slope(y, records), np.zeros((len(records.inputs), 0))
+        here, none = self._slope(y, records, along), np.zeros((len(along), 0))
         if since is None:
             return self.critic.clipped(here, none, bound)[0]
-        return self.critic.clipped_change(here, self._slope(since, records), none, bound)[0]
+        return self.critic.clipped_change(here, self._slope(since, records, along), none, bound)[0]
 
-    def _slope(self, y: Array, records: Real) -> Slope:
-        return Slope(self.critic.forward(y, records.inputs)[1], np.ones((len(records.inputs), 1)))
+    def _slope(self, y: Array, records: Real, along: Array) -> Slope:
+        return Slope(self.critic.forward(y, records.inputs)[1], along)
 
     def _parts(self, records: Real) -> Iterator[Real]:
         """Parts of bounded memory."""

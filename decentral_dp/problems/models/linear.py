@@ -11,6 +11,8 @@ from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.models.protocol import Slope, squares
 from decentral_dp.problems.network import with_one
 
+_LEAST_SLOPE = 1e-150
+
 
 @dataclass(frozen=True)
 class Linear:
@@ -43,7 +45,9 @@ class Linear:
         return self._summed(at.tape, at.cotangents - before.cotangents, beside, bound)
 
     def _summed(self, rows: Array, cotangents: Array, beside: Array, bound: float) -> tuple[Array, Array]:
-        norms = np.sqrt(squares(cotangents) * squares(rows) + squares(beside))
+        # Of slopes that vanish when they are squared the norm is taken as that of somewhat larger ones.
+        slopes = np.sqrt(squares(cotangents)) + _LEAST_SLOPE
+        norms = np.hypot(slopes * np.sqrt(squares(rows)), np.sqrt(squares(beside)))
         factors = clip_factors(norms, bound)
         # Zero times infinity is NaN: what is not finite has to go before the product.
         kept = np.where(np.isfinite(norms)[:, None], factors[:, None] * cotangents, 0.0)

@@ -4,8 +4,8 @@ A model has weights x (p,) and maps records (n, d) to outputs φ (n, e). No oper
 keeps on a tape what the sums need: given cotangents c (n, e), a record's gradient is ∇_x ⟨φ_k, c_k⟩ (p,). `beside`
 (n, k) are further coordinates of the same gradient, outside the model: they count in its norm, and are scaled with it.
 
-What a record contributes is taken to be a function of that record and of public values. Products of matrices may round
-a record differently with its place in a batch, by parts in 10¹³ in float64; no certificate here counts that.
+What a record contributes may depend, in its last bits, on its place and on how many records there are, as products of
+matrices have it; the callers give every record the same place always (`problems.minimax.slots`).
 """
 
 from __future__ import annotations
