@@ -65,12 +65,18 @@ class ValueFunction:
         return sum((inputs + 1) * outputs for inputs, outputs in self.sizes)
 
     def start(self, seed: int) -> Array:
-        """Zeros of a linear one; else drawn from N(0, 1/fan-in) by the public seed, biases 0."""
+        """Zeros of a linear one; else drawn by the public seed, the last layer from N(0, 1/fan-in), its bias 0.
+
+        Hidden layers are drawn from N(0, 4/fan-in) and their biases from N(0, 1/4), so that units bend at different
+        places between −1 and 1: from smaller weights a network long stays as good as linear.
+        """
         if not self.hidden:
             return np.zeros(self.p)
         draw, parts = public_generator(seed, "value function"), []
-        for inputs, outputs in self.sizes:
-            parts += [draw.standard_normal(inputs * outputs) / np.sqrt(inputs), np.zeros(outputs)]
+        for k, (inputs, outputs) in enumerate(self.sizes):
+            last = k == len(self.hidden)
+            parts.append((1.0 if last else 2.0) / np.sqrt(inputs) * draw.standard_normal(inputs * outputs))
+            parts.append((0.0 if last else 0.5) * draw.standard_normal(outputs))
         return np.concatenate(parts)
 
     def seen(self, theta: Tensor, omega: Tensor, states: Tensor) -> Seen:
