@@ -74,7 +74,8 @@ def plan(scenario: Name, override: Set = None) -> None:
     from decentral_dp.scenario import load
     from decentral_dp.summary import print_plan
 
-    print_plan(build(load(scenario, override or [])))
+    # Prices are the same wherever it will run.
+    print_plan(build(load(scenario, [*(override or []), 'run.device="cpu"'])))
 
 
 @app.command()

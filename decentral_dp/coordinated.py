@@ -136,6 +136,12 @@ def minimax_desk(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coord
     privacy, noisy = s.privacy, s.privacy.guarantee != "none"
     clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
     counts: dict[Kind, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
+    rate = 1.0 if s.algorithm.rate is None else s.algorithm.rate
+    if rate * counts["train"] < 1.0:
+        raise InputError(
+            f"algorithm.rate: got {rate:g}, but then a sample of these {counts['train']} records mostly holds none. "
+            f"Take at least {1.0 / counts['train']:.2g}."
+        )
     counted = s.problem.positive_share == "empirical"
     return MinimaxDesk(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy, counted=counted)
 
@@ -233,11 +239,16 @@ def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk | MinimaxDesk) -> Le
 
     # What rounding to the grid and sampling in float64 cost does not shrink with more noise.
     least = price(_ENDLESS_NOISE)
+    if math.isinf(least):
+        raise InputError(
+            f"privacy.delta: got {privacy.delta:g}, which is less than what sampling in float64 may cost here, however "
+            "much noise there is. Raise delta."
+        )
     if target <= least * _SURELY:
         raise InputError(
             f"privacy.epsilon: got {target:g}, but the smallest that any noise reaches here at delta = "
-            f"{privacy.delta:g} is about {least:.2g}, the cost of rounding and sampling in float64. Raise epsilon, or "
-            "use fewer rounds."
+            f"{privacy.delta:g} is about {least * _SURELY:.2g}, the cost of rounding and sampling in float64. Raise "
+            "epsilon, or use fewer rounds."
         )
     return at(solve(price, target, None))
 

@@ -166,6 +166,9 @@ def minimax_options(s: Scenario) -> dict[str, Any]:
     for key in given:
         if key not in entry.options:
             raise InputError(f"problem.{key}: {table.kind} takes none. Leave it out.")
+    if "positive_share" in entry.options and table.construction is not None and table.construction.share is not None:
+        # The construction declares it.
+        given.setdefault("positive_share", table.construction.share)
     for key in entry.needed:
         if key not in given:
             raise InputError(f"problem.{key}: missing. {table.kind} needs it.")

@@ -175,6 +175,8 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
             f"the released value of {trouble.channel} stopped being finite at round {trouble.round}; "
             f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
+    elif any(not math.isfinite(v) for name, v in measuring.final(metrics).items() if name in ("primal", "upper_loss")):
+        status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = 0 if metrics.empty else int(metrics["round"].max())
     average = min(job.scenario.run.average, max(evaluated, 1))

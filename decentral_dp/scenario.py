@@ -116,12 +116,18 @@ def _toml(path: Path, what: str) -> dict[str, Any]:
         raise InputError(f"{what}: {path} cannot be read ({error.strerror}). Give a TOML file.") from None
 
 
+# What stands for a key that is taken out.
+ABSENT = object()
+
+
 def parsed(override: str) -> tuple[list[str], Any]:
-    """ "a.b=value" as the parts of its key and its value."""
+    """ "a.b=value" as the parts of its key and its value; "a.b=null" takes the key out."""
     key, equals, text = override.partition("=")
     keys = dotted(key)
     if not equals or not all(keys):
         raise InputError(f"--set: got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
+    if text.strip() == "null":
+        return keys, ABSENT
     try:
         return keys, tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -140,7 +146,10 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
             )
         table[name] = dict(inner)
         table = table[name]
-    table[keys[-1]] = value
+    if value is ABSENT:
+        table.pop(keys[-1], None)
+    else:
+        table[keys[-1]] = value
     return out
 
 

@@ -20,6 +20,7 @@ from decentral_dp.describe import delta_notes, privacy_summary, theorem
 from decentral_dp.describe_trusted import seen_briefly, settings
 from decentral_dp.job import Job
 from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.privacy.sensitivity import KINDS
 from decentral_dp.runner import Run
 from decentral_dp.summary_scores import print_scores, print_values
 
@@ -161,12 +162,13 @@ def _budgets(privacy: dict[str, Any], width: int) -> list[Table]:
     agents, claimed = privacy["agents"], privacy["claimed"]
     channels = list(agents[0]["channels"])
     endless = privacy["at_infinity"] is not None
-    heads = ["all", "pure ε", *(f"{c} alone" for c in channels), "train", "validation", *(["T → ∞"] if endless else [])]
+    kinds = [k for k in KINDS if any(row["records"].get(k) is not None for row in agents)] or list(KINDS)
+    heads = ["all", "pure ε", *(f"{c} alone" for c in channels), *kinds, *(["T → ∞"] if endless else [])]
     heads += ["claimed"] if claimed is not None else []
     lines: dict[tuple[str, ...], list[int]] = {}
     for row in agents:
         values = [row["epsilon"], row["epsilon_pure"], *(row["channels"][c]["epsilon"] for c in channels)]
-        values += [row["records"].get(k) for k in ("train", "validation")]
+        values += [row["records"].get(k) for k in kinds]
         shown = list(map(epsilon_text, values))
         if endless:
             shown.append(_limit_text((row["at_infinity"] or privacy["at_infinity"])["finite_data"]))

@@ -64,4 +64,6 @@ def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, fl
 
 
 def _value(value: float) -> str:
-    return "–" if math.isnan(value) else "∞" if math.isinf(value) else f"{value:.4f}"
+    if math.isnan(value) or math.isinf(value):
+        return "–" if math.isnan(value) else "∞"
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"

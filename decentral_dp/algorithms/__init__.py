@@ -259,7 +259,7 @@ ALGORITHMS: dict[str, Entry] = {
         trusted=True,
         solves="minimax",
         claim="Theorem 1 and the explicit values after it, as printed",
-        example=_AUC | _ASCENT,
+        example=_AUC | _ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
     ),
     "dptd": Entry(
         _plain(Dptd),
@@ -277,7 +277,7 @@ ALGORITHMS: dict[str, Entry] = {
         "a trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025)",
         f"{_TRUSTED}.privatediff",
         ("x", "period"),
-        (Citation("Algorithms 3 and 4, here with a private y", PRIVATEDIFF),),
+        (Citation("Algorithms 3 and 4; certified here with a y that is released", PRIVATEDIFF),),
         optional=("y", "inner", "smoothness", "rate", "solver"),
         trusted=True,
         solves="minimax",

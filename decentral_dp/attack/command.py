@@ -87,6 +87,12 @@ def _verdict(found: Inference) -> str:
         )
     if len(found.each) == 1:
         return "No verdict: one run cannot tell."
+    if found.ceiling >= 1.0:
+        return f"No verdict: {budget} allows every AUC."
+    if all(
+        v.interval is not None and v.interval.high >= 1.0 and v.interval.low <= 0.5 for v in found.verdicts.values()
+    ):
+        return "No verdict: the intervals are too wide to tell. Take more --runs."
     return f"Within: no attack's interval lies above what {budget} allows."
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from decentral_dp.plots.axes import STYLE
 from decentral_dp.plots.curves import accuracy, consensus, epsilon, hypergradient, losses
 from decentral_dp.plots.drawing import Drawing, read_drawing
-from decentral_dp.plots.minimax import gradient, primal, shares
+from decentral_dp.plots.minimax import gradient, held_out, primal, shares
 from decentral_dp.plots.network import topology
 from decentral_dp.plots.releases import noise, upper_variable
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
-    "losses": losses,
+    "losses": lambda figure, d: held_out(figure, d) if d.minimax else losses(figure, d),
     "accuracy": lambda figure, d: shares(figure, d) if d.minimax else accuracy(figure, d),
     "upper_variable": upper_variable,
     "hypergradient": hypergradient,

@@ -20,6 +20,7 @@ SHARES = (
     ("test_accuracy", "accuracy"),
     ("test_f1", "F1"),
     ("test_worst_class_accuracy", "accuracy on the worst class"),
+    ("test_critic_auc", "AUC of a fresh critic"),
 )
 
 
@@ -46,6 +47,29 @@ def gradient(figure: Figure, d: Drawing) -> bool:
     log_axis(ax, "y", c.mean[np.isfinite(c.mean)])
     ax.set_ylabel("‖∇Φ(x)‖₂ on the train records")
     title(ax, change("True gradient norm", c))
+    return True
+
+
+# Held-out scores of which less is better, one picture each run: the first that there is.
+HELD_OUT = (
+    ("test_mspbe", "MSPBE"),
+    ("test_robust_loss", "robust loss"),
+    ("test_distance", "distance to the records"),
+    ("test_loss", "loss"),
+)
+
+
+def held_out(figure: Figure, d: Drawing) -> bool:
+    """A loss on held-out records by round."""
+    found = next(((label, c) for name, label in HELD_OUT if (c := d.score(name)) is not None), None)
+    if not d.minimax or found is None or not np.isfinite(found[1].mean).any():
+        return False
+    label, c = found
+    ax = figure.subplots()
+    draw_curves(ax, {label: (c, BLUE, "-")})
+    _axis(ax, c)
+    ax.set_ylabel(f"{label} on held-out records")
+    title(ax, change(label[0].upper() + label[1:], c))
     return True
 
 

@@ -16,11 +16,12 @@ def guarantee_section(result: Json) -> list[Html]:
     blocks = [tag("h2", "The guarantee"), _verdict(privacy)]
     if privacy.get("guarantee") == "none":
         return blocks
+    kind = "" if trusted.is_minimax(result) else ", its kind (train or validation)"
     adjacency = tag(
         "p",
         tag("strong", "What ε compares. "),
-        "Two data sets that differ in one record of one agent: it is replaced by any other, and keeps its agent, its "
-        "kind (train or validation) and its place. Partition, split, order, counts, classes and scaling constants are "
+        f"Two data sets that differ in one record of one agent: it is replaced by any other, and keeps its agent{kind} "
+        "and its place. Partition, split, order, counts, classes and scaling constants are "
         "public. A person with several records is protected less, and runs on the same records add up.",
     )
     notes = [tag("li", str(note)) for note in privacy.get("notes") or []]

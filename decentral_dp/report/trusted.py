@@ -25,9 +25,13 @@ _CAPTIONS = {
 
 
 _MINIMAX_CAPTIONS = {
+    "noise": "What each release carries: the scale of its noise, and how far one replaced record can move it. Scales "
+    "follow from sensitivities, which are public, and from prices fixed before the run. Lines that coincide are drawn "
+    "as one, with all their names.",
     "accuracy": "How the published model does on held-out records, by round.",
     "upper_variable": "The published x, one place per coordinate; dashed: where x started.",
-    "primal": "Φ(x) = max over y of F(x, y) on all train records, at the published x; the best y is solved for.",
+    "losses": "On held-out records, by round.",
+    "primal": "Φ(x), which is F at the best y for the published x, on all train records; the best y is solved for.",
     "gradient": "The true norm of the gradient of Φ on all train records, not of what was released; zero at a "
     "stationary point inside the set of x.",
 }

@@ -66,7 +66,7 @@ def _auc(facts: MinimaxFacts) -> Minimax:
     if facts.n_classes != 2:
         raise InputError(
             f"problem.kind: auc_maximisation needs exactly 2 classes, and the data have {facts.n_classes or 'numbers'}"
-            ". Say which classes are positive, for example construction = { positive = [5, 6, 7, 8, 9] }."
+            ". Say which of the classes are positive, as in construction = { positive = [0] }."
         )
     return Composite(model_of(facts, 1), AucObjective(facts.options["positive_share"]))
 
