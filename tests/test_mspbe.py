@@ -163,7 +163,7 @@ def test_parts_add_up_and_no_records_are_nothing(monkeypatch: pytest.MonkeyPatch
     theta, omega = point(m)
     asked = [Query(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
     whole, scores = m.sums(r, asked), m.scores(theta, omega, r, None)
-    monkeypatch.setattr(mspbe, "_CELLS", {"cpu": 1})
+    monkeypatch.setattr(mspbe, "_CELLS", 1)
     for one_go, in_parts in zip(whole, m.sums(r, asked), strict=True):
         np.testing.assert_allclose(one_go, in_parts, rtol=1e-12)
     assert m.scores(theta, omega, r, None) == pytest.approx(scores, rel=1e-9)

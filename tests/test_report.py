@@ -196,6 +196,10 @@ AUTHORS = {
     **dict.fromkeys(
         (f"{name}exponential_mechanism" for name in ("", "regularised_", "gradient_norm_")), "A. Lowy and D. Liu"
     ),
+    **dict.fromkeys(("dp_sgda", "privatediff", "privatediff_xy"), "R. Zhang, M. Lei"),
+    "dptd": "C. Zhao",
+    # The baselines are as Xu et al. use them, and credited to their own authors as well.
+    **dict.fromkeys(("double_spider", "recursive_spider", "dp_spider", "dp_sgd_dual", "scdro"), "D. Xu, M. Ding"),
 }
 
 
