@@ -135,7 +135,7 @@ _KL = {"problem": '"kl_dro"', "problem_keys": "strength = 1.0\nradius = 0.5\ncap
 _TD = {
     "problem": '"mspbe"',
     "data": '"cartpole"',
-    "problem_keys": 'discount = 0.9\nmodel = { kind = "mlp", hidden = [50] }',
+    "problem_keys": 'discount = 0.9\nmodel = { kind = "mlp", hidden = [50] }\nsynthetic = { records = 20, steps = 50 }',
     "clip": "clip.x = 3.0\nclip.y = 3.0",
 }
 _ONE_STEP = (

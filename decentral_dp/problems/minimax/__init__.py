@@ -88,7 +88,6 @@ def _mspbe(facts: MinimaxFacts) -> Minimax:
         ridge=facts.options.get("ridge", USUAL_RIDGE),
         hidden=tuple(model.get("hidden", ())),
         seed=facts.seed,
-        device=facts.device,
     )
 
 

@@ -23,18 +23,21 @@ and F is not strongly concave. The loss F(θ, ω) itself says nothing: at ω = 0
     test_return_error       root of the mean of (V(s_t) − rewards from t on, discounted)², held out; where a trajectory
                             was cut off, V at its end stands for what would have come
 
-Of few held-out steps b is noisy, so that test_mspbe stays above 0 for the true value function, too.
+Φ sees an error only as far as V's own features do: a linear V that is as good as constant has a Φ near 0 on CartPole,
+and is no better than a constant. Of few held-out steps b is noisy, so that test_mspbe stays above 0 for the true value
+function, too.
 
 V is linear in (s, 1), from 0, or (problem.model kind = "mlp") a network with tanh units, its weights drawn from the
-public seed. With more than 2000 weights Φ is solved for by conjugate gradients, whose Φ is at most the true one.
+public seed; it is computed on the processor, trajectory by trajectory. With more than 2000 weights Φ is solved for by
+conjugate gradients, whose Φ is at most the true one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,17 +45,12 @@ from numpy.typing import NDArray
 from decentral_dp.exchange import Query
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.privacy.sensitivity import Array, Norm
-from decentral_dp.problems.autodiff import quiet_torch
 from decentral_dp.problems.minimax.protocol import Known, Scores
 from decentral_dp.problems.minimax.value_function import ValueFunction
-from decentral_dp.problems.protocol import take
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 USUAL_RIDGE = 0.01
-# Float64 numbers of one part of a sum: 4 MiB, which caches hold, and 128 MiB; and weights up to which G is formed.
-_CELLS = {"cpu": 1 << 19, "cuda": 1 << 24}
+# Float64 numbers of one part of a sum, 16 MiB; and weights up to which G is formed.
+_CELLS = 1 << 21
 _MOST_FORMED = 2000
 # Of conjugate gradients.
 _ITERATIONS, _TOLERANCE = 200, 1e-8
@@ -67,6 +65,14 @@ class Trajectories(NamedTuple):
     terminal: Array
 
 
+class Trajectory(NamedTuple):
+    """One of them, no longer than it is. states: (T+1, d). rewards: (T,)."""
+
+    states: Array
+    rewards: Array
+    terminal: float
+
+
 @dataclass(frozen=True)
 class Mspbe:
     """steps, width: L and d. discount: γ. ridge: ρ. hidden: units of each layer, none for a linear V."""
@@ -77,7 +83,6 @@ class Mspbe:
     ridge: float = USUAL_RIDGE
     hidden: tuple[int, ...] = ()
     seed: int = 0
-    device: str = "cpu"
 
     @cached_property
     def function(self) -> ValueFunction:
@@ -126,64 +131,61 @@ class Mspbe:
     def sums(
         self, records: Trajectories, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
-        totals, start = [np.zeros(self.width(q.term)) for q in queries], 0
-        for part in self._parts(records):
-            here = None if drawn is None else drawn[start : start + len(part.lengths)]
-            start += len(part.lengths)
-            seen: list[tuple[Array, Array, dict[str, Array]]] = []
-            for total, asked in zip(totals, queries, strict=True):
-                rows = self._rows(part, asked.x, asked.y, seen)[asked.term]
-                if asked.since is not None:
-                    rows = rows - self._rows(part, *asked.since, seen)[asked.term]
-                if asked.centre is not None:
-                    rows = rows - asked.centre
-                factors = clip_factors(row_norms(rows, "l2"), asked.bound)
-                factors = factors if here is None else np.where(here, factors, 0.0)
+        totals = [np.zeros(self.width(q.term)) for q in queries]
+        numbers = np.arange(len(records.lengths)) if drawn is None else np.flatnonzero(drawn)
+        size = max(1, _CELLS // self.p)
+        for part in (numbers[k : k + size] for k in range(0, len(numbers), size)):
+            rows = [np.empty((len(part), len(total))) for total in totals]
+            for k, i in enumerate(part):
+                for row, of_one in zip(rows, self._contributions(self._trajectory(records, i), queries), strict=True):
+                    row[k] = of_one
+            for total, asked, found in zip(totals, queries, rows, strict=True):
+                factors = clip_factors(row_norms(found, "l2"), asked.bound)
                 # Zero times infinity is NaN: what is not finite has to go before the product.
-                total += factors @ np.where(factors[:, None] > 0.0, rows, 0.0)
+                total += factors @ np.where(factors[:, None] > 0.0, found, 0.0)
         return totals
 
-    def _rows(
-        self, part: Trajectories, x: Array, y: Array, seen: list[tuple[Array, Array, dict[str, Array]]]
+    def _contributions(self, record: Trajectory, queries: Sequence[Query]) -> list[Array]:
+        """What one trajectory answers to each question, before it is clipped. No other one plays a part."""
+        seen: list[tuple[Array, Array, dict[str, Array]]] = []
+        out = []
+        for asked in queries:
+            row = self._gradients(record, asked.x, asked.y, seen)[asked.term]
+            if asked.since is not None:
+                row = row - self._gradients(record, *asked.since, seen)[asked.term]
+            out.append(row if asked.centre is None else row - asked.centre)
+        return out
+
+    def _trajectory(self, records: Trajectories, i: int) -> Trajectory:
+        steps = int(records.lengths[i])
+        return Trajectory(records.observations[i, : steps + 1], records.rewards[i, :steps], float(records.terminal[i]))
+
+    def _gradients(
+        self, record: Trajectory, x: Array, y: Array, seen: list[tuple[Array, Array, dict[str, Array]]]
     ) -> dict[str, Array]:
-        """Both gradients of every trajectory, (n, p) each; computed once for a point."""
+        """Both gradients, (p,) each; computed once for a point."""
         for x_then, y_then, found in seen:
-            if np.array_equal(x_then, x) and np.array_equal(y_then, y):
+            if (x_then is x and y_then is y) or (np.array_equal(x_then, x) and np.array_equal(y_then, y)):
                 return found
-        with quiet_torch():
-            theta, omega, states, rewards, lengths, terminal = self._tensors(x, y, *part)
-            walked = self.function.seen(theta, omega, states)
-            errors, counted, goes_on = self._errors(walked.values, rewards, lengths[:, None], terminal[:, None])
-            shares, along = counted / lengths[:, None], walked.slopes[:, :-1]
-            by_values, by_slopes = (walked.values.new_zeros(walked.values.shape) for _ in range(2))
-            by_values[:, :-1] = -shares * along
-            by_values[:, 1:] += shares * along * self.discount * goes_on
-            by_slopes[:, :-1] = shares * (errors - along)
-            pulled = self.function.pulled(walked, by_values, by_slopes)
-            rows = dict(zip(("grad_x", "grad_y"), (g.cpu().numpy() for g in pulled), strict=True))
+        walked = self.function.seen(x, y, record.states)
+        share, along = 1.0 / len(record.rewards), walked.slopes[:-1]
+        by_values, by_slopes = np.zeros_like(walked.values), np.zeros_like(walked.values)
+        by_values[:-1] = -share * along
+        by_values[1:] += share * self.discount * self._goes_on(record) * along
+        by_slopes[:-1] = share * (self._errors(record, walked.values) - along)
+        rows = dict(zip(("grad_x", "grad_y"), self.function.pulled(walked, by_values, by_slopes), strict=True))
         seen.append((x, y, rows))
         return rows
 
-    def _tensors(self, *arrays: Array) -> list[Tensor]:
-        import torch
+    def _goes_on(self, record: Trajectory) -> Array:
+        """Whether s_{t+1} has a value, (T,)."""
+        out = np.ones(len(record.rewards))
+        out[-1] -= record.terminal
+        return out
 
-        return [torch.tensor(np.asarray(a, dtype=np.float64), device=self.device) for a in arrays]
-
-    def _errors(
-        self, values: Tensor, rewards: Tensor, lengths: Tensor, terminal: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """δ_t, whether t < T, and whether s_{t+1} has a value, (n, L) each. lengths, terminal: (n, 1)."""
-        import torch
-
-        t = torch.arange(self.steps, device=rewards.device)
-        goes_on = 1.0 - (t + 1 == lengths) * terminal
-        return rewards + self.discount * goes_on * values[:, 1:] - values[:, :-1], (t < lengths).double(), goes_on
-
-    def _parts(self, records: Trajectories) -> Iterator[Trajectories]:
-        """Parts of bounded memory."""
-        cells = (self.steps + 1) * (self.width_of_state + 10 * (sum(self.hidden) + 1)) + 6 * self.p
-        n, size = len(records.lengths), max(1, _CELLS[self.device] // cells)
-        return (take(records, slice(k, k + size)) for k in range(0, n, size))
+    def _errors(self, record: Trajectory, values: Array) -> Array:
+        """δ_t, (T,)."""
+        return np.asarray(record.rewards + self.discount * self._goes_on(record) * values[1:] - values[:-1])
 
     def scores(self, x: Array, y: Array, train: Trajectories, test: Trajectories | None) -> Scores:
         out: dict[str, float] = {}
@@ -220,19 +222,14 @@ class Mspbe:
         return (best, value) if np.isfinite(value) else None
 
     def _formed(self, x: Array, records: Trajectories, b: Array) -> Array:
-        matrix = self.ridge * np.eye(self.p)
-        with quiet_torch():
-            (theta,) = self._tensors(x)
-            for part in self._parts(records):
-                counted = np.arange(self.steps) < part.lengths[:, None]
-                shares = np.broadcast_to(1.0 / (part.lengths * len(records.lengths))[:, None], counted.shape)[counted]
-                states = part.observations[:, :-1][counted]
-                size = max(1, _CELLS[self.device] // (8 * self.p))
-                for k in range(0, len(states), size):
-                    rows = self.function.features(theta, *self._tensors(states[k : k + size]))
-                    (roots,) = self._tensors(np.sqrt(shares[k : k + size]))
-                    rows = rows * roots[:, None]
-                    matrix += (rows.T @ rows).cpu().numpy()
+        counted = np.arange(self.steps) < records.lengths[:, None]
+        shares = np.broadcast_to(1.0 / (records.lengths * len(records.lengths))[:, None], counted.shape)[counted]
+        where, matrix = np.argwhere(counted), self.ridge * np.eye(self.p)
+        size = max(1, _CELLS // (8 * self.p))
+        for k in range(0, len(where), size):
+            states = records.observations[where[k : k + size, 0], where[k : k + size, 1]]
+            rows = self.function.features(x, states) * np.sqrt(shares[k : k + size, None])
+            matrix += rows.T @ rows
         return np.asarray(np.linalg.solve(matrix, b), dtype=np.float64)
 
     def _iterated(self, slope: Any, b: Array) -> Array:
@@ -242,20 +239,17 @@ class Mspbe:
         return np.asarray(cg(operator, b, rtol=_TOLERANCE, maxiter=_ITERATIONS)[0])
 
     def _return_error(self, x: Array, records: Trajectories) -> float:
-        totals = []
-        with quiet_torch():
-            theta, zero = self._tensors(x, np.zeros(self.p))
-            for part in self._parts(records):
-                (states,) = self._tensors(part.observations)
-                values = self.function.seen(theta, zero, states).values.cpu().numpy()
-                totals += [self._squares(*record) for record in zip(values, part.rewards, *part[2:], strict=True)]
+        zero = np.zeros(self.p)
+        totals = [
+            self._squares(record, self.function.seen(x, zero, record.states).values)
+            for record in (self._trajectory(records, i) for i in range(len(records.lengths)))
+        ]
         return float(np.sqrt(np.mean(totals)))
 
-    def _squares(self, values: Array, rewards: Array, length: float, terminal: float) -> float:
+    def _squares(self, record: Trajectory, values: Array) -> float:
         """Mean of (V − return)² over the steps of one trajectory."""
-        steps = int(length)
-        to_come, total = (1.0 - terminal) * values[steps], 0.0
-        for t in range(steps - 1, -1, -1):
-            to_come = rewards[t] + self.discount * to_come
-            total += (values[t] - to_come) ** 2
-        return float(total / steps)
+        to_come, total = (1.0 - record.terminal) * values[-1], 0.0
+        for reward, value in zip(record.rewards[::-1], values[-2::-1], strict=True):
+            to_come = reward + self.discount * to_come
+            total += (value - to_come) ** 2
+        return float(total / len(record.rewards))

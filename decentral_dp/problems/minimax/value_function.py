@@ -19,38 +19,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.privacy.sensitivity import Array
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 class Layer(NamedTuple):
     """What the way back reads of one layer. a, along: a_{k−1} and a'_{k−1}, None for 0. turned: z'_k."""
 
-    weights: Tensor
-    weights_along: Tensor
-    a: Tensor
-    along: Tensor | None
-    turned: Tensor
+    weights: Array
+    weights_along: Array
+    a: Array
+    along: Array | None
+    turned: Array
 
 
 class Seen(NamedTuple):
-    """values: V(s_t), slopes: V'(s_t), both (n, T). layers: from first to last."""
+    """values: V(s_t), slopes: V'(s_t), (…, T) each. layers: from first to last."""
 
-    values: Tensor
-    slopes: Tensor
+    values: Array
+    slopes: Array
     layers: list[Layer]
 
 
 @dataclass(frozen=True)
 class ValueFunction:
-    """n_inputs: numbers of a state. hidden: units of each layer, none for a linear one."""
+    """n_inputs: numbers of a state. hidden: units of each layer, none for a linear one.
+
+    What stands before the axis of steps and the last one is a batch, whose members nothing mixes.
+    """
 
     n_inputs: int
     hidden: tuple[int, ...] = ()
@@ -79,52 +79,53 @@ class ValueFunction:
             parts.append((0.0 if last else 0.5) * draw.standard_normal(outputs))
         return np.concatenate(parts)
 
-    def seen(self, theta: Tensor, omega: Tensor, states: Tensor) -> Seen:
-        """V and V' of states (n, T, d)."""
+    def seen(self, theta: Array, omega: Array, states: Array) -> Seen:
+        """V and V' of states (…, T, d)."""
         a, along, layers = states, None, []
         pairs = zip(self._layers(theta), self._layers(omega), strict=True)
         for k, ((weights, bias), (weights_along, bias_along)) in enumerate(pairs):
             z, turned = a @ weights.T + bias, a @ weights_along.T + bias_along
             if along is not None:
-                turned = turned + along @ weights.T
+                turned += along @ weights.T
             layers.append(Layer(weights, weights_along, a, along, turned))
             if k == len(self.hidden):
                 return Seen(z[..., 0], turned[..., 0], layers)
-            a = z.tanh()
+            a = np.tanh(z)
             along = (1.0 - a * a) * turned
         raise ValueError("a value function has at least one layer")
 
-    def pulled(self, seen: Seen, by_values: Tensor, by_slopes: Tensor) -> tuple[Tensor, Tensor]:
-        """∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (n, p) each. by_values: p, by_slopes: q, (n, T)."""
-        import torch
-
+    def pulled(self, seen: Seen, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
+        """∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (…, p) each. by_values: p, by_slopes: q, (…, T)."""
         p, q = by_values[..., None], by_slopes[..., None]
-        theta: list[Tensor] = []
-        omega: list[Tensor] = []
+        theta: list[Array] = []
+        omega: list[Array] = []
         for k in reversed(range(len(seen.layers))):
             layer = seen.layers[k]
-            by_weights = p.mT @ layer.a
+            by_weights = np.swapaxes(p, -1, -2) @ layer.a
             if layer.along is not None:
-                by_weights = by_weights + q.mT @ layer.along
-            theta[:0] = [by_weights.flatten(1), p.sum(1)]
-            omega[:0] = [(q.mT @ layer.a).flatten(1), q.sum(1)]
+                by_weights += np.swapaxes(q, -1, -2) @ layer.along
+            theta[:0] = [_flat(by_weights), p.sum(axis=-2)]
+            omega[:0] = [_flat(np.swapaxes(q, -1, -2) @ layer.a), q.sum(axis=-2)]
             if k:
                 below, back = seen.layers[k - 1].turned, q @ layer.weights
                 flat = 1.0 - layer.a * layer.a
                 p = flat * (p @ layer.weights + q @ layer.weights_along - 2.0 * layer.a * below * back)
                 q = flat * back
-        return torch.cat(theta, 1), torch.cat(omega, 1)
+        return np.concatenate(theta, axis=-1), np.concatenate(omega, axis=-1)
 
-    def features(self, theta: Tensor, states: Tensor) -> Tensor:
+    def features(self, theta: Array, states: Array) -> Array:
         """∇_θ V of every state (n, d), (n, p)."""
-        import torch
+        seen = self.seen(theta, np.zeros_like(theta), states[:, None])
+        return self.pulled(seen, np.ones_like(seen.values), np.zeros_like(seen.values))[0]
 
-        seen = self.seen(theta, torch.zeros_like(theta), states[:, None])
-        return self.pulled(seen, torch.ones_like(seen.values), torch.zeros_like(seen.values))[0]
-
-    def _layers(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _layers(self, flat: Array) -> Iterator[tuple[Array, Array]]:
         begin = 0
         for inputs, outputs in self.sizes:
             middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
             yield flat[begin:middle].reshape(outputs, inputs), flat[middle:end]
             begin = end
+
+
+def _flat(matrices: Array) -> Array:
+    """The last two axes as one."""
+    return matrices.reshape(*matrices.shape[:-2], -1)
