@@ -159,10 +159,11 @@ class Composite:
         for start, chunk in self._chunks(records):
             seen = _Seen(self, chunk, None if left is None else left[start : start + len(chunk.labels)])
             for total, asked in zip(totals, queries, strict=True):
-                total += self._summed(asked, seen)
+                self._add(total, asked, seen)
         return totals
 
-    def _summed(self, asked: Query, seen: _Seen) -> Array:
+    def _add(self, total: Array, asked: Query, seen: _Seen) -> None:
+        """Add what these records contribute to the total."""
         now = seen.at(asked.x, asked.y)
         before = None if asked.since is None else seen.at(*asked.since)
         if asked.term in _BY_MODEL:
@@ -173,13 +174,15 @@ class Composite:
                 weights, factors = self.model.clipped(here, beside, asked.bound)
             else:
                 weights, factors = self.model.clipped_change(here, there, beside, asked.bound)
-            return np.concatenate([weights, _weighted(factors, beside)])
+            total[: weights.size] += weights
+            total[weights.size :] += _weighted(factors, beside)
+            return
         rows = seen.rows(asked.term, now)
         if before is not None:
             rows = rows - seen.rows(asked.term, before)
         elif asked.centre is not None:
             rows = rows - asked.centre
-        return _weighted(clip_factors(row_norms(rows, "l2"), asked.bound), rows)
+        total += _weighted(clip_factors(row_norms(rows, "l2"), asked.bound), rows)
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
         weights, extra = self._parts(x)

@@ -57,7 +57,7 @@ class MinimaxHolder:
         n = len(records[0])
         coins = self._coins.at(row, number, tag("train")).random(n)
         totals = [np.zeros(problem.width(q.term)) for q in queries]
-        for block in blocks(coins < rate, block_size(n, rate)):
+        for block in blocks(coins < rate, block_size(n, rate, problem.p + problem.q)):
             for total, found in zip(totals, problem.sums(take(records, block.rows), queries, block.drawn), strict=True):
                 total += found
         return totals

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# What a block costs beside its rows, in rows.
-_OVERHEAD = 128
+# What a block costs beside its rows: as much as this many weights of one row, and the products of a few rows.
+_OVERHEAD, _LEAST = 2_500_000, 40
 _SIZES = (32, 64, 128, 256, 512, 1024)
 
 
@@ -28,10 +28,13 @@ class Block(NamedTuple):
     drawn: NDArray[np.bool_]
 
 
-def block_size(records: int, rate: float) -> int:
-    """B: the cheapest of a few sizes for so many records and this rate; all records in one block where they are few."""
-    sizes = [*(size for size in _SIZES if size < records), records]
-    return min(sizes, key=lambda size: _blocks(records, rate, size) * (_OVERHEAD + size))
+def block_size(records: int, rate: float, weights: int) -> int:
+    """B: the cheapest of a few sizes for so many records, this rate, and a row that costs what so many weights cost.
+
+    All records are in one block where they are few, or rows are cheap.
+    """
+    sizes, overhead = [*(size for size in _SIZES if size < records), records], _LEAST + _OVERHEAD / weights
+    return min(sizes, key=lambda size: _blocks(records, rate, size) * (overhead + size))
 
 
 def _blocks(records: int, rate: float, size: int) -> int:
