@@ -27,8 +27,9 @@ def budget_section(folder: Path, result: Json) -> list[Html]:
         return []
     columns, free = _columns(privacy), privacy.get("free_channels") or {}
     blocks = [tag("h2", "Budget of every agent"), _budget_table(agents, columns)]
+    of_two = "" if trusted.is_minimax(result) else ": the larger of one train and one validation record"
     remarks = [
-        "An agent's ε is what its most expensive record costs: the larger of one train and one validation record. "
+        f"An agent's ε is what its most expensive record costs{of_two}. "
         "Channels are composed together, so their own budgets need not add up to it. All are rounded up."
     ]
     if privacy.get("claimed"):

@@ -160,10 +160,8 @@ def price_table(privacy: Json) -> list[Html]:
     names = ("Channel", "Releases", "Numbers each", *(f"One {k} record" for k in kinds), "Read")
     heads = tag("tr", *(tag("th", name, scope="col") for name in names))
     sampled = any(entry.get("rate") for entry in listed)
-    told = (
-        "Fixed before the run; the scale of a release is its sensitivity over its price, for the kind of record that "
-        "needs more; the other kind is charged less."
-    )
+    told = "Fixed before the run; the scale of a release is its sensitivity over its price"
+    told += ", for the kind of record that needs more; the other kind is charged less." if len(kinds) > 1 else "."
     if any(entry.get("unit") == "μ" for entry in listed):
         told += (
             " μ: nobody tells two data sets that differ in the record apart more surely than two Gaussians of "
