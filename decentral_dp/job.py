@@ -271,8 +271,9 @@ def _root(s: Scenario, shards: Shards) -> bytes:
     if s.seed is None:
         return secret_root()
     content = s.model_dump(mode="json", exclude={"run", "title", "description", "versions"}, exclude_none=True)
-    # Another device rounds otherwise.
-    content["device"] = s.run.device
+    if s.run.device != "cpu":
+        # Another device rounds otherwise.
+        content["device"] = s.run.device
     # The same file is the same scenario, from wherever it is named.
     for place, path in s.files().items():
         put(content, place, blake2b(path.read_bytes()).hexdigest())
