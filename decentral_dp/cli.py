@@ -98,6 +98,7 @@ def network(
     from decentral_dp import network_command as inside
     from decentral_dp.job import build
     from decentral_dp.network import prepare
+    from decentral_dp.progress import Counting
     from decentral_dp.scenario import load
 
     loaded = load(scenario, override or [])
@@ -109,7 +110,7 @@ def network(
         raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
     if out is not None:
         inside.require_new(out)
-    with inside.Progress() as progress:
+    with Counting("observers") as progress:
         view = asked.view(progress)
         others = {name: graph.view(progress) for name, graph in graphs.items()}
     written = inside.write_view(view, out, others) if out is not None else []
@@ -133,10 +134,11 @@ def attack(
     """
     from decentral_dp.attack import command as inside
     from decentral_dp.attack.repeats import infer
+    from decentral_dp.progress import Counting
 
     if out is not None:
         inside.require_new(out)
-    with inside.Progress() as progress:
+    with Counting("runs") as progress:
         found = infer(folders, runs, progress)
     inside.print_inference(found)
     if out is not None:

@@ -15,6 +15,7 @@ from decentral_dp.algorithms.central.protocol import Charge, Coordinated
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.named import algorithm_of, is_minimax, minimax_options
+from decentral_dp.numbers import least_text
 from decentral_dp.planning import LARGEST_PLAN
 from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.calibration import largest_mu, solve
@@ -140,7 +141,7 @@ def minimax_desk(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coord
     if rate * counts["train"] < 1.0:
         raise InputError(
             f"algorithm.rate: got {rate:g}, but then a sample of these {counts['train']} records mostly holds none. "
-            f"Take at least {1.0 / counts['train']:.2g}."
+            f"Take at least {least_text(1.0 / counts['train'])}."
         )
     counted = s.problem.positive_share == "empirical"
     return MinimaxDesk(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy, counted=counted)
@@ -247,8 +248,8 @@ def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk | MinimaxDesk) -> Le
     if target <= least * _SURELY:
         raise InputError(
             f"privacy.epsilon: got {target:g}, but the smallest that any noise reaches here at delta = "
-            f"{privacy.delta:g} is about {least * _SURELY:.2g}, the cost of rounding and sampling in float64. Raise "
-            "epsilon, or use fewer rounds."
+            f"{privacy.delta:g} is about {least_text(least * _SURELY)}, the cost of rounding and sampling in float64. "
+            "Raise epsilon, or use fewer rounds."
         )
     return at(solve(price, target, None))
 

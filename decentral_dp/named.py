@@ -265,7 +265,7 @@ def _check_options(table: ProblemTable) -> None:
     """Refuse what the problem would silently leave unread."""
     taken = PROBLEMS[table.kind].options
     own = ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses")
-    options = {k: getattr(table, k) for k in (*own, *(k for k in MINIMAX_OPTIONS if k not in own))}
+    options = {k: getattr(table, k) for k in (*own, *MINIMAX_OPTIONS)}
     given = {"intercept": table.intercept or None, **options}
     for key in (k for k, value in given.items() if value is not None and k not in taken):
         options_of = {k: e.options for k, e in PROBLEMS.items()} | {k: e.options for k, e in MINIMAX.items()}

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
@@ -24,31 +20,6 @@ from decentral_dp.schema import Scenario
 from decentral_dp.summary import console
 from decentral_dp.topology import names
 from decentral_dp.topology.graph import few
-
-
-class Progress:
-    """How many observers are done, on a terminal; nothing where there is none, and nothing stays behind."""
-
-    def __init__(self) -> None:
-        shown = Console(stderr=True)
-        columns = (BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        self._bar = Bar(
-            TextColumn("observers"), MofNCompleteColumn(), *columns, console=shown, transient=True,
-            disable=not shown.is_terminal,
-        )  # fmt: skip
-        self._task = self._bar.add_task("observers", total=None)
-
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def __call__(self, done: int, observers: int) -> None:
-        self._bar.update(self._task, completed=done, total=observers)
 
 
 def coalitions_of(texts: Sequence[str], job: Job) -> list[list[int]]:

@@ -167,7 +167,7 @@ def _spent(job: Job, looks: Sequence[int]) -> dict[int, float]:
 
 
 def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -> dict[str, Any]:
-    trouble = outcome.last.trouble
+    trouble, ends = outcome.last.trouble, measuring.final(metrics)
     status, reason = job.status, job.reason
     if trouble is not None:
         status = "diverged"
@@ -175,7 +175,7 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
             f"the released value of {trouble.channel} stopped being finite at round {trouble.round}; "
             f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
-    elif any(not math.isfinite(v) for name, v in measuring.final(metrics).items() if name in ("primal", "upper_loss")):
+    elif not math.isfinite(ends.get("primal", 0.0)):
         status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = 0 if metrics.empty else int(metrics["round"].max())
@@ -188,7 +188,7 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
         "rounds": outcome.last.round if trouble is None else trouble.round,
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
-        "metrics": measuring.final(metrics),
+        "metrics": ends,
         "evaluated_on": _evaluated_on(job, average),
         **({} if job.desk is None else {"algorithm": settings(job)}),
         "privacy": privacy_summary(job),

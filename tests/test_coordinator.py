@@ -174,6 +174,23 @@ def test_what_is_smuggled_out_as_an_array_is_seen_in_the_ledger() -> None:
     assert not ledger.costs_within(plan(1.0, 6, D).for_all(3))
 
 
+def test_records_of_a_sample_are_evaluated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one contributes must not hang on who else is drawn, not even by how a product of matrices rounds."""
+    real, sizes = LogisticHyperparameter.terms, []
+
+    def terms(self: LogisticHyperparameter, x: Any, y: Any, z: Any, train: Any, *more: Any) -> Any:
+        sizes.append(len(train[0]))
+        return real(self, x, y, z, train, *more)
+
+    monkeypatch.setattr(LogisticHyperparameter, "terms", terms)
+    clip, made = Clip("l2", y=0.5), records()
+    for rate in (1.0, 0.5):
+        sizes.clear()
+        holder = Holder(np.arange(3), LogisticHyperparameter(D), made, clip, Streams(ROOT, "coins", range(3)))
+        holder.answer(1, {"g": Sum("lower_grad_y", np.zeros(D), np.zeros(D), rate=rate)})
+        assert sizes == list(COUNTS) if rate == 1.0 else set(sizes) == {1}
+
+
 def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
     problem, clip, made = LogisticHyperparameter(D), Clip("l2", y=0.5), records()
     desk = Desk(problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain())

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp import InputError, job, load
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.cli import app
 from decentral_dp.describe import privacy_summary
+from decentral_dp.problems.minimax.auc import AucObjective
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == "minimax")
 SAMPLED = [n for n in MINIMAX if "rate" in (*ALGORITHMS[n].options, *ALGORITHMS[n].optional)]
@@ -218,3 +221,42 @@ def test_a_report_says_whether_the_noise_can_be_drawn_again(tmp_path: Path, seed
     assert said == ("secret" if seed is None else "reproducible from the recorded seed, therefore a simulation")
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert ("This is a simulation: " in page) == (seed is not None)
+
+
+# What follows from public numbers ------------------------------------------------------------------------------------
+
+
+def test_a_sample_that_mostly_holds_nobody_is_refused_and_the_named_rate_is_not() -> None:
+    said = refusal(content(**{"algorithm.rate": 1e-4}))
+    assert said.startswith("algorithm.rate: got 0.0001")
+    least = float(said.split("at least ")[1].rstrip("."))
+    assert job.build(load(content(**{"algorithm.rate": least}))).budget.epsilon.shape
+
+
+def test_the_share_of_a_construction_is_the_public_one_unless_another_is_given() -> None:
+    thinned = {"problem.data": "digits", "problem.scale": "none"}
+    thinned["problem.construction"] = {"positive": [5, 6, 7, 8, 9], "share": 0.2}
+    alone = job.build(load(content(**thinned, **{"problem.positive_share": None})))
+    assert alone.problem.objective.share == 0.2
+    both = job.build(load(content(**thinned, **{"problem.positive_share": 0.3})))
+    assert both.problem.objective.share == 0.3
+
+
+def test_accuracy_is_that_of_the_cut_that_tells_as_many_positive_as_there_are() -> None:
+    objective = AucObjective(0.5)
+    outputs, labels = np.array([[-9.0], [-8.0], [-7.0], [-6.0]]), np.array([0.0, 1.0, 0.0, 1.0])
+    told = objective.test_scores(outputs, labels)
+    assert (told["accuracy"], told["f1"], told["auc"]) == (0.5, 0.5, 0.75)
+    right = objective.test_scores(outputs, np.array([0.0, 0.0, 1.0, 1.0]))
+    assert (right["accuracy"], right["f1"]) == (1.0, 1.0)
+
+
+def test_what_is_minimised_and_not_finite_is_no_ok_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AucObjective, "scores", lambda *_: {"primal": np.inf})
+    done = decentral_dp.run(load(content(**{"algorithm.rounds": 1})))
+    assert (done.result["status"], "not finite" in done.result["reason"]) == ("diverged", True)
+
+
+def test_prices_of_a_scenario_for_another_machine_are_planned_here() -> None:
+    said = CliRunner().invoke(app, ["plan", "auc_mnist_imbalanced_full"])
+    assert said.exit_code == 0, said.output

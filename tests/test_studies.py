@@ -447,6 +447,12 @@ def judged(make: Make, means: tuple[float, float, float] = (1.0, 2.0, 10.0), **c
 RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
 
 
+@pytest.mark.parametrize("best", ["seed", "topology"])
+def test_the_best_is_taken_along_an_axis_that_varies(make: Make, best: str) -> None:
+    with pytest.raises(InputError, match="does not vary here"):
+        judged(make, left={"measure": "m", "where": RING, "best": best}, right=1.0, **{"is": "less"})
+
+
 @pytest.mark.parametrize(
     ("claim", "expected"),
     [
@@ -467,6 +473,20 @@ RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
                 "right": {"measure": "m", "where": {**COMPLETE, "privacy.epsilon": 1.0}},
             },
             (True, 2, 2, 0),
+        ),
+        # Of two ε the better one; where one was not measured, the other.
+        (
+            {"left": {"measure": "m", "where": RING, "best": "privacy.epsilon"}, "is": "less", "right": 2.0},
+            (False, 1, 0, 0),
+        ),
+        (
+            {
+                "left": {"measure": "m", "where": RING, "best": "privacy.epsilon"},
+                "is": "less",
+                "right": {"measure": "m", "where": COMPLETE, "best": "privacy.epsilon"},
+                "factor": 0.21,
+            },
+            (True, 1, 1, 0),
         ),
         ({"left": {"measure": "other", "where": RING}, "is": "less", "right": 1.0}, (None, 2, 0, 2)),
         ({"left": {"measure": "m", "where": RING, "round": 7}, "is": "less", "right": 9.0}, (None, 2, 0, 2)),

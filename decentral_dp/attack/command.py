@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
@@ -22,31 +18,6 @@ from decentral_dp.summary import console
 
 # A chance above which a mean over a ceiling may still be chance, if AUCs of runs follow no normal law.
 _DOUBT = 0.05
-
-
-class Progress:
-    """How many runs are done, on a terminal; nothing where there is none, and nothing stays behind."""
-
-    def __init__(self) -> None:
-        shown = Console(stderr=True)
-        columns = (BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        self._bar = Bar(
-            TextColumn("runs"), MofNCompleteColumn(), *columns, console=shown, transient=True,
-            disable=not shown.is_terminal,
-        )  # fmt: skip
-        self._task = self._bar.add_task("runs", total=None)
-
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def __call__(self, done: int, runs: int) -> None:
-        self._bar.update(self._task, completed=done, total=runs)
 
 
 def require_new(out: Path) -> None:

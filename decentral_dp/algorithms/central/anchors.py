@@ -53,6 +53,22 @@ def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, Charge]
     }
 
 
+class Carried(NamedTuple):
+    """All public. v, u: estimates of the records' parts of the gradients. last_x, last_y: of the round before."""
+
+    x: Array
+    y: Array
+    v: Array
+    u: Array
+    last_x: Array
+    last_y: Array
+
+    @classmethod
+    def start(cls, desk: MinimaxDesk, constants: Mapping[str, float]) -> Carried:
+        x, y = desk.start("x", constants), desk.start("y", constants)
+        return cls(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
+
+
 def is_anchor(t: int, period: int) -> bool:
     return t % period == 0
 

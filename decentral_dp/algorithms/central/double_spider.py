@@ -41,12 +41,13 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.central.anchors import (
     Block,
+    Carried,
     Point,
     block_charges,
     change_bound,
@@ -54,7 +55,7 @@ from decentral_dp.algorithms.central.anchors import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.central.minimax_steps import alike, check_clipped, check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import in_units, reach, root_log, shortened
 from decentral_dp.algorithms.protocol import StepSize
@@ -65,17 +66,6 @@ from decentral_dp.problems.minimax.desk import MinimaxDesk
 # Channels of anchors and of differences → their term.
 _Y, _X = ("gy", "dy"), ("gx", "dx")
 _TERMS = {_Y: "grad_y", _X: "grad_x"}
-
-
-class State(NamedTuple):
-    """All public. v, u: estimates of the records' parts of the gradients. last_x, last_y: of the round before."""
-
-    x: Array
-    y: Array
-    v: Array
-    u: Array
-    last_x: Array
-    last_y: Array
 
 
 @dataclass(frozen=True)
@@ -104,18 +94,17 @@ class DoubleSpider:
             return replace(self, longest=1.0 / (self.smoothness * math.sqrt(desk.n))), desk
         return self, desk
 
-    def init(self, desk: MinimaxDesk) -> State:
-        x, y = desk.start("x", self.start), desk.start("y", self.start)
-        return State(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
+    def init(self, desk: MinimaxDesk) -> Carried:
+        return Carried.start(desk, self.start)
 
-    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, desk: MinimaxDesk, s: Carried) -> Generator[Request, Response, Carried]:
         problem, moved = desk.problem, _larger(s)
         u = yield from self._estimate(t, desk, _Y, s.u, (s.x, s.y), (s.last_x, s.last_y), moved)
         y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
         v = yield from self._estimate(t, desk, _X, s.v, (s.x, y), (s.last_x, s.y), moved)
         by_x = v + problem.public("grad_x", s.x, y, t)
         x = problem.project_x(s.x - shortened(self.x(t), self.longest, by_x) * by_x)
-        return State(x, y, v, u, s.x, s.y)
+        return Carried(x, y, v, u, s.x, s.y)
 
     def _estimate(
         self, t: int, desk: MinimaxDesk, names: tuple[str, str], old: Array, here: Point, before: Point, moved: float
@@ -139,7 +128,7 @@ class DoubleSpider:
         # The noise is in what was told: adding it to the estimate alone, after the difference, would betray low bits.
         return np.asarray(told if fresh else old + told)
 
-    def published(self, s: State) -> dict[str, Array]:
+    def published(self, s: Carried) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
     def free(self, desk: MinimaxDesk) -> dict[str, int]:
@@ -158,16 +147,11 @@ class DoubleSpider:
         often = math.sqrt(rounds) / (desk.n * math.sqrt(self.period))
         by_x = root / epsilon * max(1.0 / size, often)
         noise = {"gy": root * often / math.sqrt(epsilon), "dy": root / (size * epsilon), "gx": by_x, "dx": by_x}
-        return {
-            channel: Calibration(
-                np.full(charge.indices.size, noise[channel]),
-                {"train": np.full(charge.indices.size, desk.cut_moved(charge.width))},
-            )
-            for channel, charge in self.planned(desk, rounds).items()
-        }
+        charges = self.planned(desk, rounds)
+        return alike(charges, {c: (noise[c], desk.cut_moved(charge.width)) for c, charge in charges.items()})
 
 
-def _larger(s: State) -> float:
+def _larger(s: Carried) -> float:
     """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
     with np.errstate(all="ignore"):
         found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))

@@ -26,9 +26,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Self
 
-import numpy as np
-
-from decentral_dp.algorithms.central.minimax_steps import check_init
+from decentral_dp.algorithms.central.minimax_steps import alike, check_init
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import check_one_clip, joint_step, root_log
@@ -87,4 +85,4 @@ class DpSgdDual:
         asked = desk.query("joint", s.x, s.y, self.rate)
         size = max(1.0 / (self.rate * desk.n), math.sqrt(rounds) / desk.n)
         scale = asked.bound * root_log(delta) / math.sqrt(epsilon) * size
-        return {"g": Calibration(np.full(rounds, scale), {"train": np.full(rounds, desk.moved(asked))})}
+        return alike(self.planned(desk, rounds), {"g": (scale, desk.moved(asked))})

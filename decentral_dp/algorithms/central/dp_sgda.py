@@ -32,15 +32,16 @@ import numpy as np
 
 from decentral_dp.algorithms.central.minimax_steps import (
     CHANNELS,
+    alike,
     best,
     check_clipped,
     check_init,
     check_solver,
+    one_event,
     questions,
     slope,
     step_of,
 )
-from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
@@ -121,21 +122,14 @@ class DpSgda:
 
     def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
         shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
-        parts = {
-            channel: Part((0,), desk.problem.width(CHANNELS[channel]), ("train",), share, self.rate)
-            for channel, share in zip(self._channels, shares, strict=True)
-            if desk.reads(CHANNELS[channel])
-        }
-        return gaussian_charges(rounds, self.exchanges, parts)
+        return one_event(desk, rounds, dict(zip(self._channels, shares, strict=True)), self.rate)
 
     def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
         if self.solver != "ascent":
             raise InputError(
                 'algorithm.solver: as printed, y ascends; with "as_printed" take "ascent", and a step size y.'
             )
-        out = {}
-        for channel, asked in self._questions(desk, self.init(desk)).items():
-            scale = 8.0 * asked.bound * math.sqrt(rounds * math.log(1.0 / delta)) / (desk.n * epsilon)
-            moved = desk.moved(asked)
-            out[channel] = Calibration(np.full(rounds, scale), {"train": np.full(rounds, moved)})
-        return out
+        unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (desk.n * epsilon)
+        asked = self._questions(desk, self.init(desk))
+        noise = {channel: (unit * q.bound, desk.moved(q)) for channel, q in asked.items()}
+        return alike(self.planned(desk, rounds), noise)

@@ -40,7 +40,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.central.anchors import block_charges, change_bound, check_smoothness, is_anchor, split
-from decentral_dp.algorithms.central.minimax_steps import check_init
+from decentral_dp.algorithms.central.minimax_steps import alike, check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import check_one_clip, in_units, joint_step, root_log
 from decentral_dp.algorithms.protocol import StepSize
@@ -115,12 +115,9 @@ class DpSpider:
         often = math.sqrt(rounds) / desk.n
         anchor = desk.query("joint", s.x, s.y, self.rate)
         change = desk.query("joint", s.x, s.y, self.rate, (s.x, s.y), 1.0)
+        unit = root_log(delta) / epsilon
         noise = {
-            "g": (anchor.bound * max(1.0 / size, often / math.sqrt(self.period)), desk.moved(anchor)),
-            "d": (max(1.0 / size, often), desk.moved(change)),
+            "g": (unit * anchor.bound * max(1.0 / size, often / math.sqrt(self.period)), desk.moved(anchor)),
+            "d": (unit * max(1.0 / size, often), desk.moved(change)),
         }
-        out = {}
-        for channel, charge in self.planned(desk, rounds).items():
-            scale, moved = (np.full(charge.indices.size, number) for number in noise[channel])
-            out[channel] = Calibration(root_log(delta) / epsilon * scale, {"train": moved})
-        return out
+        return alike(self.planned(desk, rounds), noise)

@@ -30,8 +30,13 @@ from typing import Literal, NamedTuple, NoReturn, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init, questions, slope
-from decentral_dp.algorithms.central.plan import Part, gaussian_charges
+from decentral_dp.algorithms.central.minimax_steps import (
+    check_clipped,
+    check_init,
+    one_event,
+    questions,
+    slope,
+)
 from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
@@ -89,10 +94,7 @@ class Dptd:
         return {}
 
     def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
-        both = {"gx": ("grad_x", desk.problem.p), "gy": ("grad_y", desk.problem.q)}
-        read = {c: width for c, (term, width) in both.items() if desk.reads(term)}
-        parts = {c: Part((0,), width, ("train",), 0.5, self.rate) for c, width in read.items()}
-        return gaussian_charges(rounds, self.exchanges, parts)
+        return one_event(desk, rounds, {"gx": 0.5, "gy": 0.5}, self.rate)
 
     def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> NoReturn:
         raise InputError(

@@ -7,6 +7,8 @@ from typing import cast
 
 import numpy as np
 
+from decentral_dp.algorithms.central.plan import Part, gaussian_charges
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Query
@@ -20,18 +22,27 @@ CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
 SOLVERS = ("ascent", "closed_form")
 
 
-def questions(
-    desk: MinimaxDesk,
-    channels: Sequence[str],
-    x: Array,
-    y: Array,
-    rate: float,
-    since: tuple[Array, Array] | None = None,
-    bound: float | None = None,
-) -> dict[str, Query]:
+def questions(desk: MinimaxDesk, channels: Sequence[str], x: Array, y: Array, rate: float) -> dict[str, Query]:
     """Channel → its question at a public point, for those whose terms read records."""
     asked = {c: CHANNELS[c] for c in channels if desk.reads(CHANNELS[c])}
-    return {c: desk.query(term, x, y, rate, since, bound) for c, term in asked.items()}
+    return {c: desk.query(term, x, y, rate) for c, term in asked.items()}
+
+
+def one_event(desk: MinimaxDesk, rounds: int, shares: Mapping[str, float], rate: float) -> dict[str, Charge]:
+    """One Publish a round, of these channels' means on one sample. shares: channel → of a round's μ²."""
+    read = {c: share for c, share in shares.items() if desk.reads(CHANNELS[c])}
+    width = desk.problem.width
+    parts = {c: Part((0,), width(CHANNELS[c]), ("train",), share, rate) for c, share in read.items()}
+    return gaussian_charges(rounds, 1, parts)
+
+
+def alike(charges: Mapping[str, Charge], noise: Mapping[str, tuple[float, float]]) -> dict[str, Calibration]:
+    """A printed noise that is the same in all releases of a channel. noise: channel → its scale, and what it hides."""
+    out = {}
+    for channel, charge in charges.items():
+        scale, moved = (np.full(charge.indices.size, number) for number in noise[channel])
+        out[channel] = Calibration(scale, {"train": moved})
+    return out
 
 
 def slope(desk: MinimaxDesk, told: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:

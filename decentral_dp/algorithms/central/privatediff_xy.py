@@ -29,12 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, NoReturn, Self
+from typing import Literal, NoReturn, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.central.anchors import (
     Block,
+    Carried,
     block_charges,
     change_bound,
     check_smoothness,
@@ -52,17 +53,6 @@ from decentral_dp.problems.minimax.desk import MinimaxDesk
 # Variable → its channels of anchors and of differences, and its term.
 _NAMES = {"x": ("gx", "dx"), "y": ("gy", "dy")}
 _TERMS = {"x": "grad_x", "y": "grad_y"}
-
-
-class State(NamedTuple):
-    """All public. x, y: iterate. v, u: estimates of the records' parts of the gradients. last_x, last_y: ζ_{r−1}."""
-
-    x: Array
-    y: Array
-    v: Array
-    u: Array
-    last_x: Array
-    last_y: Array
 
 
 @dataclass(frozen=True)
@@ -88,19 +78,18 @@ class PrivateDiffXY:
         check_smoothness(self.smoothness, self.period, desk.noisy)
         return self, desk
 
-    def init(self, desk: MinimaxDesk) -> State:
-        x, y = desk.start("x", self.start), desk.start("y", self.start)
-        return State(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
+    def init(self, desk: MinimaxDesk) -> Carried:
+        return Carried.start(desk, self.start)
 
-    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, desk: MinimaxDesk, s: Carried) -> Generator[Request, Response, Carried]:
         told = (yield Publish(**(yield Ask(**self._questions(t, desk, s))))).own
         v, u = _carried(t, self.period, told, "x", s.v), _carried(t, self.period, told, "y", s.u)
         by_x = v + desk.problem.public("grad_x", s.x, s.y, t)
         by_y = u + desk.problem.public("grad_y", s.x, s.y, t)
         x, y = desk.problem.project_x(s.x - self.x(t) * by_x), desk.problem.project_y(s.y + self.y(t) * by_y)
-        return State(x, y, v, u, s.x, s.y)
+        return Carried(x, y, v, u, s.x, s.y)
 
-    def _questions(self, t: int, desk: MinimaxDesk, s: State) -> dict[str, Query]:
+    def _questions(self, t: int, desk: MinimaxDesk, s: Carried) -> dict[str, Query]:
         read = [variable for variable in "xy" if desk.reads(_TERMS[variable])]
         if is_anchor(t, self.period):
             return {_NAMES[v][0]: desk.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
@@ -109,7 +98,7 @@ class PrivateDiffXY:
         bounds = {v: change_bound(desk, term, here, before, self.smoothness) for v, term in terms.items()}
         return {_NAMES[v][1]: desk.query(term, *here, self.rate, before, bounds[v]) for v, term in terms.items()}
 
-    def published(self, s: State) -> dict[str, Array]:
+    def published(self, s: Carried) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
     def free(self, desk: MinimaxDesk) -> dict[str, int]:
