@@ -1,0 +1,64 @@
+"""Which scenarios are measured, and how they are shortened."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+SCENARIOS = FOLDER.parent.parent / "scenarios"
+
+# Without noise these need a key that the target ε would have settled.
+NOISE_FREE = {
+    "pp_ift": ("algorithm.inner=50",),
+}
+
+# Name → (overrides of every run, reason). The plan is measured as shipped.
+SHORTENED: dict[str, tuple[tuple[str, ...], str]] = {
+    "td_cartpole": (
+        ("problem.synthetic.records=60", "problem.synthetic.test_records=20"),
+        "playing 3000 trajectories takes five seconds, and the rounds none of them",
+    ),
+}
+
+
+def scenario_names() -> list[str]:
+    return sorted(path.stem for path in SCENARIOS.glob("*.toml"))
+
+
+def is_planned_only(name: str) -> bool:
+    """Whether a scenario is of full size: its records are files that are not shipped, so that it is priced only."""
+    return name.endswith("_full")
+
+
+def run_names() -> list[str]:
+    return [name for name in scenario_names() if not is_planned_only(name)]
+
+
+def plan_overrides() -> list[str]:
+    return ['run.device="cpu"']
+
+
+def run_overrides(name: str, noise: bool = True) -> list[str]:
+    """Two rounds, or one where the mechanism is a single draw, with a seed; without noise if asked."""
+    content = _content(name)
+    rounds = min(2, content["algorithm"]["rounds"])
+    overrides = [*plan_overrides(), f"algorithm.rounds={rounds}", "run.evaluate_every=2"]
+    if "seed" not in content:
+        overrides.append("seed=1")
+    overrides += SHORTENED.get(name, ((), ""))[0]
+    if not noise:
+        # Clipping stays; targets, scales, shares and boxes are refused where there is no noise.
+        refused = sorted(content.get("privacy", {}).keys() - {"guarantee", "clip"})
+        overrides += ['privacy.guarantee="none"', *(f"privacy.{key}=null" for key in refused)]
+        overrides += NOISE_FREE.get(name, ())
+    return overrides
+
+
+def ray_overrides(agents: int) -> list[str]:
+    """One actor for all agents."""
+    return ['run.engine="ray"', f"run.agents_per_actor={agents}"]
+
+
+def _content(name: str) -> dict:
+    return tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,70 @@
+"""Every shipped scenario gives the plan and the releases that were recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from . import measure, record
+from .cases import run_names, scenario_names
+from .compare import ELSEWHERE, EXACT, array_differences, differences
+
+ELSEWHERE_REASON = (
+    "this processor or its libraries round otherwise than those of the record, and noise is drawn from a root that "
+    "hashes derived numbers"
+)
+
+
+@pytest.fixture(autouse=True)
+def bundled_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what is shipped is read, whatever this machine has besides."""
+    monkeypatch.delenv("DECENTRAL_DP_DATA", raising=False)
+
+
+def _recorded(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = record.load(record.DATA, name)
+    return found
+
+
+def _same_processor(recorded: dict[str, Any]) -> bool:
+    return bool(recorded["canary"] == measure.canary())
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_plan(name: str) -> None:
+    assert not differences(measure.plan(name), _recorded(name)["plan"])
+
+
+@pytest.mark.parametrize("name", run_names())
+def test_seeded_releases_to_the_bit(name: str) -> None:
+    recorded = _recorded(name)
+    if not _same_processor(recorded):
+        pytest.skip(ELSEWHERE_REASON)
+    assert not differences(measure.seeded(name), recorded["seeded"])
+
+
+@pytest.mark.parametrize("name", run_names())
+def test_releases_without_noise(name: str) -> None:
+    recorded = _recorded(name)
+    tolerance = EXACT if _same_processor(recorded) else ELSEWHERE
+    found, wanted = measure.noise_free(name), recorded["noise_free"]
+    assert found["status"] == wanted["status"]
+    assert not differences(found["ledger"], wanted["ledger"], tolerance)
+    assert found["released"].keys() == wanted["released"].keys()
+    for channel, value in found["released"].items():
+        assert not array_differences(value, wanted["released"][channel], tolerance, channel)
+
+
+@pytest.mark.parametrize("name", run_names())
+def test_ray_gives_the_same(name: str, ray_cluster: None) -> None:
+    recorded = _recorded(name)
+    local, remote = measure.finished(name).released, measure.finished_on_ray(name).released
+    assert remote.keys() == local.keys()
+    for channel, value in local.items():
+        largest = np.abs(value).max(initial=0.0)
+        np.testing.assert_allclose(remote[channel], value, rtol=0, atol=ELSEWHERE * largest, err_msg=channel)
+    if not _same_processor(recorded):
+        pytest.skip(ELSEWHERE_REASON)
+    assert not differences(measure.bits(remote), recorded["ray"])
