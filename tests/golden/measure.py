@@ -23,6 +23,7 @@ from decentral_dp.cli import app
 
 from .cases import is_planned_only, plan_overrides, ray_overrides, run_overrides
 
+_REPOSITORY = Path(__file__).resolve().parents[2]
 # Larger arrays are stored as so many projections on public directions, with their norm and largest entry.
 _FULL = 64
 _PROJECTIONS = 8
@@ -212,7 +213,8 @@ def _printed(*arguments: str, width: int = _WIDTH) -> str:
     done = CliRunner(env=environment).invoke(app, list(arguments), prog_name="decentral-dp")
     if done.exit_code != 0:
         raise RuntimeError(f"{' '.join(arguments)}: exit code {done.exit_code}") from done.exception
-    lines = _ESCAPES.sub("", done.stdout).splitlines()
+    # Where this checkout lies is no part of what is said.
+    lines = _ESCAPES.sub("", done.stdout).replace(str(_REPOSITORY), "REPOSITORY").splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
 
 
