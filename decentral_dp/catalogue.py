@@ -22,7 +22,7 @@ from decentral_dp.experiments import EXPERIMENTS
 from decentral_dp.named import example
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.problems.protocol import FEEDS
+from decentral_dp.problems.protocol import CLIP_OF_TERM
 from decentral_dp.scenario import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.study.schema import load_study
 from decentral_dp.summary import console
@@ -134,7 +134,7 @@ def algorithm_tables(name: str) -> str:
     steps = {key: StepSize(1.0) for key in entry.options if key in STEPS}
     built = cast(Algorithm, entry.build(Options(steps, numbers, {}, "released"), "certified"))
     channels = built.releases(1, 1)
-    read = {FEEDS[term] for channel in channels.values() for term in channel.terms}
+    read = {CLIP_OF_TERM[term] for channel in channels.values() for term in channel.terms}
     # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
     notes = {"x": "  # read only by problems whose losses have records and x in one term"}
     clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]

@@ -98,19 +98,19 @@ def network(
     from decentral_dp import network_command as inside
     from decentral_dp.job import build
     from decentral_dp.network import prepare
-    from decentral_dp.progress import Counting
+    from decentral_dp.progress import ProgressBar
     from decentral_dp.scenario import load
 
     loaded = load(scenario, override or [])
     job = build(loaded)
     # Whatever can be refused is refused before the first pair is priced.
     asked = prepare(job, inside.coalitions_of(coalition, job) if coalition else None)
-    graphs = inside.beside(loaded, beside or [], job.n_agents)
+    graphs = inside.comparisons(loaded, beside or [], job.n_agents)
     if beside and out is None:
         raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
     if out is not None:
         inside.require_new(out)
-    with Counting("observers") as progress:
+    with ProgressBar("observers") as progress:
         view = asked.view(progress)
         others = {name: graph.view(progress) for name, graph in graphs.items()}
     written = inside.write_view(view, out, others) if out is not None else []
@@ -134,11 +134,11 @@ def attack(
     """
     from decentral_dp.attack import command as inside
     from decentral_dp.attack.repeats import infer
-    from decentral_dp.progress import Counting
+    from decentral_dp.progress import ProgressBar
 
     if out is not None:
         inside.require_new(out)
-    with Counting("runs") as progress:
+    with ProgressBar("runs") as progress:
         found = infer(folders, runs, progress)
     inside.print_inference(found)
     if out is not None:

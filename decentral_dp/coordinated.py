@@ -1,4 +1,4 @@
-"""Jobs of a trusted coordinator: its desk, and the plan of what it will release at what price."""
+"""Jobs of a trusted coordinator: its context, and the plan of what it will release at what price."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from decentral_dp.privacy.calibration import largest_mu, solve
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import FREE
-from decentral_dp.privacy.sensitivity import Array, Kind
-from decentral_dp.problems.desk import Desk
+from decentral_dp.privacy.sensitivity import Array, Split
+from decentral_dp.problems.desk import CoordinatorContext
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import Family, family_of
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.special_families import Declared
@@ -75,7 +75,7 @@ def check_coordinated(s: Scenario) -> Coordinated:
         )
     if table.rounds > LARGEST_PLAN:
         raise _too_long(table.rounds)
-    if privacy.clip and not program.asks:
+    if privacy.clip and not program.queries:
         raise InputError(
             f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
             "Leave it out."
@@ -119,9 +119,9 @@ def _too_long(rounds: int) -> InputError:
     return InputError(f"algorithm.rounds: {rounds} rounds are more releases than can be priced. Use fewer rounds.")
 
 
-def minimax_desk(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxDesk:
+def minimax_context(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
     """What the coordinator of a minimax problem knows before any record is read. Raises InputError."""
-    for term in algorithm.asks:
+    for term in algorithm.queries:
         if term not in problem.terms:
             raise InputError(
                 f"algorithm.kind: {s.algorithm.kind} needs {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
@@ -136,7 +136,7 @@ def minimax_desk(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coord
         raise InputError("privacy.clip.z: a minimax problem has the gradients by x and by y alone. Leave it out.")
     privacy, noisy = s.privacy, s.privacy.guarantee != "none"
     clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
-    counts: dict[Kind, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
+    counts: dict[Split, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
     rate = 1.0 if s.algorithm.rate is None else s.algorithm.rate
     if rate * counts["train"] < 1.0:
         raise InputError(
@@ -144,7 +144,9 @@ def minimax_desk(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coord
             f"Take at least {least_text(1.0 / counts['train'])}."
         )
     counted = s.problem.positive_share == "empirical"
-    return MinimaxDesk(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy, counted=counted)
+    return MinimaxContext(
+        problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy, counted=counted
+    )
 
 
 def _budget(s: Scenario) -> float:
@@ -153,7 +155,7 @@ def _budget(s: Scenario) -> float:
     return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if targeted else math.inf
 
 
-def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinated) -> Desk:
+def context_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinated) -> CoordinatorContext:
     """What the coordinator knows before any record is read. Raises InputError where needed constants are unknown."""
     if shards.classes and s.problem.label_bound is not None:
         raise InputError(
@@ -162,7 +164,7 @@ def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinate
         )
     table = s.algorithm.domain
     domain = Domain() if table is None else Domain(**table.model_dump(exclude_none=True))
-    counts: dict[Kind, int] = {
+    counts: dict[Split, int] = {
         "train": int(shards.train_counts.sum()),
         "validation": int(shards.validation_counts.sum()),
     }
@@ -174,7 +176,9 @@ def desk_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinate
         family = None
     privacy, noisy = s.privacy, s.privacy.guarantee != "none"
     clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
-    return Desk(problem, counts, shards.n_agents, clip, domain, family, s.algorithm.rounds, _budget(s), noisy)
+    return CoordinatorContext(
+        problem, counts, shards.n_agents, clip, domain, family, s.algorithm.rounds, _budget(s), noisy
+    )
 
 
 def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
@@ -204,22 +208,24 @@ def bounded_labels(s: Scenario, labels: Any) -> Array:
     return numbers if bound is None else np.asarray(np.clip(numbers, -bound, bound))
 
 
-def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk | MinimaxDesk) -> Ledger:
+def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
     """Every release and its price: the target's, the paper's, or none. Raises InputError for a target out of reach."""
     rounds, privacy = s.algorithm.rounds, s.privacy
-    if rounds * algorithm.exchanges > LARGEST_PLAN:
+    if rounds * algorithm.releases_per_round > LARGEST_PLAN:
         raise _too_long(rounds)
-    charges = algorithm.planned(desk, rounds)
+    charges = algorithm.planned_releases(context, rounds)
     _check_mechanism(s, charges)
     if privacy.guarantee == "certified" and any(charge.mechanism == "uncertified" for charge in charges.values()):
         raise InputError(
             f'privacy.guarantee: nothing is proven for {s.algorithm.kind} as it runs, so it cannot be "certified". Set '
             '"as_printed" to run it all the same, at ε = ∞.'
         )
-    free = [_free(c, width, rounds * algorithm.exchanges) for c, width in algorithm.free(desk).items()]
+    free = [
+        _free(c, width, rounds * algorithm.releases_per_round) for c, width in algorithm.free_channels(context).items()
+    ]
 
     def listed(channels: list[ChannelLedger]) -> Ledger:
-        return Ledger(desk.agents, (*free, *channels), algorithm.exchanges).for_all(desk.agents)
+        return Ledger(context.agents, (*free, *channels), algorithm.releases_per_round).for_all(context.agents)
 
     def at(factor: float) -> Ledger:
         return listed([_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
@@ -230,7 +236,7 @@ def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk | MinimaxDesk) -> Le
     target = 0.0 if privacy.epsilon is None else privacy.epsilon
     if privacy.guarantee == "as_printed":
         lines = []
-        for channel, calibration in algorithm.printed(desk, rounds, target, privacy.delta).items():
+        for channel, calibration in algorithm.printed_calibration(context, rounds, target, privacy.delta).items():
             charge = charges[channel]._replace(weight=calibration.sensitivity)
             lines.append(replace(_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
         return listed(lines)
@@ -256,9 +262,9 @@ def plan_of(s: Scenario, algorithm: Coordinated, desk: Desk | MinimaxDesk) -> Le
 
 def _line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
     releases = charge.indices.size
-    moved = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
+    sensitivity = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
     if charge.mechanism == "uncertified":
-        moved = {k: np.full((releases, 1), np.inf) for k in charge.weight}
+        sensitivity = {k: np.full((releases, 1), np.inf) for k in charge.weight}
     return ChannelLedger(
         channel,
         charge.mechanism,
@@ -266,8 +272,8 @@ def _line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
         np.zeros(1, dtype=np.int64),
         charge.indices,
         np.ones((releases, 1)),
-        moved,
-        {k: np.full((releases, 1), charge.rate.get(k, 1.0)) for k in moved},
+        sensitivity,
+        {k: np.full((releases, 1), charge.rate.get(k, 1.0)) for k in sensitivity},
         charge.reason,
         "poisson" if any(r < 1.0 for r in charge.rate.values()) else "fixed",
         charge.distortion,

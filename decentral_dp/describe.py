@@ -19,8 +19,8 @@ from decentral_dp.privacy import tails
 from decentral_dp.privacy.claims import theorem_4_1, theorem_4_5
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.recursion import endless_remainder, private_state
-from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.privacy.sensitivity import CHANNELS, SPLITS, Array, Split
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
@@ -51,7 +51,7 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     the price of every release.
     """
     budget, table = job.budget, job.scenario.privacy
-    if job.desk is None:
+    if job.context is None:
         limits, limit = _each_at_infinity(job), _limits(job)
         particular: dict[str, Any] = {"seen": []}
     else:
@@ -74,10 +74,10 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     noise = "secret" if job.scenario.seed is None else "reproducible from the recorded seed, therefore a simulation"
     return {
         "guarantee": table.guarantee,
-        "mechanism": job.mechanism if job.desk is None else trusted.mechanisms(job),
+        "mechanism": job.mechanism if job.context is None else trusted.mechanisms(job),
         "protocol": _protocol(job),
         **particular,
-        "exchanges": job.algorithm.exchanges,
+        "exchanges": job.algorithm.releases_per_round,
         "clip": _clip(job),
         "delta": table.delta,
         "epsilon_max": budget.epsilon.max(),
@@ -96,14 +96,14 @@ def privacy_summary(job: Job) -> dict[str, Any]:
 
 
 def _protocol(job: Job) -> str:
-    if job.desk is not None:
+    if job.context is not None:
         return trusted.protocol(job)
     return (CENTRAL_PROTOCOLS if job.program.central else PROTOCOLS)[job.algorithm.protocol]
 
 
 def _clip(job: Job) -> dict[str, Any] | None:
     """The norm, and the bounds that bound anything: those of families that read records."""
-    if job.desk is not None:
+    if job.context is not None:
         return trusted.clip(job)
     if job.scenario.privacy.guarantee != "certified":
         return None
@@ -147,7 +147,7 @@ def _limits(job: Job) -> dict[str, Any]:
 
 def _each_at_infinity(job: Job) -> list[dict[str, Any] | None]:
     """`at_infinity` agent by agent; those with equal counts, weights and noise share it. None where too many differ."""
-    facts = [job.counts[k].astype(np.float64) for k in KINDS] + [job.topology.self_weight]
+    facts = [job.counts[k].astype(np.float64) for k in SPLITS] + [job.topology.neighbour_weight]
     facts += [part for s in job.noise.values() for part in (s.scale, s.decay)]
     _, first, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
     if first.size > _MOST_LIMITS:
@@ -163,10 +163,10 @@ def _finite_budget(job: Job, algorithm: OneStep, who: IntArray, channel: str | N
     A minibatch is bounded by its whole batch, without amplification.
     """
     stream, worst = job.stream, 0.0
-    for kind in KINDS:
-        fewest = int(job.counts[kind][who].min())
+    for split in SPLITS:
+        fewest = int(job.counts[split][who].min())
         records = fewest if stream.kind == "accumulate" else int(stream.averaged(job.rounds, fewest))
-        queries, batch = _queries(job, algorithm, kind, who, channel), stream.batch or records
+        queries, batch = _queries(job, algorithm, split, who, channel), stream.batch or records
         delta = job.scenario.privacy.delta
         cost = tails.at_infinity(queries, batch, stream.warm_start, records, _mechanism(job), delta)
         worst = max(worst, cost)
@@ -176,13 +176,13 @@ def _finite_budget(job: Job, algorithm: OneStep, who: IntArray, channel: str | N
 def _endless_budget(job: Job, algorithm: LdpDsbo, who: IntArray, channel: str | None) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
     if algorithm.protocol == "printed" and job.constants is not None and channel is None:
-        return _endless_printed(job, algorithm, _noise(job, who), np.unique(job.topology.self_weight[who]))
+        return _endless_printed(job, algorithm, _noise(job, who), np.unique(job.topology.neighbour_weight[who]))
     if algorithm.protocol != "released":
         return None
     stream, worst = job.stream, 0.0
     delta = job.scenario.privacy.delta if job.mechanism == "gaussian" else 0.0
-    for kind in KINDS:
-        queries = _queries(job, algorithm, kind, who, channel)
+    for split in SPLITS:
+        queries = _queries(job, algorithm, split, who, channel)
         cost = tails.at_infinity(queries, stream.batch or 1, stream.warm_start, None, _mechanism(job), delta)
         worst = max(worst, cost)
     return worst
@@ -197,12 +197,17 @@ def _noise(job: Job, who: IntArray) -> dict[str, StepSize]:
     return {c: StepSize(float(s.scale[who].min()), float(s.decay[who].max())) for c, s in job.noise.items()}
 
 
-def _queries(job: Job, algorithm: OneStep, kind: Kind, who: IntArray, channel: str | None) -> list[tails.Query]:
+def _queries(
+    job: Job, algorithm: OneStep, split: Split, who: IntArray, channel: str | None
+) -> list[tails.DecayingRelease]:
     """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
     noise = _noise(job, who)
     sent = algorithm.releases(job.problem.p, job.problem.q)
-    fed = [c for c in sent for t in sent[c].terms if job.problem.touches.get(t) == kind and channel in (None, c)]
-    return [tails.Query(getattr(algorithm, c), noise[c], job.clip.bound(c) * fed.count(c)) for c in dict.fromkeys(fed)]
+    fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split and channel in (None, c)]
+    return [
+        tails.DecayingRelease(getattr(algorithm, c), noise[c], job.clip.bound(c) * fed.count(c))
+        for c in dict.fromkeys(fed)
+    ]
 
 
 def _endless_printed(job: Job, algorithm: LdpDsbo, noise: Mapping[str, StepSize], weights: Array) -> float | None:
@@ -212,24 +217,24 @@ def _endless_printed(job: Job, algorithm: LdpDsbo, noise: Mapping[str, StepSize]
     seen = job.stream.warm_start + batch * np.arange(1.0, rounds + 1.0)
     t = np.arange(1.0, rounds + 1.0)
     worst = 0.0
-    for kind in KINDS:
-        moved = private_state(job.constants, steps, weights, dict.fromkeys(KINDS, seen), rounds, kind)
+    for split in SPLITS:
+        sensitivity = private_state(job.constants, steps, weights, dict.fromkeys(SPLITS, seen), rounds, split)
         price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)
-        spent = (moved[1:] * price[:, None, :]).sum(axis=(0, 2))
-        for weight, paid, last in zip(weights, spent, moved[-1], strict=True):
-            left = endless_remainder(job.constants, steps, float(weight), last, rounds, batch, noise, kind)
+        spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
+        for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
+            left = endless_remainder(job.constants, steps, float(weight), last, rounds, batch, noise, split)
             worst = max(worst, float(paid) + left)
     return worst
 
 
 def claimed(job: Job) -> dict[str, Any] | None:
     """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
-    if job.desk is not None:
+    if job.context is not None:
         return trusted.claimed(job)
     if job.scenario.privacy.guarantee != "as_printed" or not isinstance(job.algorithm, LdpDsbo):
         return None
     steps = {c: getattr(job.algorithm, c) for c in CHANNELS}
-    weight = float(job.topology.self_weight.min())
+    weight = float(job.topology.neighbour_weight.min())
     claim = theorem_4_5(steps, job.noise, weight, job.rounds)
     return {
         "epsilon_max": claim.epsilon_max,
@@ -242,7 +247,7 @@ def claimed(job: Job) -> dict[str, Any] | None:
 def notes(job: Job) -> list[str]:
     """Sentences that belong beside the numbers."""
     out = [*job.shards.notes, *job.budget.notes, *delta_notes(job)]
-    if job.desk is not None:
+    if job.context is not None:
         return out + trusted.notes(job)
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
@@ -253,7 +258,7 @@ def notes(job: Job) -> list[str]:
 
 def delta_notes(job: Job) -> list[str]:
     """What a δ allows that is not far below one over the records of an agent."""
-    most, delta = int(np.sum([job.counts[k] for k in KINDS], axis=0).max()), job.scenario.privacy.delta
+    most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
     if job.mechanism == "none" or delta * most < 1.0:
         return []
     return [
@@ -313,21 +318,21 @@ def topology_summary(job: Job) -> dict[str, Any]:
         "edges": t.edges.tolist(),
         "rho": t.rho,
         "spectral_gap": t.spectral_gap,
-        "self_weight": t.self_weight.tolist(),
+        "self_weight": t.neighbour_weight.tolist(),
         "weights": t.weights,
         "labels": list(t.labels),
         "notes": list(t.notes),
         # Where a server asks, nobody talks to a neighbour.
-        "central": job.desk is not None or job.program.central,
+        "central": job.context is not None or job.program.central,
     }
 
 
 def problem_summary(job: Job) -> dict[str, Any]:
     """The problem, its size, and the public record counts."""
-    counts: dict[Kind, Any] = {k: job.counts[k].tolist() for k in KINDS}
+    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     return {
         "kind": job.scenario.problem.kind,
-        "solves": "minimax" if isinstance(job.desk, MinimaxDesk) else "bilevel",
+        "solves": "minimax" if isinstance(job.context, MinimaxContext) else "bilevel",
         # What is noted about the records says that they are others than those that were named.
         "data": job.shards.source if job.shards.notes else job.scenario.problem.data,
         "notes": list(job.shards.notes),

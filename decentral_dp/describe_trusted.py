@@ -16,9 +16,9 @@ from decentral_dp.job import Job
 from decentral_dp.numbers import delta_text, epsilon_text
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.sensitivity import CHANNELS, Array
-from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.minimax.desk import MinimaxDesk
-from decentral_dp.problems.protocol import CHANGE, FEEDS
+from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
 
 PROTOCOLS = {
     "released": "trusted coordinator: noise once, by it; prices planned beforehand",
@@ -49,11 +49,11 @@ _LETTERS = {False: "h is the upper loss of a record, l its lower loss", True: "f
 _PURE = ("exponential", "laplace")
 
 
-def _desk(job: Job) -> Desk | MinimaxDesk:
+def _context(job: Job) -> CoordinatorContext | MinimaxContext:
     """Raises ValueError where nobody is trusted."""
-    if job.desk is None:
+    if job.context is None:
         raise ValueError("these agents trust nobody, so there is no coordinator")
-    return job.desk
+    return job.context
 
 
 def mechanisms(job: Job) -> str:
@@ -70,30 +70,30 @@ def protocol(job: Job) -> str:
 
 def seen(job: Job) -> list[str]:
     """Who sees what."""
-    algorithm, desk = cast(Coordinated, job.algorithm), _desk(job)
+    algorithm, context = cast(Coordinated, job.algorithm), _context(job)
     out = ["The coordinator is trusted: the guarantee is against everybody who sees what it publishes, not against it."]
     if job.mechanism == "none":
         out = ["The coordinator is trusted; without noise, what it publishes protects nobody against anybody else."]
-    if algorithm.pools:
+    if algorithm.needs_records:
         out.append("Every agent hands its records to the coordinator, which holds them all.")
-    asked = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.asks if desk.reads(t)))
+    asked = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.queries if context.reads(t)))
     if asked:
-        clipped = "sums over its records, each clipped," if desk.noisy else "sums over its records"
+        clipped = "sums over its records, each clipped," if context.noisy else "sums over its records"
         out.append(
             f"The coordinator receives from every agent {clipped} of {_listed(asked)}, without noise; "
-            f"{_LETTERS[isinstance(desk, MinimaxDesk)]}. To the agents go published values alone."
+            f"{_LETTERS[isinstance(context, MinimaxContext)]}. To the agents go published values alone."
         )
-    out.append(f"Everybody sees what the coordinator publishes: {_told(job)}; and whatever follows from it.")
+    out.append(f"Everybody sees what the coordinator publishes: {_released_words(job)}; and whatever follows from it.")
     return out
 
 
 def seen_briefly(job: Job) -> str:
     """The same in a line."""
-    with_what = "all records" if cast(Coordinated, job.algorithm).pools else "sums over every agent's records"
-    return f"by everybody: {_told(job)}. The coordinator is trusted with {with_what}."
+    with_what = "all records" if cast(Coordinated, job.algorithm).needs_records else "sums over every agent's records"
+    return f"by everybody: {_released_words(job)}. The coordinator is trusted with {with_what}."
 
 
-def _told(job: Job) -> str:
+def _released_words(job: Job) -> str:
     return "; ".join(_published(c) for c in job.ledger.channels if c.rounds.size)
 
 
@@ -111,23 +111,25 @@ def _listed(words: list[str]) -> str:
 
 def clip(job: Job) -> dict[str, Any] | None:
     """The norm, and the bounds of what is asked for and reads records; None where nothing is clipped."""
-    desk = _desk(job)
-    if isinstance(desk, MinimaxDesk):
-        known = {c: desk.clip.bound(c) for c in ("x", "y") if np.isfinite(desk.clip.bound(c))}
+    context = _context(job)
+    if isinstance(context, MinimaxContext):
+        known = {c: context.clip.bound(c) for c in ("x", "y") if np.isfinite(context.clip.bound(c))}
         return {"norm": "l2", **known} if known else None
     asked = {
-        FEEDS["upper_grad_x" if t == CHANGE else t] for t in cast(Coordinated, job.algorithm).asks if desk.reads(t)
+        CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t]
+        for t in cast(Coordinated, job.algorithm).queries
+        if context.reads(t)
     }
-    bounds = {c: desk.clip.bound(c) for c in CHANNELS if c in asked and np.isfinite(desk.clip.bound(c))}
-    return {"norm": desk.clip.norm, **bounds} if bounds else None
+    bounds = {c: context.clip.bound(c) for c in CHANNELS if c in asked and np.isfinite(context.clip.bound(c))}
+    return {"norm": context.clip.norm, **bounds} if bounds else None
 
 
 def constants(job: Job) -> str | None:
     """ "analytic": theorems about the problem; "declared": its user vouches for them; None where none are known."""
-    desk = _desk(job)
-    if desk.family is None:
+    context = _context(job)
+    if context.family is None:
         return None
-    known = desk.constants_at(_begin(job)["x"])
+    known = context.constants_at(_begin(job)["x"])
     return None if known is None else known.label
 
 
@@ -142,14 +144,14 @@ def prices(job: Job) -> list[dict[str, Any]]:
 
 
 def _price(c: ChannelLedger) -> dict[str, Any]:
-    per_kind = {kind: moved[:, 0] / c.scale[:, 0] for kind, moved in c.sensitivity.items()}
+    per_split = {kind: sensitivity[:, 0] / c.scale[:, 0] for kind, sensitivity in c.sensitivity.items()}
     return {
         "channel": c.channel,
         "mechanism": c.mechanism,
         "releases": int(c.rounds.size),
         "width": c.dimension,
         "unit": "ε" if c.mechanism in _PURE else "μ",
-        "price": {kind: [float(p.min()), float(p.max())] for kind, p in per_kind.items()},
+        "price": {kind: [float(p.min()), float(p.max())] for kind, p in per_split.items()},
         "rate": {kind: float(r.min()) for kind, r in c.rate.items() if r.size and r.min() < 1.0},
     }
 
@@ -178,9 +180,9 @@ def settings(job: Job) -> dict[str, Any]:
 def _begin(job: Job) -> dict[str, Array]:
     """What is public before the first release."""
     algorithm = cast(Coordinated, job.algorithm)
-    desk = _desk(job)
-    known = dict(algorithm.published(algorithm.init(desk)))
-    return {"x": desk.start("x", {}), **known}
+    context = _context(job)
+    known = dict(algorithm.published(algorithm.init(context)))
+    return {"x": context.start("x", {}), **known}
 
 
 def _constant(value: Array) -> float | None:
@@ -192,7 +194,7 @@ def _constant(value: Array) -> float | None:
 def solves(job: Job) -> bool:
     """Whether x alone is published, so that scores are those of a lower solution that nobody sees."""
     algorithm = cast(Coordinated, job.algorithm)
-    return "y" not in algorithm.published(algorithm.init(_desk(job)))
+    return "y" not in algorithm.published(algorithm.init(_context(job)))
 
 
 def evaluated_on(job: Job) -> str:
@@ -232,7 +234,7 @@ def notes(job: Job) -> list[str]:
     out += [_sampling_note(c) for c in drawn if 0.0 < _multiplier(c) < 1.0]
     unproven = {c.reason for c in job.ledger.charged if c.mechanism == "uncertified" and c.reason}
     out += sorted(unproven)
-    if job.mechanism != "none" and isinstance(job.desk, MinimaxDesk) and job.desk.counted:
+    if job.mechanism != "none" and isinstance(job.context, MinimaxContext) and job.context.counted:
         out.append(
             "The share of positive records was counted from the records themselves and is in every gradient, so that "
             "nothing bounds what one record moves."
@@ -248,7 +250,7 @@ def notes(job: Job) -> list[str]:
 
 def _multiplier(c: ChannelLedger) -> float:
     """Smallest deviation of the noise, over what one record can add: half of what replacing it can move."""
-    sampled = [moved / c.scale for kind, moved in c.sensitivity.items() if (c.rate[kind] < 1.0).any()]
+    sampled = [sensitivity / c.scale for kind, sensitivity in c.sensitivity.items() if (c.rate[kind] < 1.0).any()]
     largest = max((float(price.max()) for price in sampled), default=0.0)
     return 2.0 / largest if largest > 0.0 else np.inf
 

@@ -13,7 +13,7 @@ Where the agents trust a coordinator, the program is the coordinator's, and ther
 
     answer = yield Ask(g=Sum("lower_grad_y", x=s.x, y=s.y))     questions at public points; clipped means come back
     pool = yield Pool()                                         the records themselves come
-    public = yield Publish(gx=answer.g + ...)                   the one way out: noise, once, and the ledger line
+    public = yield Release(gx=answer.g + ...)                   the one way out: noise, once, and the ledger line
 
 What answers and records lead to is `Bounded`, and `Ask` refuses to carry it: to the agents go public values alone.
 """
@@ -26,10 +26,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind
+from decentral_dp.privacy.sensitivity import Array, Bounded, Split
 
 
-class Lottery(Protocol):
+class SelectionMechanism(Protocol):
     """A random choice that is itself the release, such as an exponential mechanism.
 
     mechanism: "exponential", "gaussian" (of a law that is a Gaussian pair) or "uncertified". sensitivity: kind → what
@@ -41,7 +41,7 @@ class Lottery(Protocol):
     def mechanism(self) -> str: ...
 
     @property
-    def sensitivity(self) -> Mapping[Kind, float]: ...
+    def sensitivity(self) -> Mapping[Split, float]: ...
 
     @property
     def width(self) -> int: ...
@@ -58,7 +58,7 @@ Value: TypeAlias = Array | Bounded
 
 
 class Bundle(Mapping[str, Array]):
-    """Arrays by channel name, as attributes (`near.y`) and as a mapping (`near["y"]`)."""
+    """Arrays by channel name, as attributes (`neighbour_sum.y`) and as a mapping (`neighbour_sum["y"]`)."""
 
     def __init__(self, values: Mapping[str, Array]) -> None:
         self._values = dict(values)
@@ -80,7 +80,7 @@ class Bundle(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def beside(self) -> Array:
+    def concatenated(self) -> Array:
         """All arrays side by side, (b, Σ d); without a copy where they are the columns of one array already."""
         parts = list(self._values.values())
         whole = parts[0].base
@@ -106,7 +106,7 @@ class Gossip:
         self.values: dict[str, Value] = values
 
 
-class Sum(NamedTuple):
+class ClippedSum(NamedTuple):
     """A question to all agents: the sum over their records of a term, each record's contribution clipped.
 
     term: of `problems.protocol`. x: (p,), y: (q,), along: the term's further argument. rate: below 1, of a Poisson
@@ -127,12 +127,12 @@ class Sum(NamedTuple):
         return (self.x, self.y, self.along)
 
 
-class Query(NamedTuple):
+class ClippedQuery(NamedTuple):
     """A question of a minimax program: the sum over all records of a per-record vector, each record's clipped.
 
     term: of `problems.minimax.protocol`. x: (p,), y: (q,). bound: on the l2 norm of every record's vector less `centre`
     (width,). since: an earlier (x, y); the vector is then its change since there, clipped after subtracting. rate: as
-    of `Sum`. given: public parameters of the objective.
+    of `ClippedSum`. given: public parameters of the objective.
     """
 
     term: str
@@ -162,15 +162,15 @@ class Ask:
     means over all records, which are not public yet. Raises ValueError for a point that is not public.
     """
 
-    def __init__(self, **values: Value | Sum | Query) -> None:
+    def __init__(self, **values: Value | ClippedSum | ClippedQuery) -> None:
         for name, value in values.items():
-            if isinstance(value, Sum | Query):
+            if isinstance(value, ClippedSum | ClippedQuery):
                 for part in value.carried:
                     if part is not None and not isinstance(part, np.ndarray):
                         raise ValueError(f"{name} asks the agents at a point that is not public; publish it first")
-            if isinstance(value, Sum) and not 0.0 < value.times < math.inf:
+            if isinstance(value, ClippedSum) and not 0.0 < value.times < math.inf:
                 raise ValueError(f"{name} is asked {value.times} times; no clip bounds that")
-            if isinstance(value, Query) and not value.bound >= 0.0:
+            if isinstance(value, ClippedQuery) and not value.bound >= 0.0:
                 raise ValueError(f"{name} is asked with the clip {value.bound}; no norm is below that")
         self.values: dict[str, Any] = values
 
@@ -179,47 +179,47 @@ class Pool:
     """All agents hand their records to the trusted coordinator, once; the reply is the door to them."""
 
 
-class Publish:
-    """The coordinator's only way out: release one value per channel. The reply is a `Published`."""
+class Release:
+    """The coordinator's only way out: release one value per channel. The reply is a `Released`."""
 
-    def __init__(self, **values: Value | Lottery) -> None:
-        self.values: dict[str, Value | Lottery] = values
+    def __init__(self, **values: Value | SelectionMechanism) -> None:
+        self.values: dict[str, Value | SelectionMechanism] = values
 
 
-class Published(NamedTuple):
+class Released(NamedTuple):
     """own: what was released, (1, d) each, public from now on. scale: of its noise, public too."""
 
-    own: Bundle
+    released: Bundle
     scale: Mapping[str, float]
 
 
 class Answer(NamedTuple):
     """own: what this agent answered (public from now on). mean: (1/m) Σ_j of all answers, the same for every agent."""
 
-    own: Bundle
+    released: Bundle
     mean: Bundle
 
 
 class Reply(NamedTuple):
-    """own: what this agent released (public from now on). near: Σ_{j≠i} w_ij · (what neighbour j released)."""
+    """own: what this agent released (public from now on). neighbour_sum: Σ_{j≠i} w_ij · (what neighbour j released)."""
 
-    own: Bundle
-    near: Bundle
+    released: Bundle
+    neighbour_sum: Bundle
 
 
 Exchange: TypeAlias = Gossip | Ask
-Request: TypeAlias = Ask | Pool | Publish
+Request: TypeAlias = Ask | Pool | Release
 Response: TypeAlias = Any  # Reply to Gossip, Answer to Ask, …; a generator's type cannot say which follows which.
 
 
 class Program(Protocol):
     """What participants run, and all that an engine knows of an algorithm.
 
-    channels: the variables that are published, fields of its state. exchanges: how many exchanges one step makes.
+    channels: the variables that are published, fields of its state. releases_per_round: E, exchanges of one step.
     central: whether these are `Ask`, all of them, or `Gossip`.
 
-    The releases of a run are numbered: exchange e of round t has the index t·exchanges + e, and what `channels` hold
-    after the last round T − 1 is released with the index T·exchanges. At index 0 nothing has met a record yet. A value
+    The releases of a run are numbered: exchange e of round t has the index t·E + e, and what `channels` hold
+    after the last round T − 1 is released with the index T·E. At index 0 nothing has met a record yet. A value
     that is an array, like one's own released value, is public already; passing it on is no release.
     """
 
@@ -227,16 +227,16 @@ class Program(Protocol):
     def channels(self) -> tuple[str, ...]: ...
 
     @property
-    def exchanges(self) -> int: ...
+    def releases_per_round(self) -> int: ...
 
     @property
     def central(self) -> bool: ...
 
-    def init(self, shard: Any) -> Any:
+    def init(self, dataset: Any) -> Any:
         """The data-independent start."""
         ...
 
-    def step(self, t: int, shard: Any, s: Any) -> Generator[Exchange, Response, Any]:
+    def step(self, t: int, dataset: Any, s: Any) -> Generator[Exchange, Response, Any]:
         """One round: yields its exchanges, returns the next state."""
         ...
 
@@ -244,18 +244,18 @@ class Program(Protocol):
 class Coordination(Protocol):
     """What a trusted coordinator runs, and all that an engine knows of it.
 
-    exchanges: how many `Publish` one step makes. Release e of round t has the index t·exchanges + e + 1. desk: what the
-    coordinator knows beforehand: the problem, the public counts, the domain of x.
+    releases_per_round: how many `Release` one step makes, E. Release e of round t has the index t·E + e + 1.
+    context: what the coordinator knows beforehand, such as the problem, the public counts, the domain of x.
     """
 
     @property
-    def exchanges(self) -> int: ...
+    def releases_per_round(self) -> int: ...
 
-    def init(self, desk: Any) -> Any:
+    def init(self, context: Any) -> Any:
         """The data-independent start."""
         ...
 
-    def step(self, t: int, desk: Any, s: Any) -> Generator[Request, Response, Any]:
+    def step(self, t: int, context: Any, s: Any) -> Generator[Request, Response, Any]:
         """One round: yields its exchanges, returns the next state."""
         ...
 

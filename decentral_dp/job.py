@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
-from decentral_dp.coordinated import bounded_labels, check_coordinated, desk_of, minimax_desk, plan_of
+from decentral_dp.coordinated import bounded_labels, check_coordinated, context_of, minimax_context, plan_of
 from decentral_dp.data import COLLECTIONS, Shards, Stream
-from decentral_dp.engines.protocol import House, Node, blocks, server_blocks
+from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, blocks, server_blocks
 from decentral_dp.errors import InputError
 from decentral_dp.named import (
     algorithm_of,
@@ -37,17 +37,17 @@ from decentral_dp.noise import calibrated_schedules, capped, charged_channels, c
 from decentral_dp.planning import plan
 from decentral_dp.privacy.accountants import Budget, price
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.curator import Curator
+from decentral_dp.privacy.curator import PlannedReleaser
 from decentral_dp.privacy.keys import Streams, secret_root, seeded_root
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind
-from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.holder import Holder
-from decentral_dp.problems.minimax.desk import MinimaxDesk
-from decentral_dp.problems.minimax.holder import MinimaxHolder
+from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Split
+from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.problems.holder import ClientBlock
+from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.problems.minimax.holder import MinimaxClientBlock
 from decentral_dp.problems.protocol import Placed, Problem, take
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.shard import LocalDataset
 from decentral_dp.schema import Scenario, by_channel, put
 from decentral_dp.topology import Topology
 
@@ -56,10 +56,10 @@ from decentral_dp.topology import Topology
 class Job:
     """A scenario ready to run: everything public is settled, every release is planned and priced.
 
-    problem: a `problems.protocol.Problem`, or a `problems.minimax.protocol.Minimax` where desk is that of one.
+    problem: a `problems.protocol.Problem`, or a `problems.minimax.protocol.Minimax` where context is that of one.
     records: kind → per-agent records. rounds: how many will be run (fewer than asked if a cap comes first; then status
     and reason say so). noise: channel → schedule of all agents. ledger: planned. budget: its price at privacy.delta.
-    desk: of a trusted coordinator, where the algorithm is one's program; then there is no noise schedule.
+    context: of a trusted coordinator, where the algorithm is one's program; then there is no noise schedule.
     """
 
     scenario: Scenario
@@ -67,11 +67,11 @@ class Job:
     algorithm: Algorithm | Coordinated
     topology: Topology
     shards: Shards
-    records: Mapping[Kind, tuple[Any, ...]]
+    records: Mapping[Split, tuple[Any, ...]]
     test: Any | None
     stream: Stream
     clip: Clip
-    constants: Constants | None
+    constants: LipschitzConstants | None
     mechanism: str
     noise: Mapping[str, NoiseSchedule]
     rounds: int
@@ -80,7 +80,7 @@ class Job:
     status: str = "ok"
     reason: str | None = None
     _root: bytes = field(default=b"", repr=False)
-    desk: Desk | MinimaxDesk | None = None
+    context: CoordinatorContext | MinimaxContext | None = None
 
     @property
     def n_agents(self) -> int:
@@ -93,32 +93,32 @@ class Job:
     @property
     def program(self) -> Algorithm:
         """The algorithm of agents that trust nobody. Raises ValueError where it is a coordinator's."""
-        if self.desk is not None:
+        if self.context is not None:
             raise ValueError("this job is a trusted coordinator's")
         return cast(Algorithm, self.algorithm)
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[AgentNode]:
         """The job cut into blocks of agents, as the scenario's [run] table says."""
         sizes = self._sizes()
         cut = server_blocks(sizes) if self.program.central else blocks(self.topology.mixing, sizes)
-        return [self._node(*block) for block in cut]
+        return [self._agent_node(*block) for block in cut]
 
-    def house(self) -> House:
+    def coordinator_node(self) -> CoordinatorNode:
         """The coordinator with its agents in blocks. Raises ValueError where nobody is trusted."""
-        if self.desk is None:
+        if self.context is None:
             raise ValueError("these agents trust nobody, so there is no coordinator")
         ends = np.cumsum(self._sizes())
         cut = [np.arange(end - size, end) for end, size in zip(ends, self._sizes(), strict=True)]
-        holders = tuple(self._holder(agents) for agents in cut)
-        make = partial(Curator, self.ledger, self._root, self.scenario.privacy.guarantee == "as_printed")
-        return House(cast(Coordinated, self.algorithm), self.desk, make, holders, self.n_agents)
+        client_blocks = tuple(self._client_block(agents) for agents in cut)
+        make = partial(PlannedReleaser, self.ledger, self._root, self.scenario.privacy.guarantee == "as_printed")
+        return CoordinatorNode(cast(Coordinated, self.algorithm), self.context, make, client_blocks, self.n_agents)
 
-    def _holder(self, agents: NDArray[np.int64]) -> Holder | MinimaxHolder:
+    def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock | MinimaxClientBlock:
         records = {k: [r[a] for a in agents] for k, r in self.records.items()}
         coins = Streams(self._root, "coins", agents)
-        if isinstance(self.desk, MinimaxDesk):
-            return MinimaxHolder(agents, self.problem, records["train"], coins)
-        return Holder(agents, self.problem, records, self.clip, coins)
+        if isinstance(self.context, MinimaxContext):
+            return MinimaxClientBlock(agents, self.problem, records["train"], coins)
+        return ClientBlock(agents, self.problem, records, self.clip, coins)
 
     def _sizes(self) -> list[int]:
         table, m = self.scenario.run, self.n_agents
@@ -128,12 +128,12 @@ class Job:
         parts = np.array_split(np.arange(m), min(table.blocks, m))
         return [p.size for p in parts]
 
-    def _node(self, agents: np.ndarray[Any, Any], near: tuple[int, ...], mixing: Any) -> Node:
-        shard = Shard(
+    def _agent_node(self, agents: np.ndarray[Any, Any], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
+        dataset = LocalDataset(
             agents,
             self.problem,
             {k: [r[a] for a in agents] for k, r in self.records.items()},
-            self.topology.self_weight[agents],
+            self.topology.neighbour_weight[agents],
             self.stream,
             self.clip,
             Streams(self._root, "batch", agents),
@@ -142,8 +142,8 @@ class Job:
         )
         schedules = {c: s.of(agents) for c, s in self.noise.items()}
         streams = Streams(self._root, "noise", agents)
-        make = partial(Mechanism, self.mechanism, schedules, streams, self.program.exchanges)
-        return Node(agents, self.program, shard, make, near, mixing, self.scenario.run.average)
+        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.program.releases_per_round)
+        return AgentNode(agents, self.program, dataset, make, neighbours, mixing, self.scenario.run.average)
 
 
 def build(scenario: Scenario, problem: Problem | None = None) -> Job:
@@ -161,11 +161,13 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     if program is not None and is_minimax(scenario):
         minimax = minimax_of(scenario, shards)
         return _coordinated(
-            scenario, topology, shards, minimax, program, minimax_desk(scenario, shards, minimax, program)
+            scenario, topology, shards, minimax, program, minimax_context(scenario, shards, minimax, program)
         )
     problem = problem or problem_of(scenario, shards)
     if program is not None:
-        return _coordinated(scenario, topology, shards, problem, program, desk_of(scenario, shards, problem, program))
+        return _coordinated(
+            scenario, topology, shards, problem, program, context_of(scenario, shards, problem, program)
+        )
     privacy, guarantee = scenario.privacy, scenario.privacy.guarantee
     algorithm = cast(Algorithm, algorithm_of(scenario))
     if isinstance(algorithm, Checked):
@@ -178,7 +180,7 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     mechanism = "none" if guarantee == "none" else privacy.mechanism
 
     def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
-        weight = topology.self_weight
+        weight = topology.neighbour_weight
         return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, mechanism, noise, final)
 
     rounds = scenario.algorithm.rounds
@@ -204,19 +206,24 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
 
 
 def _coordinated(
-    s: Scenario, topology: Topology, shards: Shards, problem: Any, program: Coordinated, known: Desk | MinimaxDesk
+    s: Scenario,
+    topology: Topology,
+    shards: Shards,
+    problem: Any,
+    program: Coordinated,
+    known: CoordinatorContext | MinimaxContext,
 ) -> Job:
     """The job of a trusted coordinator, and what it knows beforehand."""
-    algorithm, desk = program.settled(known)
-    ledger = plan_of(s, algorithm, desk)
+    algorithm, context = program.resolve_defaults(known)
+    ledger = plan_of(s, algorithm, context)
     shards = replace(shards, labels=bounded_labels(s, shards.labels))
-    records = _records(problem, shards, desk.clip)
+    records = _records(problem, shards, context.clip)
     held_out = shards.features[shards.test], _numbers(shards.labels[shards.test])
     test = problem.prepare(*held_out, "l2") if shards.test.size else None
     mechanism = "none" if s.privacy.guarantee == "none" else "gaussian"
     return Job(
-        s, problem, algorithm, topology, shards, records, test, stream_of(s), desk.clip, None, mechanism, {},
-        s.algorithm.rounds, ledger, price(ledger, s.privacy.delta), "ok", None, _root(s, shards), desk,
+        s, problem, algorithm, topology, shards, records, test, stream_of(s), context.clip, None, mechanism, {},
+        s.algorithm.rounds, ledger, price(ledger, s.privacy.delta), "ok", None, _root(s, shards), context,
     )  # fmt: skip
 
 
@@ -250,7 +257,7 @@ def _check_guarantee(s: Scenario) -> None:
         )
 
 
-def _records(problem: Any, shards: Shards, clip: Clip) -> dict[Kind, tuple[Any, ...]]:
+def _records(problem: Any, shards: Shards, clip: Clip) -> dict[Split, tuple[Any, ...]]:
     whole = problem.prepare(shards.features, _numbers(shards.labels), clip.norm)
     train = tuple(take(whole, index) for index in shards.train)
     return {

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 from decentral_dp.problems.protocol import Placed, Problem, Scored
 from decentral_dp.problems.solve import solve_lower, true_hypergradient
 
@@ -127,8 +127,8 @@ class Evaluator:
             rows += [(index, of, name, float(value)) for of, value in zip(names, per_row, strict=True)]
         return rows
 
-    def _pooled(self, kind: Kind) -> Weighted:
-        parts = [a[0] if kind == "train" else a[1] for a in self.agents]
+    def _pooled(self, split: Split) -> Weighted:
+        parts = [a[0] if split == "train" else a[1] for a in self.agents]
         weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * len(r[0]))) for r in parts])
         return Weighted(type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), weights)
 

@@ -120,7 +120,7 @@ class Unpriced:
     floor: Array
 
     @property
-    def settled(self) -> bool:
+    def finished(self) -> bool:
         """Whether every pair is certified for no less than somebody who sees every message."""
         every = np.broadcast_to(self.job.budget.epsilon, self.floor.shape)
         return bool((self.floor >= every)[~np.isnan(self.floor)].all())
@@ -129,7 +129,7 @@ class Unpriced:
         """The price of every pair. progress: told how many observers are done, and of how many."""
         job, system = self.job, self.system
         delta, inside = job.scenario.privacy.delta, np.isnan(self.floor)
-        if self.settled:
+        if self.finished:
             total = everything(system["injected"], system["noise"], system["arrivals"])
             nothing = np.full(self.floor.shape, np.nan)
             pairs = NetworkBudget(self.observers, nothing, np.full(self.floor.shape, -1), total)
@@ -194,7 +194,7 @@ def prepare(job: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpr
     }
     floor = certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
     unpriced = Unpriced(job, observers, system, nu, draws, floor)
-    if not unpriced.settled:
+    if not unpriced.finished:
         require_time(len(observers), job.n_agents, job.rounds)
     return unpriced
 

@@ -38,7 +38,7 @@ def coalitions_of(texts: Sequence[str], job: Job) -> list[list[int]]:
     return out
 
 
-def beside(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[str, Unpriced]:
+def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[str, Unpriced]:
     """The same scenario on other graphs, every agent observing alone, ready to be priced.
 
     graphs: "torus", "random_regular,degree=4", a network that comes with the package ("karate_club"), or a graph file.

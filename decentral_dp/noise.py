@@ -13,7 +13,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NoiseSchedule
 from decentral_dp.privacy.sensitivity import Array, Norm
-from decentral_dp.problems.protocol import FEEDS, MATRICES, Problem
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.schema import Noise, Scenario, by_channel
 
 
@@ -24,12 +24,12 @@ def charged_channels(channels: Mapping[str, Channel], problem: Problem) -> dict[
 
 def _queries(channel: Channel, problem: Problem) -> list[str]:
     """The terms of this channel that read records."""
-    return [t for t in channel.terms if MATRICES.get(t, t) in problem.touches]
+    return [t for t in channel.terms if MATRICES.get(t, t) in problem.reads_records]
 
 
 def clipped_families(channels: Mapping[str, Channel], problem: Problem) -> list[str]:
     """The families whose clip bounds what a record of this problem contributes."""
-    return list(dict.fromkeys(FEEDS[t] for c in channels.values() for t in _queries(c, problem)))
+    return list(dict.fromkeys(CLIP_OF_TERM[t] for c in channels.values() for t in _queries(c, problem)))
 
 
 def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem) -> Clip:

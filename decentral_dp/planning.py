@@ -13,7 +13,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import FREE, NoiseSchedule
 from decentral_dp.privacy.prices import grid
-from decentral_dp.privacy.sensitivity import KINDS, Array, Constants
+from decentral_dp.privacy.sensitivity import SPLITS, Array, LipschitzConstants
 from decentral_dp.problems.protocol import Problem
 
 # Rounds times columns: each takes some 200 bytes while it is priced.
@@ -29,9 +29,9 @@ def plan(
     problem: Problem,
     counts: Counts,
     stream: Stream,
-    self_weight: Array,
+    neighbour_weight: Array,
     clip: Clip,
-    constants: Constants | None,
+    constants: LipschitzConstants | None,
     rounds: int,
     mechanism: str,
     noise: Mapping[str, NoiseSchedule],
@@ -42,11 +42,11 @@ def plan(
     counts: kind → (m,). noise: channel → schedule of all agents; a channel that is charged must be in it unless
     `mechanism` is "none". final: whether the noise is what will be drawn, or has yet to be calibrated.
     """
-    facts = [counts[k].astype(np.float64) for k in KINDS] + [self_weight]
+    facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
     facts += [part for s in noise.values() for part in (s.scale, s.decay)]
     _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
     group = group.reshape(-1)
-    if rounds * algorithm.exchanges * representative.size > LARGEST_PLAN:
+    if rounds * algorithm.releases_per_round * representative.size > LARGEST_PLAN:
         raise InputError(
             f"algorithm.rounds: {rounds} rounds for {representative.size} agents that differ in records, weights or "
             f"noise are more than the {LARGEST_PLAN:.0e} releases of a channel that can be priced. Use fewer rounds."
@@ -54,10 +54,10 @@ def plan(
     t = np.arange(rounds)
     public = Public(
         rounds,
-        {k: stream.averaged(t[:, None], counts[k][representative]).astype(np.float64) for k in KINDS},
-        {k: stream.rate(0, counts[k][representative]) for k in KINDS},
-        self_weight[representative],
-        problem.touches,
+        {k: stream.averaged(t[:, None], counts[k][representative]).astype(np.float64) for k in SPLITS},
+        {k: stream.rate(0, counts[k][representative]) for k in SPLITS},
+        neighbour_weight[representative],
+        problem.reads_records,
         clip,
         constants,
         problem.p,
@@ -65,20 +65,20 @@ def plan(
     )
     # A sensitivity that overflows is infinite, and priced or refused as that.
     with np.errstate(over="ignore"):
-        planned = algorithm.planned(public)
-    widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.exchanges
+        planned = algorithm.planned_releases(public)
+    widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.releases_per_round
     channels = [
         _channel(c, planned[c], widths[c].width, per_round, group, representative, mechanism, noise, final)
         for c in planned
     ]
-    return Ledger(self_weight.size, tuple(channels), per_round)
+    return Ledger(neighbour_weight.size, tuple(channels), per_round)
 
 
 def _channel(
     channel: str,
     planned: Planned,
     dimension: int,
-    exchanges: int,
+    releases_per_round: int,
     group: IntArray,
     representative: IntArray,
     mechanism: str,
@@ -93,7 +93,7 @@ def _channel(
         scale = np.zeros((index.size, representative.size))
     else:
         with np.errstate(over="ignore"):
-            scale = noise[channel].of(representative).at(index // exchanges, mechanism)
+            scale = noise[channel].of(representative).at(index // releases_per_round, mechanism)
         largest = planned.largest if final else np.zeros_like(scale)
         _check_noise(channel, largest, scale, mechanism, dimension)
     return ChannelLedger(channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)

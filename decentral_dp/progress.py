@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
-class Counting:
+class ProgressBar:
     """How many are done, on a terminal; nothing where there is none, and nothing stays behind. what: "runs"."""
 
     def __init__(self, what: str) -> None:
@@ -20,7 +20,7 @@ class Counting:
         )  # fmt: skip
         self._task = self._bar.add_task(what, total=None)
 
-    def __enter__(self) -> Counting:
+    def __enter__(self) -> ProgressBar:
         self._bar.start()
         return self
 

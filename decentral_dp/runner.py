@@ -32,7 +32,7 @@ from decentral_dp.named import is_coordinated
 from decentral_dp.privacy.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.scenario import load
 from decentral_dp.schema import Scenario, put
@@ -41,7 +41,7 @@ from decentral_dp.schema import Scenario, put
 _CURVE_POINTS = 25
 
 
-class Watcher(Protocol):
+class ProgressCallback(Protocol):
     """Told of progress: round, rounds in all, upper loss, epsilon spent by the worst agent."""
 
     def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None: ...
@@ -79,7 +79,7 @@ def run(
     scenario: str | Path | Mapping[str, Any] | Scenario,
     out: str | Path | None = None,
     problem: Problem | None = None,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Run:
     """Run a scenario (a path, a shipped name, a dict or a loaded Scenario); write a run folder if `out` is given.
 
@@ -108,7 +108,7 @@ def _check_recorded(job: Job, recorded: Ledger) -> None:
     """The budget is the plan's price; it holds for this run only if what was released is what was planned."""
     planned = job.ledger.until(recorded.rounds)
     # A coordinator's scales follow from what it released before; what is planned is the price.
-    if not (recorded.costs_within(planned) if job.desk is not None else recorded.same_releases(planned)):
+    if not (recorded.costs_within(planned) if job.context is not None else recorded.same_releases(planned)):
         raise RuntimeError(
             f"{type(job.algorithm).__name__}: the releases that were recorded are not those that were planned and "
             "priced, so the budget does not hold. Mend the algorithm's `planned`, or its `step`."
@@ -119,27 +119,27 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
     return sorted({*range(0, rounds + 1, every), rounds})
 
 
-def _perform(job: Job, progress: Watcher | None) -> tuple[list[Row], Outcome]:
+def _perform(job: Job, progress: ProgressCallback | None) -> tuple[list[Row], Outcome]:
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
     evaluator: Evaluator | MinimaxEvaluator
-    if isinstance(job.desk, MinimaxDesk):
+    if isinstance(job.context, MinimaxContext):
         evaluator = MinimaxEvaluator(job.problem, pooled(agents)[0], job.test)
-    elif job.desk is None:
+    elif job.context is None:
         evaluator = Evaluator(job.problem, agents, job.test)
     else:
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         evaluator = Evaluator(job.problem, [pooled(agents)], job.test, gap=True, names=("coordinator",))
-    looks = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
-    spent = _spent(job, looks)
+    evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
+    spent = _spent(job, evaluation_rounds)
     rows: list[Row] = []
 
     def observe(s: Snapshot) -> bool:
-        if s.trouble is not None:
+        if s.divergence is not None:
             return True
         averaging = job.scenario.run.average > 1
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
-            state = s.state if job.desk is None else None
+            state = s.state if job.context is None else None
             rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, state))
         if s.round in spent:
             rows.append((s.round, "mean", "epsilon_spent", spent[s.round]))
@@ -152,27 +152,27 @@ def _perform(job: Job, progress: Watcher | None) -> tuple[list[Row], Outcome]:
     engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
-        if job.desk is not None:
-            return rows, engine.coordinate(job.house(), job.rounds, looks, observe)
-        return rows, engine.run(job.nodes(), job.rounds, looks, observe)
+        if job.context is not None:
+            return rows, engine.coordinate(job.coordinator_node(), job.rounds, evaluation_rounds, observe)
+        return rows, engine.run(job.nodes(), job.rounds, evaluation_rounds, observe)
 
 
-def _spent(job: Job, looks: Sequence[int]) -> dict[int, float]:
+def _spent(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
     """Epsilon spent by the worst agent after each evaluated round, from the plan: a public number."""
     worst = np.array([int(np.argmax(job.budget.epsilon))])
-    stride = max(1, math.ceil(len(looks) / _CURVE_POINTS))
-    chosen = sorted({*looks[::stride], looks[-1]})
+    stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
+    chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
     spent = spending(job.ledger.only(worst), job.scenario.privacy.delta, chosen)
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
 def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -> dict[str, Any]:
-    trouble, ends = outcome.last.trouble, measuring.final(metrics)
+    divergence, ends = outcome.last.divergence, measuring.final(metrics)
     status, reason = job.status, job.reason
-    if trouble is not None:
+    if divergence is not None:
         status = "diverged"
         reason = (
-            f"the released value of {trouble.channel} stopped being finite at round {trouble.round}; "
+            f"the released value of {divergence.channel} stopped being finite at round {divergence.round}; "
             f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
     elif not math.isfinite(ends.get("primal", 0.0)):
@@ -185,12 +185,12 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
         "status": status,
         "reason": reason,
         "engine": job.scenario.run.engine,
-        "rounds": outcome.last.round if trouble is None else trouble.round,
+        "rounds": outcome.last.round if divergence is None else divergence.round,
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
         "metrics": ends,
         "evaluated_on": _evaluated_on(job, average),
-        **({} if job.desk is None else {"algorithm": settings(job)}),
+        **({} if job.context is None else {"algorithm": settings(job)}),
         "privacy": privacy_summary(job),
         "theorem": theorem(job),
         "topology": topology_summary(job),
@@ -200,7 +200,7 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
 
 
 def _evaluated_on(job: Job, average: int) -> str:
-    if job.desk is not None:
+    if job.context is not None:
         return evaluated_on(job)
     return f"average of the last {average} released values" if average > 1 else "last released values"
 

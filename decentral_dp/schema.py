@@ -352,8 +352,8 @@ class Scenario(Table):
         if "\0" in path:
             raise InputError(f"scenario: {quoted(path)} is no path, for it has a NUL character. Take it out.")
         path = os.path.expanduser(path)
-        beside = self._folder / path
-        return Path(os.path.abspath(beside if is_there(beside) else path))
+        extra = self._folder / path
+        return Path(os.path.abspath(extra if is_there(extra) else path))
 
     def image_files(self) -> dict[str, Any] | None:
         """The table problem.files, its paths absolute and its URLs as they are."""

@@ -20,7 +20,7 @@ from decentral_dp.describe import delta_notes, privacy_summary, theorem
 from decentral_dp.describe_trusted import seen_briefly, settings
 from decentral_dp.job import Job
 from decentral_dp.numbers import delta_text, epsilon_text
-from decentral_dp.privacy.sensitivity import KINDS
+from decentral_dp.privacy.sensitivity import SPLITS
 from decentral_dp.runner import Run
 from decentral_dp.summary_scores import print_scores, print_values
 
@@ -80,7 +80,7 @@ def print_run(run: Run) -> None:
         out.print(Text(result["status"].replace("_", " "), style="bold red"), _sentence(result["reason"]), sep=": ")
     warned = [("Note", note) for note in delta_notes(run.job)]
     facts = [("Data", note) for note in result["problem"]["notes"]] + _guarantee(privacy) + warned
-    if run.job.desk is not None:
+    if run.job.context is not None:
         _items(out, [*facts, ("Seen", seen_briefly(run.job)), *trusted.published(run.published["x"])])
         print_values(out, result)
     else:
@@ -131,21 +131,21 @@ def print_plan(job: Job) -> None:
     if job.reason:
         out.print(Text(job.status.replace("_", " "), style="bold"), _sentence(job.reason), sep=": ")
     # Where there is a guarantee, its notes tell of the data, too.
-    told = job.shards.notes if privacy["guarantee"] == "none" else ()
-    _items(out, [("Data", note) for note in told] + _guarantee(privacy))
+    stated = job.shards.notes if privacy["guarantee"] == "none" else ()
+    _items(out, [("Data", note) for note in stated] + _guarantee(privacy))
     if privacy["guarantee"] != "none":
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy['delta'])} after the last round:")
         for table in _budgets(privacy, out.width):
             out.print(table, soft_wrap=True)
-        if job.desk is not None:
+        if job.context is not None:
             out.print()
             out.print("Price of each release, fixed beforehand; noise scale = sensitivity/price:")
             out.print(trusted.grid(trusted.prices(privacy)), soft_wrap=True)
         out.print()
         _items(out, _facts(privacy))
-    if job.desk is not None:
-        _items(out, trusted.settled(settings(job)) + _seen(privacy))
+    if job.context is not None:
+        _items(out, trusted.settled_values(settings(job)) + _seen(privacy))
     _print_theorem(out, theorem(job))
 
 
@@ -162,7 +162,7 @@ def _budgets(privacy: dict[str, Any], width: int) -> list[Table]:
     agents, claimed = privacy["agents"], privacy["claimed"]
     channels = list(agents[0]["channels"])
     endless = privacy["at_infinity"] is not None
-    kinds = [k for k in KINDS if any(row["records"].get(k) is not None for row in agents)] or list(KINDS)
+    kinds = [k for k in SPLITS if any(row["records"].get(k) is not None for row in agents)] or list(SPLITS)
     heads = ["all", "pure ε", *(f"{c} alone" for c in channels), *kinds, *(["T → ∞"] if endless else [])]
     heads += ["claimed"] if claimed is not None else []
     lines: dict[tuple[str, ...], list[int]] = {}

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.numbers import price_text
-from decentral_dp.privacy.sensitivity import KINDS, Array
+from decentral_dp.privacy.sensitivity import SPLITS, Array
 
 # Beyond so many coordinates x is not printed.
 _MOST_COORDINATES = 4
@@ -29,10 +29,10 @@ def prices(privacy: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Rows of a table, its heads first: what every release of a channel may cost one record of a kind."""
     listed = privacy["prices"]
     sampled = any(entry["rate"] for entry in listed)
-    kinds = [k for k in KINDS if any(k in entry["price"] for entry in listed)]
+    kinds = [k for k in SPLITS if any(k in entry["price"] for entry in listed)]
     rows = [("channel", "releases", "numbers each", *kinds, *(["sample"] if sampled else []))]
     for entry in listed:
-        cells = [price_text(entry["price"].get(kind), entry["unit"]) for kind in kinds]
+        cells = [price_text(entry["price"].get(split), entry["unit"]) for split in kinds]
         share = max(entry["rate"].values(), default=1.0)
         drawn = ["all" if share == 1.0 else f"{share:.3g}"] if sampled else []
         rows.append((entry["channel"], str(entry["releases"]), str(entry["width"]), *cells, *drawn))
@@ -48,11 +48,13 @@ def grid(rows: list[tuple[str, ...]]) -> Table:
     return table
 
 
-def settled(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+def settled_values(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was left out of the scenario, and follows from public numbers."""
     values = settings["settled"]
-    told = [f"{name} = {setting_text(values[name])}" for name in settings["left_out"]]
-    return [("Settled", f"{', '.join(told)} (left out: defaults, or what follows from public facts).")] if told else []
+    stated = [f"{name} = {setting_text(values[name])}" for name in settings["left_out"]]
+    return (
+        [("Settled", f"{', '.join(stated)} (left out: defaults, or what follows from public facts).")] if stated else []
+    )
 
 
 def setting_text(value: Any) -> str:

@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says something of the machine, and nothing of the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 BASE: dict[str, Any] = {
     "seed": 3,

@@ -10,7 +10,7 @@ import numpy as np
 
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
-from decentral_dp.exchange import Bundle, Published
+from decentral_dp.exchange import Bundle, Released
 from decentral_dp.job import Job
 from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.ledger import Ledger
@@ -32,7 +32,7 @@ class Scripted:
         self.wanted: dict[tuple[int, str], Any] = {}
         self._noise, self._answers = noise, answers
 
-    def release(self, index: int, values: Mapping[str, Any]) -> Published:
+    def release(self, index: int, values: Mapping[str, Any]) -> Released:
         out, scale = {}, {}
         for channel, wanted in values.items():
             self.wanted[index, channel] = wanted
@@ -42,10 +42,10 @@ class Scripted:
                 out[channel] = self._answers[index, channel]
             if charged:
                 scale[channel] = SCALE
-        return Published(Bundle(out), scale)
+        return Released(Bundle(out), scale)
 
-    def ledger(self, exchanges: int = 1) -> Ledger:
-        return Ledger(1, (), exchanges)
+    def ledger(self, releases_per_round: int = 1) -> Ledger:
+        return Ledger(1, (), releases_per_round)
 
 
 class Listening:
@@ -53,17 +53,17 @@ class Listening:
 
     def __init__(self, job: Job) -> None:
         self.wanted: dict[tuple[int, str], Any] = {}
-        self._real = job.house().make_curator()
+        self._real = job.coordinator_node().make_releaser()
 
-    def release(self, index: int, values: Mapping[str, Any]) -> Published:
+    def release(self, index: int, values: Mapping[str, Any]) -> Released:
         self.wanted |= {(index, channel): wanted for channel, wanted in values.items()}
         return self._real.release(index, values)
 
-    def ledger(self, exchanges: int = 1) -> Ledger:
-        return self._real.ledger(exchanges)
+    def ledger(self, releases_per_round: int = 1) -> Ledger:
+        return self._real.ledger(releases_per_round)
 
 
-def performed(house: Any, rounds: int, every: int = 1) -> tuple[Outcome, list[Mapping[str, np.ndarray]]]:
+def performed(coordinator_node: Any, rounds: int, every: int = 1) -> tuple[Outcome, list[Mapping[str, np.ndarray]]]:
     """The outcome, and what was published after every round."""
     seen: list[Mapping[str, np.ndarray]] = []
 
@@ -71,14 +71,14 @@ def performed(house: Any, rounds: int, every: int = 1) -> tuple[Outcome, list[Ma
         seen.append(snapshot.published)
         return False
 
-    return LocalEngine().coordinate(house, rounds, range(0, rounds + 1, every), look), seen
+    return LocalEngine().coordinate(coordinator_node, rounds, range(0, rounds + 1, every), look), seen
 
 
-def scripted(job: Job, curator: Scripted | Listening, holders: Any = None) -> list[Mapping[str, np.ndarray]]:
-    house = job.house()._replace(make_curator=lambda: curator)
-    if holders is not None:
-        house = house._replace(holders=holders)
-    return performed(house, job.rounds)[1]
+def scripted(job: Job, releaser: Scripted | Listening, client_blocks: Any = None) -> list[Mapping[str, np.ndarray]]:
+    coordinator_node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
+    if client_blocks is not None:
+        coordinator_node = coordinator_node._replace(client_blocks=client_blocks)
+    return performed(coordinator_node, job.rounds)[1]
 
 
 def keyed(job: Job, scale: Callable[[int, str], float]) -> Say:

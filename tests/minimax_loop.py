@@ -277,12 +277,12 @@ class Loop:
         return out
 
 
-def agree(job: Job, loop: Loop, curator: Any = None, program: str | None = None, atol: float = 1e-10) -> None:
+def agree(job: Job, loop: Loop, releaser: Any = None, program: str | None = None, atol: float = 1e-10) -> None:
     """Every value before its noise, and what is published after every round, are those of the loop."""
-    curator = curator or Scripted()
-    got, wanted = scripted(job, curator), loop.run(program)
-    assert curator.wanted.keys() == loop.heard.keys()
-    for key, value in curator.wanted.items():
+    releaser = releaser or Scripted()
+    got, wanted = scripted(job, releaser), loop.run(program)
+    assert releaser.wanted.keys() == loop.heard.keys()
+    for key, value in releaser.wanted.items():
         whole = value.value if isinstance(value, Bounded) else value
         np.testing.assert_allclose(whole[0], loop.heard[key], rtol=1e-10, atol=atol, err_msg=str(key))
     assert len(got) == len(wanted)

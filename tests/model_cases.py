@@ -86,7 +86,7 @@ def rows_at(module, x, records, cotangents):
     return np.array([gradient(module, x, a, c) for a, c in pairs]).reshape(len(records), len(x))
 
 
-def with_beside(rows, beside):
+def with_extra(rows, beside):
     return np.linalg.norm(np.concatenate([rows, beside], axis=1), axis=1)
 
 

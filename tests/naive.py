@@ -64,7 +64,7 @@ ORACLES: dict[str, tuple[Oracle, Oracle]] = {
 class Crossed(Quadratic):
     """`replay.crossed` without differentiation: p = q, five terms that read records, each clipped row by row."""
 
-    touches: ClassVar[Any] = {t: "train" if t.startswith("lower") else "validation" for t in TERMS}
+    reads_records: ClassVar[Any] = {t: "train" if t.startswith("lower") else "validation" for t in TERMS}
 
     def terms(
         self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
@@ -126,7 +126,7 @@ def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
     nodes = [n._replace(program=program) for n in job.nodes()]
     recorded = LocalEngine().run(nodes, job.rounds, [], lambda s: False).ledger
     planned = plan(
-        program, job.problem, job.counts, job.stream, job.topology.self_weight, job.clip, None, job.rounds,
+        program, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, None, job.rounds,
         job.mechanism, job.noise,
     )  # fmt: skip
     return recorded, planned
@@ -135,8 +135,8 @@ def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
 def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:
     """Planned is recorded whichever of the five terms read records: what reads none is free, and not listed."""
     for n in range(1, 2 ** len(TERMS)):
-        read = {t: kind for k, (t, kind) in enumerate(Crossed.touches.items()) if n >> k & 1}
-        problem = type("Partly", (Crossed,), {"touches": read})(2)
+        read = {t: kind for k, (t, kind) in enumerate(Crossed.reads_records.items()) if n >> k & 1}
+        problem = type("Partly", (Crossed,), {"reads_records": read})(2)
         for guarantee in ("certified", "as_printed"):
             job = build(decentral_dp.load(base({**algorithm, "rounds": 2}, guarantee)), problem)
             assert finished(job).ledger.same_releases(job.ledger), (guarantee, read)
@@ -161,7 +161,7 @@ class Loop:
         self.algorithm: Any = self.job.algorithm
         self.printed = self.algorithm.protocol == "printed"
         self.reads_x = self.kind == "crossed"
-        self.per_round = self.algorithm.exchanges
+        self.per_round = self.algorithm.releases_per_round
         self.told = [{} for _ in range(self.job.rounds * self.per_round + 1)]
 
     def start(self, channel: str) -> Vectors:
@@ -270,14 +270,17 @@ def worlds(
         other[1][kind][0] *= -1
     else:
         other[0][kind][0] = rng.normal(size=d) * 100
-    pairs = [scene(*divmod(index, algorithm.exchanges), rng) for index in range(rounds * algorithm.exchanges + 1)]
+    pairs = [
+        scene(*divmod(index, algorithm.releases_per_round), rng)
+        for index in range(rounds * algorithm.releases_per_round + 1)
+    ]
     own, received = [p[0] for p in pairs], [p[1] for p in pairs[:-1]]
     runs = []
     for rows, marks in ((features, labels), other):
         records = [problem.prepare(rows[k], marks[k], norm) for k in ("train", "validation")]
         runs.append(
             replay(
-                algorithm, problem, *records, rounds=rounds, self_weight=0.6, own=own, received=received,
+                algorithm, problem, *records, rounds=rounds, neighbour_weight=0.6, own=own, received=received,
                 clip=Clip(norm, **CLIPS), stream=stream,
             )
         )  # fmt: skip
@@ -302,7 +305,7 @@ def public_of(rounds: int, stream: Stream, norm: Any = "l1") -> Public:
         {k: stream.averaged(t, counts) * 1.0 for k in kinds},
         {k: stream.rate(t, counts)[0] for k in kinds},
         np.array([0.6]),
-        Crossed(2).touches,
+        Crossed(2).reads_records,
         Clip(norm, **CLIPS),
         None,
         2,

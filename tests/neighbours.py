@@ -36,13 +36,13 @@ def widest(job: Job, tries: int = 24, seed: int = 0) -> dict[str, float]:
     for i, one in enumerate(worlds):
         for other in worlds[i + 1 :]:
             for (index, channel), value in one.items():
-                allowed = float(value.spread["train"].sensitivity[0])
-                moved = float(np.linalg.norm(value.value - other[index, channel].value))
-                assert allowed == float(other[index, channel].spread["train"].sensitivity[0])
+                allowed = float(value.sensitivities["train"].sensitivity[0])
+                sensitivity = float(np.linalg.norm(value.value - other[index, channel].value))
+                assert allowed == float(other[index, channel].sensitivities["train"].sensitivity[0])
                 if allowed > 0.0:
-                    out[channel] = max(out.get(channel, 0.0), moved / allowed)
+                    out[channel] = max(out.get(channel, 0.0), sensitivity / allowed)
                 else:
-                    assert moved == 0.0
+                    assert sensitivity == 0.0
     return out
 
 
@@ -51,9 +51,9 @@ def exceeded(ratios: dict[str, float]) -> bool:
 
 
 def _releases(job: Job, answers: dict[Any, Any]) -> dict[tuple[int, str], Bounded]:
-    curator = Scripted(answers=answers)
-    scripted(job, curator)
-    return {key: value for key, value in curator.wanted.items() if isinstance(value, Bounded)}
+    releaser = Scripted(answers=answers)
+    scripted(job, releaser)
+    return {key: value for key, value in releaser.wanted.items() if isinstance(value, Bounded)}
 
 
 def _replaced(job: Job, inputs: np.ndarray, label: float) -> Job:

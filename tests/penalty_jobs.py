@@ -36,7 +36,7 @@ BASE: dict[str, Any] = {
     },
     "privacy": {"epsilon": 6.0, "clip": {"x": 0.03, "y": 0.4, "z": 0.3}},
 }
-KINDS = sorted(LOSSES)
+SPLITS = sorted(LOSSES)
 # Where nothing bounds the records no constants are known, and nothing is projected.
 UNKNOWN = {"biased_regularisation", "hyper_cleaning"}
 
@@ -67,12 +67,12 @@ def groups(kind: str) -> int:
     return 2 if kind == "hyper_cleaning" else 1
 
 
-def agree(job: Job, loop: Naive, curator: Any = None, solve: str = "descend", **more: Any) -> None:
+def agree(job: Job, loop: Naive, releaser: Any = None, solve: str = "descend", **more: Any) -> None:
     """Every value before its noise, and what is published after every round, are those of the loop."""
-    curator = curator or Scripted()
-    got, wanted = scripted(job, curator), loop.run(solve, **more)
-    assert curator.wanted.keys() == loop.heard.keys()
-    for key, value in curator.wanted.items():
+    releaser = releaser or Scripted()
+    got, wanted = scripted(job, releaser), loop.run(solve, **more)
+    assert releaser.wanted.keys() == loop.heard.keys()
+    for key, value in releaser.wanted.items():
         whole = value.value if isinstance(value, Bounded) else value
         np.testing.assert_allclose(whole[0], loop.heard[key], rtol=1e-10, atol=1e-10, err_msg=str(key))
     assert len(got) == len(wanted)

@@ -41,20 +41,20 @@ def sigma(t: float) -> float:
 GAIN = 0.2784645427610738  # sup m σ(−m)
 
 
-def _logistic_ball(x: np.ndarray, mass: float) -> tuple[np.ndarray, float]:
+def _logistic_ball(x: np.ndarray, record_mass: float) -> tuple[np.ndarray, float]:
     w = math.exp(min(x))
-    return np.zeros(3), min(mass * 0.5 / w, math.sqrt(mass * GAIN / w))
+    return np.zeros(3), min(record_mass * 0.5 / w, math.sqrt(record_mass * GAIN / w))
 
 
-def _squares_ball(x: np.ndarray, mass: float) -> tuple[np.ndarray, float]:
+def _squares_ball(x: np.ndarray, record_mass: float) -> tuple[np.ndarray, float]:
     w = math.exp(x[0])
-    s = min(math.sqrt(mass), math.sqrt(w))
-    return np.zeros(3), math.sqrt(mass) * s / (s * s + w)
+    s = min(math.sqrt(record_mass), math.sqrt(w))
+    return np.zeros(3), math.sqrt(record_mass) * s / (s * s + w)
 
 
-def _mean_ball(x: np.ndarray, mass: float) -> tuple[np.ndarray, float]:
+def _mean_ball(x: np.ndarray, record_mass: float) -> tuple[np.ndarray, float]:
     out = 0.5 / 1.5 * float(np.linalg.norm(x))
-    return 0.5 / 1.5 * x, (mass + (mass - 1.0) * out) / (0.5 + mass)
+    return 0.5 / 1.5 * x, (record_mass + (record_mass - 1.0) * out) / (0.5 + record_mass)
 
 
 def _sign(b: float) -> float:
@@ -73,7 +73,7 @@ def _squares(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: float, place: Any =
     return (float(a @ y) - b) * a
 
 
-def _everywhere(x: np.ndarray, mass: float) -> tuple[np.ndarray, float]:
+def _everywhere(x: np.ndarray, record_mass: float) -> tuple[np.ndarray, float]:
     return np.zeros(3), math.inf
 
 
@@ -134,7 +134,7 @@ LOSSES["hyper_cleaning"] = Losses(
     lambda x, y, a, b, g: _cross(y, a, b)[1],
     lambda x, y: 0.4 * y,
     lambda x, y: np.zeros(len(x)),
-    lambda x, mass: (np.zeros(6), math.inf),
+    lambda x, record_mass: (np.zeros(6), math.inf),
     change=lambda x, y, other, a, b, g: (
         np.eye(len(x))[g] * sigma(x[g]) * sigma(-x[g]) * (_cross(y, a, b)[0] - _cross(other, a, b)[0])
     ),
@@ -157,7 +157,7 @@ class Naive:
         shards, s = self.job.shards, self.job.scenario
         self.losses = LOSSES[s.problem.kind]
         self.a = self.job.algorithm
-        bounds = {c: self.job.desk.clip.bound(c) for c in "xyz"}
+        bounds = {c: self.job.context.clip.bound(c) for c in "xyz"}
         self.bound = bounds if self.clip is None else self.clip
         self.train, self.validation = [], []
         for agent, (below, above) in enumerate(zip(shards.train, shards.validation, strict=True)):
@@ -177,18 +177,18 @@ class Naive:
         drawn = [r for r, coin in zip(records, np.concatenate(tossed), strict=True) if rate == 1.0 or coin < rate]
         return sum((cut(one(*r), bound) for r in drawn), 0.0 * one(*records[0])) / (rate * len(records))
 
-    def inside(self, x: np.ndarray, y: np.ndarray, pull: float) -> np.ndarray:
-        centre, radius = self.losses.ball(x, 1.0 + 1.0 / pull if pull else 1.0)
+    def inside(self, x: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
+        centre, radius = self.losses.ball(x, 1.0 + 1.0 / penalty if penalty else 1.0)
         away = y - centre
         size = float(np.linalg.norm(away))
         return centre + away * (radius / size) if size > radius else y
 
-    def slope(self, channel: str, x: np.ndarray, y: np.ndarray, pull: float) -> np.ndarray:
+    def slope(self, channel: str, x: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
         self.asked += 1
         private = self.mean(self.train, self.bound["y"], lambda a, b, g: self.losses.lower(x, y, a, b, g))
-        if pull:
+        if penalty:
             above = self.mean(self.validation, self.bound["z"], lambda a, b, g: self.losses.upper(x, y, a, b, g))
-            private = private + above / pull
+            private = private + above / penalty
         return self.tell(channel, self.losses.slope(x, y), private)
 
     def tell(self, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
@@ -196,18 +196,18 @@ class Naive:
         self.heard[self.index, channel] = public + private
         return self.say(self.index, channel, public, private)
 
-    def descend(self, channel: str, x: np.ndarray, y: np.ndarray, pull: float) -> np.ndarray:
-        y = self.inside(x, y, pull)
+    def descend(self, channel: str, x: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
+        y = self.inside(x, y, penalty)
         for _ in range(self.a.inner):
-            y = self.inside(x, y - self.slope(channel, x, y, pull) / self.a.smoothness, pull)
+            y = self.inside(x, y - self.slope(channel, x, y, penalty) / self.a.smoothness, penalty)
         return y
 
-    def perturb(self, channel: str, x: np.ndarray, y: np.ndarray, pull: float) -> np.ndarray:
+    def perturb(self, channel: str, x: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
         """Newton's method, damped."""
         z = np.zeros(3)
         for step in [0.5] * 20 + [1.0] * 30:
             g, h = self.losses.slope(x, z), self.losses.bent(x, z)
-            for records, weight, one in ((self.train, 1.0, 0), (self.validation, 1.0 / pull if pull else 0.0, 1)):
+            for records, weight, one in ((self.train, 1.0, 0), (self.validation, 1.0 / penalty if penalty else 0.0, 1)):
                 for a, b, place in records if weight else []:
                     gradient = (self.losses.upper if one else self.losses.lower)(x, z, a, b, place)
                     bend = self.losses.curved(x, z, a, b)
@@ -215,44 +215,47 @@ class Naive:
                         bend = np.eye(3)
                     g, h = g + weight * gradient / len(records), h + weight * bend / len(records)
             z = z - step * np.linalg.solve(h, g)
-        return self.inside(x, self.tell(channel, np.zeros(3), z), pull)
+        return self.inside(x, self.tell(channel, np.zeros(3), z), penalty)
 
-    def localise(self, channel: str, x: np.ndarray, y: np.ndarray, pull: float, next_radius: Any) -> np.ndarray:
+    def localise(self, channel: str, x: np.ndarray, y: np.ndarray, penalty: float, next_radius: Any) -> np.ndarray:
         w = math.exp(min(x))
-        centre, radius = self.inside(x, y, pull), 2.0 * self.losses.ball(x, 1.0 + 1.0 / pull if pull else 1.0)[1]
+        centre, radius = (
+            self.inside(x, y, penalty),
+            2.0 * self.losses.ball(x, 1.0 + 1.0 / penalty if penalty else 1.0)[1],
+        )
         for _ in range(self.a.stages):
             points = [centre]
             for t in range(self.a.inner):
-                there = points[-1] - self.slope(channel, x, points[-1], pull) / (w * (t + 1))
+                there = points[-1] - self.slope(channel, x, points[-1], penalty) / (w * (t + 1))
                 away = there - centre
                 size = float(np.linalg.norm(away))
                 points.append(centre + away * min(1.0, radius / size) if size else there)
-            centre = self.inside(x, sum(points[:-1]) / self.a.inner, pull)
-            radius = next_radius(x, pull, radius)
+            centre = self.inside(x, sum(points[:-1]) / self.a.inner, penalty)
+            radius = next_radius(x, penalty, radius)
         return centre
 
     def run(self, solve: str = "descend", **more: Any) -> list[dict[str, np.ndarray]]:
         job, lam = self.job, self.a.penalty
         start = job.scenario.algorithm.init
         x = np.full(job.problem.p, start.get("x", 0.0))
-        x = np.asarray(job.desk.domain.project(x))
-        y = pulled = np.full(job.problem.q, start.get("y", 0.0))
+        x = np.asarray(job.context.domain.project(x))
+        y = penalised = np.full(job.problem.q, start.get("y", 0.0))
         best, found = math.inf, {"x": x, "y": y}
         out = [found]
         for t in range(job.rounds):
             self.path.append(x)
             eta = self.a.x.scale * (t + 1.0) ** -self.a.x.decay
             y = getattr(self, solve)("y", x, y, 0.0, **more)
-            pulled = getattr(self, solve)("pulled", x, pulled, lam, **more)
-            g = lam * (self.losses.by_x(x, pulled) - self.losses.by_x(x, y))
+            penalised = getattr(self, solve)("pulled", x, penalised, lam, **more)
+            g = lam * (self.losses.by_x(x, penalised) - self.losses.by_x(x, y))
             if self.losses.change is not None:
                 self.asked += 1
-                moved = self.mean(
+                sensitivity = self.mean(
                     self.train,
                     self.bound["x"],
-                    lambda a, b, place, at=(x, pulled, y): lam * self.losses.change(*at, a, b, place),
+                    lambda a, b, place, at=(x, penalised, y): lam * self.losses.change(*at, a, b, place),
                 )
-                g = g + self.tell("gx", np.zeros(len(x)), moved)
+                g = g + self.tell("gx", np.zeros(len(x)), sensitivity)
             there = self.project(x - eta * g)
             size = float(np.linalg.norm(there - x)) / eta
             if size <= best:

@@ -151,16 +151,16 @@ class Exact:
             out[groups[k]] += slope[groups[k]] * self._record(a[k], b[k], y)[0] / len(b)
         return out
 
-    def minimiser(self, pull: float | None = None) -> Array:
+    def minimiser(self, penalty: float | None = None) -> Array:
         """By Newton's method with halved steps, until gradients are at the rounding of extended precision."""
 
         def gradient(y: Array) -> Array:
-            return self.lower_gradient(y) + (0 if pull is None else self.upper_gradient(y) / Long(pull))
+            return self.lower_gradient(y) + (0 if penalty is None else self.upper_gradient(y) / Long(penalty))
 
         y = np.zeros(self.case.problem.q, dtype=Long)
         size = np.linalg.norm(g := gradient(y))
         for _ in range(500):
-            hessian = self.lower_hessian(y) + (0 if pull is None else self.upper_hessian(y) / Long(pull))
+            hessian = self.lower_hessian(y) + (0 if penalty is None else self.upper_hessian(y) / Long(penalty))
             step = np.linalg.solve(hessian.astype(np.float64), g.astype(np.float64)).astype(Long)
             for halving in range(60):
                 there = y - step * Long(0.5) ** halving

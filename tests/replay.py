@@ -12,16 +12,16 @@ from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import Node
+from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle, Value
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import Recorder
-from decentral_dp.privacy.sensitivity import Array, Bounded, Constants, Kind
+from decentral_dp.privacy.sensitivity import Array, Bounded, LipschitzConstants, Split
 from decentral_dp.problems.loss_problem import LossRecords
 from decentral_dp.problems.losses import from_losses
-from decentral_dp.problems.protocol import FEEDS, TERMS, Problem, Regulariser, Terms
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms
+from decentral_dp.problems.shard import LocalDataset
 
 
 class Script:
@@ -46,34 +46,34 @@ def replay(
     validation: Any,
     *,
     rounds: int,
-    self_weight: float,
+    neighbour_weight: float,
     own: Sequence[Mapping[str, Array]],
     received: Sequence[Array],
     clip: Clip,
     stream: Stream | None = None,
     box: Mapping[str, float] | None = None,
-    constants: Constants | None = None,
+    constants: LipschitzConstants | None = None,
 ) -> list[dict[str, Value]]:
     """What the agent wants to release at indices 0..rounds·exchanges, given what it said and what it received.
 
     own: per index, channel → (1, d). received: per exchange, (1, D) messages of one neighbour with weight self_weight.
     """
     script = Script(own)
-    shard = Shard(
+    dataset = LocalDataset(
         np.array([0]),
         problem,
         {"train": [train], "validation": [validation]},
-        np.array([self_weight]),
+        np.array([neighbour_weight]),
         stream or Stream("all"),
         clip,
         Streams(seeded_root(1, b"replay"), "batch", [0]),
         box,
         constants,
     )
-    weights = sp.csr_array(np.array([[self_weight]]))
-    host = Host(Node(np.array([0]), algorithm, shard, lambda: script, (0,), weights), rounds)
+    weights = sp.csr_array(np.array([[neighbour_weight]]))
+    host = Host(AgentNode(np.array([0]), algorithm, dataset, lambda: script, (0,), weights), rounds)
     host.advance()
-    for message in received[: rounds * algorithm.exchanges]:
+    for message in received[: rounds * algorithm.releases_per_round]:
         host.advance(message)
     return script.wanted
 
@@ -103,13 +103,13 @@ def realised_change(
     return {c: np.array(v) for c, v in out.items()}
 
 
-def certified_change(run: Sequence[Mapping[str, Value]], kind: Kind) -> dict[str, Array]:
+def certified_change(run: Sequence[Mapping[str, Value]], split: Split) -> dict[str, Array]:
     """The sensitivities that these releases state for one record of this kind, as `realised_change` lists them."""
     out: dict[str, list[float]] = {}
     for values in run[1:]:
         for channel, value in values.items():
             if isinstance(value, Bounded):
-                spread = value.spread.get(kind)
+                spread = value.sensitivities.get(split)
                 out.setdefault(channel, []).append(float(spread.sensitivity[0]) if spread else 0.0)
     return {c: np.array(v) for c, v in out.items()}
 
@@ -181,7 +181,7 @@ CROSSED_PENALTY: dict[str, Callable[..., Array]] = {
 class Crossed:
     """The problem above, p = q = d, by hand; `crossed` is the same from its losses."""
 
-    touches: ClassVar[dict[str, Kind]] = {t: "train" if t.startswith("lower") else "validation" for t in CROSSED}
+    reads_records: ClassVar[dict[str, Split]] = {t: "train" if t.startswith("lower") else "validation" for t in CROSSED}
 
     def __init__(self, d: int) -> None:
         self.p = self.q = d
@@ -205,7 +205,7 @@ class Crossed:
             ones = (labels * (rows @ along))[:, None] * rows
             sizes = np.linalg.norm(ones, 1 if clip.norm == "l1" else 2, axis=1)
             with np.errstate(divide="ignore"):
-                means[term] = np.minimum(1.0, clip.bound(FEEDS[term]) / sizes) @ ones / len(labels)
+                means[term] = np.minimum(1.0, clip.bound(CLIP_OF_TERM[term]) / sizes) @ ones / len(labels)
         return Terms(**means)
 
 

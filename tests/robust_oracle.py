@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize, minimize_scalar
 
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.composite import Labelled
 from decentral_dp.problems.minimax.conjugates import Divergence, divergence
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Minimax
 
 Array = NDArray[np.float64]
@@ -136,18 +136,18 @@ def slope(f: Callable[[Array], float], x: Array, h: float = 1e-6) -> Array:
     return np.array([(f(x + e) - f(x - e)) / (2 * h) for e in steps])
 
 
-def desk_of(problem: Minimax, n: int, clip: float = 1.0, agents: int = 1) -> MinimaxDesk:
-    return MinimaxDesk(problem, {"train": n, "validation": 0}, agents, Clip("l2", x=clip))
+def context_of(problem: Minimax, n: int, clip: float = 1.0, agents: int = 1) -> MinimaxContext:
+    return MinimaxContext(problem, {"train": n, "validation": 0}, agents, Clip("l2", x=clip))
 
 
-def released(desk: MinimaxDesk, asked: Query, records: Any) -> Array:
-    """The mean before noise, as the desk reads the agents' answer; of all records that are given."""
-    (total,) = desk.problem.sums(records, [asked])
+def released(context: MinimaxContext, asked: ClippedQuery, records: Any) -> Array:
+    """The mean before noise, as the context reads the agents' answer; of all records that are given."""
+    (total,) = context.problem.sums(records, [asked])
     centre = 0.0 if asked.centre is None else asked.centre
-    return np.asarray(total / (asked.rate * desk.n) + centre)
+    return np.asarray(total / (asked.rate * context.n) + centre)
 
 
-def furthest(desk: MinimaxDesk, asked: Query, worlds: list[Any]) -> float:
+def furthest(context: MinimaxContext, asked: ClippedQuery, worlds: list[Any]) -> float:
     """The longest way between the means of any two neighbouring worlds: all differ in one record."""
-    means = [released(desk, asked, w) for w in worlds]
+    means = [released(context, asked, w) for w in worlds]
     return max(float(np.linalg.norm(a - b)) for k, a in enumerate(means) for b in means[:k])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.sensitivity import Constants
+from decentral_dp.privacy.sensitivity import LipschitzConstants
 
 
 class Power(NamedTuple):
@@ -28,7 +28,7 @@ AGENTS = np.arange(1, 11)
 
 # Binary logistic regression with ‖a‖₁ ≤ 1, |ω| ≤ 1, |z| ≤ 1, e^λ ≤ 1: constants for (G_x, G_y, G_z) in (x, y, z), and
 # the swap of one train and one validation record. Data: σ' ≤ 1/4 and |σ''| ≤ 1/(6√3); the rest is the regulariser.
-GLM = Constants(
+GLM = LipschitzConstants(
     data={
         "train": np.array([[0, 0, 0], [0, 0.25, 0], [0, 1 / (6 * 3**0.5), 0.25]]),
         "validation": np.array([[0, 0, 0], [0, 0, 0], [0, 0.25, 0]]),
@@ -89,10 +89,10 @@ def stream(rounds: int, agents: Sequence[int] = (1,), mechanism: str = "laplace"
     index = np.arange(1, rounds + 1)
     lines = []
     for c in ("y", "z"):
-        moved = np.repeat((steps(c, rounds) * 2 * clip / counts)[:, None], len(agents), axis=1)
+        sensitivity = np.repeat((steps(c, rounds) * 2 * clip / counts)[:, None], len(agents), axis=1)
         spread = np.stack([deviations(c, index, a) for a in agents], axis=1)
         scale = spread / np.sqrt(2.0) if mechanism == "laplace" else spread
-        kinds = {"train": moved} if c == "y" else {"train": moved, "validation": moved}
+        kinds = {"train": sensitivity} if c == "y" else {"train": sensitivity, "validation": sensitivity}
         lines.append(line(c, kinds, scale, mechanism))
     return ledger(*lines)
 

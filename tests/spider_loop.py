@@ -196,10 +196,10 @@ class SpiderLoop(Loop):
             bound = min((self.table.smoothness or 0.0) * far(here, before), r + r_before + away)
         bound = bound if self.noisy else math.inf
 
-        def moved(a: np.ndarray, b: float) -> np.ndarray:
+        def sensitivity(a: np.ndarray, b: float) -> np.ndarray:
             return cut(self.term(term, here, a, b) - self.term(term, before, a, b), bound)
 
-        private = self.mean(drawn, moved, self.drawn_at)
+        private = self.mean(drawn, sensitivity, self.drawn_at)
         return np.zeros_like(private), private, bound
 
     def sample(self, rate: float | None = None) -> list[Any]:
@@ -286,8 +286,8 @@ class SpiderLoop(Loop):
         centre, now, radius = self.fresh(drawn, "inner", here)
         private, bound = beta * now, beta * radius
         if t:
-            _, moved, tau = self.change(drawn, "inner", here, before, self.inner_bound(here, before))
-            private, bound = private + (1.0 - beta) * moved, bound + (1.0 - beta) * tau
+            _, sensitivity, tau = self.change(drawn, "inner", here, before, self.inner_bound(here, before))
+            private, bound = private + (1.0 - beta) * sensitivity, bound + (1.0 - beta) * tau
         terms = {"x": "inner_x", "y": "inner_y"}
         if self.anchor:
             slopes = {f"g{k}": self.fresh(drawn, term, here) for k, term in terms.items()}

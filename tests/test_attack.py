@@ -26,7 +26,7 @@ from decentral_dp.cli import app
 from decentral_dp.errors import InputError
 from decentral_dp.job import build
 from decentral_dp.privacy.ceilings import within_run
-from decentral_dp.privacy.curator import Curator
+from decentral_dp.privacy.curator import PlannedReleaser
 from decentral_dp.runner import resolved_toml
 from decentral_dp.scenario import load
 
@@ -278,7 +278,7 @@ def test_forgotten_noise_breaks_the_ceiling(tmp_path: Path, monkeypatch: pytest.
     """The same certified scenario with its noise is within, and without it above."""
     left(CERTIFIED, tmp_path / "right")
     assert command(tmp_path / "right", "--runs", 3).exit_code == 0
-    monkeypatch.setattr(Curator, "_noised", lambda _self, _index, _channel, value, _scale: value.value)
+    monkeypatch.setattr(PlannedReleaser, "_noised", lambda _self, _index, _channel, value, _scale: value.value)
     left(CERTIFIED, tmp_path / "wrong")
     said = command(tmp_path / "wrong", "--runs", 4, "--out", tmp_path / "attack.json")
     text = said.output.replace("\n", " ")

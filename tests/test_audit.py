@@ -22,16 +22,16 @@ from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo, State
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
-from decentral_dp.engines.protocol import Node
+from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
+from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.prices import grid
 from decentral_dp.privacy.sensitivity import Bounded
 from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.shard import LocalDataset
 
 CONFIDENCE = 0.99
 READ_ALL = Stream("all")
@@ -97,12 +97,12 @@ class Setting:
     # What the sampler really does with the scale that it states.
     actual: float = 1.0
 
-    def shard(self, world: int, copies: int) -> Shard:
+    def dataset(self, world: int, copies: int) -> LocalDataset:
         features = self.worlds[world]
         records = self.problem.prepare(features, np.ones(len(features)), self.clip.norm)
         validation = self.problem.prepare(np.ones((2, features.shape[1])), np.ones(2), self.clip.norm)
         agents = np.arange(copies)
-        return Shard(
+        return LocalDataset(
             agents,
             self.problem,
             {"train": [records] * copies, "validation": [validation] * copies},
@@ -114,7 +114,7 @@ class Setting:
 
     def host(self, world: int, copies: int, releaser: Callable[[], Any]) -> Host:
         weights = sp.csr_array(np.full((copies, 1), 0.6))
-        node = Node(np.arange(copies), self.algorithm, self.shard(world, copies), releaser, (0,), weights)
+        node = AgentNode(np.arange(copies), self.algorithm, self.dataset(world, copies), releaser, (0,), weights)
         return Host(node, self.rounds)
 
     def drive(self, host: Host) -> list[dict[str, np.ndarray]]:
@@ -128,8 +128,8 @@ class Setting:
         root = seeded_root(seed, b"audit")
         agents = np.arange(copies)
 
-        def releaser() -> Mechanism:
-            mechanism = Mechanism(self.kind, self.noise, Streams(root, "noise", agents))
+        def releaser() -> ScheduledReleaser:
+            mechanism = ScheduledReleaser(self.kind, self.noise, Streams(root, "noise", agents))
             if self.actual != 1.0:
                 mechanism = Quieter(self.kind, self.noise, Streams(root, "noise", agents), self.actual)
             return mechanism
@@ -168,7 +168,7 @@ class Setting:
         return shown, float(price(ledgers[0], delta).epsilon[0])
 
 
-class Quieter(Mechanism):
+class Quieter(ScheduledReleaser):
     """Writes the ledger lines of the stated noise, and draws less."""
 
     def __init__(self, kind: str, schedules: dict[str, NoiseSchedule], streams: Streams, factor: float) -> None:
@@ -226,11 +226,11 @@ def test_one_laplace_release_spends_what_is_certified() -> None:
     for world, value in enumerate(wanted):
         assert isinstance(value, Bounded)
         ones = np.ones(copies)
-        spread = {k: s._replace(sensitivity=s.sensitivity * ones, rate=ones) for k, s in value.spread.items()}
+        spread = {k: s._replace(sensitivity=s.sensitivity * ones, rate=ones) for k, s in value.sensitivities.items()}
         query = [np.repeat(part, copies, axis=0) for part in (value.public, value.private)]
         tiled = Bounded(query[0], query[1], spread, value.norm)
         streams = Streams(seeded_root(world, b"one"), "noise", np.arange(copies))
-        mechanism = Mechanism("laplace", many.noise, streams)
+        mechanism = ScheduledReleaser("laplace", many.noise, streams)
         released = mechanism.release(1, {"y": tiled})["y"]
         integers = np.rint((released - value.public) / g)
         logs = [log_law(integers, v.private, scale, "laplace").sum(axis=1) for v in wanted]
@@ -338,9 +338,9 @@ def test_a_private_value_sent_in_the_clear_shows() -> None:
     """An algorithm that smuggles what it holds into a channel without data: the ledger calls it free."""
 
     class Leaky(LdpDsbo):
-        def step(self, t: int, shard: Shard, s: State) -> Any:
+        def step(self, t: int, dataset: LocalDataset, s: State) -> Any:
             y = s.y.value if isinstance(s.y, Bounded) else s.y
-            return (yield from super().step(t, shard, s._replace(x=np.asarray(s.x) + 1e-9 * y)))
+            return (yield from super().step(t, dataset, s._replace(x=np.asarray(s.x) + 1e-9 * y)))
 
     copies = 1000
     made = sized(setting(dimension=1, rounds=2, size=0.3), copies)

@@ -24,16 +24,16 @@ from decentral_dp.algorithms.decentralised.spdb import Spdb
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
-from decentral_dp.engines.protocol import Node
+from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
+from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.prices import grid
 from decentral_dp.privacy.sensitivity import Bounded
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.shard import LocalDataset
 
 ROUNDS, WEIGHT, CLIP, BOUND = 2, 0.6, 0.2, 0.2
 STEP = StepSize(0.5)
@@ -55,7 +55,7 @@ MANY = 20
 class Heard:
     """A mechanism, and everything it let out."""
 
-    def __init__(self, mechanism: Mechanism) -> None:
+    def __init__(self, mechanism: ScheduledReleaser) -> None:
         self.said: list[Bundle] = []
         self._mechanism = mechanism
 
@@ -68,7 +68,7 @@ class Heard:
         return self.said[-1]
 
 
-class Quieter(Mechanism):
+class Quieter(ScheduledReleaser):
     """Writes the ledger lines of the stated noise, and draws a third of it."""
 
     def _noised(self, index: int, bounded: Any, scales: Any) -> dict[str, np.ndarray]:
@@ -89,7 +89,7 @@ class Setting:
     copies: int = 2000
     problem: Any = Crossed(2)  # noqa: RUF009  # It has no state.
     algorithm: Any = None
-    sampler: type[Mechanism] = Mechanism
+    sampler: type[ScheduledReleaser] = ScheduledReleaser
 
     @property
     def program(self) -> Any:
@@ -115,20 +115,20 @@ class Setting:
         batches = Streams(seeded_root(world, b"family"), "batch", agents)
         clip = Clip(norm, x=CLIP, y=CLIP, z=CLIP)
         weights = np.full(self.copies, WEIGHT)
-        shard = Shard(agents, self.problem, records, weights, Stream("all"), clip, batches)
+        dataset = LocalDataset(agents, self.problem, records, weights, Stream("all"), clip, batches)
         mixing = sp.csr_array(weights[:, None])
-        host = Host(Node(agents, self.program, shard, releaser, (0,), mixing), ROUNDS)
+        host = Host(AgentNode(agents, self.program, dataset, releaser, (0,), mixing), ROUNDS)
         said = host.advance()
-        for _ in range(ROUNDS * self.program.exchanges):
+        for _ in range(ROUNDS * self.program.releases_per_round):
             said = host.advance(np.full((1, said.shape[1]), 5.0))
         return host
 
     def transcripts(self, world: int, seed: int) -> tuple[list[Bundle], Ledger]:
-        agents, exchanges = np.arange(self.copies), self.program.exchanges
+        agents, releases_per_round = np.arange(self.copies), self.program.releases_per_round
         streams = Streams(seeded_root(seed, b"family"), "noise", agents)
-        heard = Heard(self.sampler(self.mechanism, self.noise, streams, exchanges))
+        heard = Heard(self.sampler(self.mechanism, self.noise, streams, releases_per_round))
         self.drive(world, lambda: heard)
-        return heard.said, assemble([(agents, heard.recorder)], self.copies, exchanges).only(np.array([0]))
+        return heard.said, assemble([(agents, heard.recorder)], self.copies, releases_per_round).only(np.array([0]))
 
     def scores(self, said: list[Bundle]) -> np.ndarray:
         """Exact log-likelihood ratio of the first world against the second, per copy."""
@@ -147,7 +147,7 @@ class Setting:
                     apart = [np.abs(released - np.asarray(v)).max(axis=1) > 1e-12 for v in pair]
                     total = total + 50.0 * apart[1] - 50.0 * apart[0]
                     continue
-                scale = drawn * noise[channel].at(index // self.program.exchanges, self.mechanism)[:1, None]
+                scale = drawn * noise[channel].at(index // self.program.releases_per_round, self.mechanism)[:1, None]
                 g = grid(scale, self.mechanism, 1)
                 for sign, value in zip((1, -1), pair, strict=True):
                     integers = np.rint((released - value.public) / g)
@@ -204,8 +204,8 @@ def test_no_transcript_tells_more_than_the_pure_budget(name: str, kind: str) -> 
 class Leaky(MaDsbo):
     """Sends d of all rounds but the first in the clear."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        step, reply = super().step(t, shard, s), None
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step, reply = super().step(t, dataset, s), None
         try:
             while True:
                 exchange = step.send(reply)
@@ -219,14 +219,14 @@ class Leaky(MaDsbo):
 class Unsent(MaDsbo):
     """Makes z of its own d before noise, and takes that z and the difference it makes for public."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        step, reply = super().step(t, shard, s), None
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step, reply = super().step(t, dataset, s), None
         try:
             while True:
                 exchange = step.send(reply)
                 reply = yield exchange
                 if isinstance(exchange.values.get("d"), Bounded):
-                    reply = reply._replace(own=Bundle({**reply.own, "d": exchange.values["d"].value}))
+                    reply = reply._replace(released=Bundle({**reply.released, "d": exchange.values["d"].value}))
         except StopIteration as done:
             return done.value
 
@@ -234,14 +234,14 @@ class Unsent(MaDsbo):
 class Peeking(Spdb):
     """Continues its series from what it had before noise."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        step, reply = super().step(t, shard, s), None
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step, reply = super().step(t, dataset, s), None
         try:
             while True:
                 exchange = step.send(reply)
                 reply = yield exchange
                 if isinstance(exchange.values.get("v"), Bounded):
-                    reply = reply._replace(own=Bundle({"v": exchange.values["v"].value}))
+                    reply = reply._replace(released=Bundle({"v": exchange.values["v"].value}))
         except StopIteration as done:
             return done.value
 

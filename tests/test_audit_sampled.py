@@ -20,7 +20,7 @@ from test_audit_family import CLIP, ROUNDS, WEIGHT, Setting
 
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
-from decentral_dp.engines.protocol import Node
+from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.clipping import Clip
@@ -28,8 +28,8 @@ from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.pld import amplified
 from decentral_dp.privacy.prices import grid
-from decentral_dp.privacy.sensitivity import Bounded, Kind
-from decentral_dp.problems.shard import Shard
+from decentral_dp.privacy.sensitivity import Bounded, Split
+from decentral_dp.problems.shard import LocalDataset
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,20 @@ class Sampled(Setting):
     def drive(self, world: int, releaser: Callable[[], Any], only: int | None = None) -> Host:
         """only: which of the two records every mean reads; None to draw."""
         records: dict[Any, Any] = {}
-        for kind in ("train", "validation"):
-            labels = np.array([-1.0 if world else 1.0, -1.0]) if kind == self.kind else np.ones(1)
-            if only is not None and kind == self.kind:
+        for split in ("train", "validation"):
+            labels = np.array([-1.0 if world else 1.0, -1.0]) if split == self.kind else np.ones(1)
+            if only is not None and split == self.kind:
                 labels = labels[[only]]
             rows = np.tile([1e4, 0.0], (labels.size, 1))
-            records[kind] = [self.problem.prepare(rows, labels, "l1")] * self.copies
+            records[split] = [self.problem.prepare(rows, labels, "l1")] * self.copies
         agents, weights = np.arange(self.copies), np.full(self.copies, WEIGHT)
         stream = Stream("minibatch", batch=1) if only is None else Stream("all")
         batches = Streams(seeded_root(world, b"sampled"), "batch", agents)
         clip = Clip("l1", x=CLIP, y=CLIP, z=CLIP)
-        shard = Shard(agents, self.problem, records, weights, stream, clip, batches)
-        host = Host(Node(agents, self.program, shard, releaser, (0,), sp.csr_array(weights[:, None])), ROUNDS)
+        dataset = LocalDataset(agents, self.problem, records, weights, stream, clip, batches)
+        host = Host(AgentNode(agents, self.program, dataset, releaser, (0,), sp.csr_array(weights[:, None])), ROUNDS)
         said = host.advance()
-        for _ in range(ROUNDS * self.program.exchanges):
+        for _ in range(ROUNDS * self.program.releases_per_round):
             said = host.advance(np.full((1, said.shape[1]), 5.0))
         return host
 
@@ -73,27 +73,29 @@ class Sampled(Setting):
         total = np.zeros(self.copies)
         for channel, value in values.items():
             if isinstance(value, Bounded):
-                scale = self.noise[channel].at(index // self.program.exchanges, "laplace")[:1, None]
+                scale = self.noise[channel].at(index // self.program.releases_per_round, "laplace")[:1, None]
                 integers = np.rint((said[channel] - value.public) / grid(scale, "laplace", 1))
                 total += log_law(integers, value.private, scale, "laplace").sum(axis=1)
         return total
 
 
-def apart(ledger: Ledger, kind: Kind) -> float:
+def apart(ledger: Ledger, split: Split) -> float:
     """What amplifying channel by channel would charge."""
-    lines = [c for c in ledger.charged if kind in c.sensitivity]
-    return sum(float(amplified(c.sensitivity[kind][:, 0] / c.scale[:, 0], c.rate[kind][:, 0]).sum()) for c in lines)
+    lines = [c for c in ledger.charged if split in c.sensitivity]
+    return sum(float(amplified(c.sensitivity[split][:, 0] / c.scale[:, 0], c.rate[split][:, 0]).sum()) for c in lines)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("spdb", "train"), ("spdb", "validation"), ("bsa", "train")])
-def test_fresh_batches_in_every_exchange_cost_what_is_charged(name: str, kind: Kind) -> None:
+def test_fresh_batches_in_every_exchange_cost_what_is_charged(name: str, split: Split) -> None:
     """The largest likelihood ratio met. x and y of SPDB share a batch: amplified one by one they would be too cheap."""
-    made = Sampled(name, kind=kind, size=0.8, copies=600)
+    made = Sampled(name, split=split, size=0.8, copies=600)
     said, ledger = made.transcripts(0, seed=5)
-    certified = float(price(ledger, 0.0).records[kind].epsilon_pure[0])
+    certified = float(price(ledger, 0.0).records[split].epsilon_pure[0])
     largest = float(np.abs(made.scores(said)).max())
     assert 0.99 * certified <= largest <= certified
-    rates = np.concatenate([c.rate[kind][c.sensitivity[kind] > 0.0] for c in ledger.charged if kind in c.sensitivity])
+    rates = np.concatenate(
+        [c.rate[split][c.sensitivity[split] > 0.0] for c in ledger.charged if split in c.sensitivity]
+    )
     assert (rates == 0.5).all()
-    if (name, kind) == ("spdb", "train"):
-        assert largest > 1.05 * apart(ledger, kind)
+    if (name, split) == ("spdb", "train"):
+        assert largest > 1.05 * apart(ledger, split)

@@ -15,7 +15,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.sensitivity import MIXED, Bounded
 from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.shard import LocalDataset
 
 D, COUNTS = 2, {"train": (3, 5), "validation": (4, 2)}
 ALL = Stream("all")
@@ -31,11 +31,13 @@ def rows(seed: int = 1, size: float = 1.0) -> dict[str, list[tuple[np.ndarray, n
     return {k: [(size * rng.normal(size=(n, D)), rng.choice([-1.0, 1.0], n)) for n in ns] for k, ns in COUNTS.items()}
 
 
-def shard(records: Any, norm: Any = "l1", stream: Stream = ALL, problem: Any = PROBLEM, clip: Any = None) -> Shard:
+def dataset(
+    records: Any, norm: Any = "l1", stream: Stream = ALL, problem: Any = PROBLEM, clip: Any = None
+) -> LocalDataset:
     prepared: Any = {k: [problem.prepare(a, b, norm) for a, b in pairs] for k, pairs in records.items()}
     batches = Streams(seeded_root(2, b"batch"), "batch", [0, 1])
     clip = clip or Clip(norm, **CLIP)
-    return Shard(np.arange(2), problem, prepared, np.array([0.5, 0.5]), stream, clip, batches)
+    return LocalDataset(np.arange(2), problem, prepared, np.array([0.5, 0.5]), stream, clip, batches)
 
 
 def point(seed: int = 3) -> dict[str, np.ndarray]:
@@ -65,7 +67,7 @@ def test_a_query_is_the_clipped_mean_and_the_regulariser(name: str, norm: Any) -
     kind = "train" if name.startswith("lower") else "validation"
     channel = {"lower_grad_y": "y", "upper_grad_x": "x", "lower_jvp": "x", "lower_jacobian": "x"}.get(name, "z")
     matrix = np.repeat(at["z"], D, axis=1)
-    got = ask(shard(records, norm).batch(0), name, at, matrix)
+    got = ask(dataset(records, norm).batch(0), name, at, matrix)
     assert isinstance(got, Bounded)
     for i in range(2):
         x, y, z = (at[c][i] for c in "xyz")
@@ -84,10 +86,10 @@ def test_a_query_is_the_clipped_mean_and_the_regulariser(name: str, norm: Any) -
             exact = CROSSED_PENALTY[name](x, y, z) if name in CROSSED_PENALTY else np.zeros(D)
         np.testing.assert_allclose(got.public[i], exact.ravel(), atol=1e-12)
         # One record moves it by at most 2C/N, and the slack of float64 summation is small.
-        stated = got.spread[kind].sensitivity[i]  # type: ignore[index]
+        stated = got.sensitivities[kind].sensitivity[i]  # type: ignore[index]
         assert stated == pytest.approx(2 * CLIP[channel] / COUNTS[kind][i], rel=1e-10)
         assert stated > 2 * CLIP[channel] / COUNTS[kind][i]
-    assert set(got.spread) == {kind}
+    assert set(got.sensitivities) == {kind}
 
 
 @pytest.mark.parametrize("name", [*VECTORS, *MATRICES])
@@ -102,20 +104,20 @@ def test_no_replaced_record_moves_a_query_further_than_it_states(name: str, norm
             other[kind][0][1][-1] *= -1.0
         else:
             other[kind][0][0][-1] = np.random.default_rng([seed, 9]).normal(size=D) * 100
-        ours, theirs = (ask(shard(r, norm).batch(0), name, at) for r in (records, other))
-        moved = np.linalg.norm((ours.private - theirs.private)[0], 1 if norm == "l1" else 2)
-        stated = ours.spread[kind].sensitivity[0]
-        assert moved <= stated
+        ours, theirs = (ask(dataset(r, norm).batch(0), name, at) for r in (records, other))
+        sensitivity = np.linalg.norm((ours.private - theirs.private)[0], 1 if norm == "l1" else 2)
+        stated = ours.sensitivities[kind].sensitivity[0]
+        assert sensitivity <= stated
         assert np.array_equal(ours.public, theirs.public)
         assert np.array_equal(ours.private[1], theirs.private[1])
-        best = max(best, moved / stated)
+        best = max(best, sensitivity / stated)
     assert best > 0.999
 
 
 def test_what_touches_no_record_is_public() -> None:
     problem = LogisticHyperparameter(D)
     records, at = rows(), point()
-    batch = shard(records, problem=problem).batch(0)
+    batch = dataset(records, problem=problem).batch(0)
     for name in ("lower_jvp", "lower_jacobian", "upper_grad_x"):
         assert isinstance(ask(batch, name, at), np.ndarray)
     np.testing.assert_allclose(batch.lower_jvp(**renamed(at)), np.exp(at["x"]) * at["y"] * at["z"], rtol=1e-14)
@@ -131,7 +133,7 @@ def renamed(at: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", [*VECTORS, *MATRICES])
 def test_at_a_private_point_nothing_is_proven(name: str) -> None:
-    one, at = shard(rows()), point()
+    one, at = dataset(rows()), point()
     public = ask(one.batch(0), name, at)
     width = at["z"] if name != "lower_hessian_product" else np.repeat(at["z"], D, axis=1)
     inputs = {"x": at["x"], "y": at["y"], "z": width}
@@ -142,13 +144,13 @@ def test_at_a_private_point_nothing_is_proven(name: str) -> None:
         assert isinstance(got, Bounded)
         assert (got.public == 0.0).all()
         np.testing.assert_allclose(got.value, public.value, atol=1e-14)
-        assert all(np.isinf(s.sensitivity).all() for s in got.spread.values())
-        assert set(got.spread) == {"train", "validation"}
+        assert all(np.isinf(s.sensitivity).all() for s in got.sensitivities.values())
+        assert set(got.sensitivities) == {"train", "validation"}
     # Even where the term reads no record itself: its argument has met some.
-    free = shard(rows(), problem=LogisticHyperparameter(D))
+    free = dataset(rows(), problem=LogisticHyperparameter(D))
     got = free.batch(0).lower_jvp(at["x"], free.untouched(at["y"]), at["z"])
     assert isinstance(got, Bounded)
-    assert np.isinf(got.spread["train"].sensitivity).all()
+    assert np.isinf(got.sensitivities["train"].sensitivity).all()
 
 
 def test_streams_say_how_many_records_are_averaged() -> None:
@@ -156,17 +158,17 @@ def test_streams_say_how_many_records_are_averaged() -> None:
     seen = Stream("accumulate", batch=1, warm_start=1)
     for t in range(4):
         short = {k: [(a[: t + 2], b[: t + 2]) for a, b in pairs] for k, pairs in records.items()}
-        got = ask(shard(records, stream=seen).batch(t), "lower_hvp", at)
-        want = ask(shard(short).batch(0), "lower_hvp", at)
+        got = ask(dataset(records, stream=seen).batch(t), "lower_hvp", at)
+        want = ask(dataset(short).batch(0), "lower_hvp", at)
         np.testing.assert_array_equal(got.private, want.private)
-        np.testing.assert_array_equal(got.spread["train"].sensitivity, want.spread["train"].sensitivity)
-        assert got.spread["train"].batch is None
-        assert (got.spread["train"].rate == 1.0).all()
+        np.testing.assert_array_equal(got.sensitivities["train"].sensitivity, want.sensitivities["train"].sensitivity)
+        assert got.sensitivities["train"].batch is None
+        assert (got.sensitivities["train"].rate == 1.0).all()
 
 
 def test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_amplified() -> None:
     records, at = rows(), point()
-    one = shard(records, stream=FRESH, clip=Clip("l1"), problem=Crossed(D))
+    one = dataset(records, stream=FRESH, clip=Clip("l1"), problem=Crossed(D))
     met: dict[int, np.ndarray] = {}
     values = set()
     for t in range(8):
@@ -175,14 +177,14 @@ def test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_a
             again = ask(one.batch(t, draw), "lower_hvp", at)
             assert np.array_equal(fresh.private, again.private)
             assert np.array_equal(fresh.private, kept.private)
-            assert fresh.spread["train"].batch not in met
-            met[fresh.spread["train"].batch] = fresh.private
+            assert fresh.sensitivities["train"].batch not in met
+            met[fresh.sensitivities["train"].batch] = fresh.private
             values.add(fresh.private[1].tobytes())
-            np.testing.assert_array_equal(fresh.spread["train"].rate, [2 / 3, 2 / 5])
-            assert kept.spread["train"].batch == MIXED
-            assert (kept.spread["train"].rate == 1.0).all()
+            np.testing.assert_array_equal(fresh.sensitivities["train"].rate, [2 / 3, 2 / 5])
+            assert kept.sensitivities["train"].batch == MIXED
+            assert (kept.sensitivities["train"].rate == 1.0).all()
             other = ask(one.batch(t, draw), "upper_grad_x", at)
-            np.testing.assert_array_equal(other.spread["validation"].rate, [2 / 4, 1.0])
+            np.testing.assert_array_equal(other.sensitivities["validation"].rate, [2 / 4, 1.0])
     assert MIXED not in met
     # Ten pairs of five records, all of them met.
     assert len(values) == 10
@@ -190,7 +192,7 @@ def test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_a
 
 def test_all_queries_of_a_batch_read_the_same_records() -> None:
     """∇²_yy l·z of a batch is its matrix times z, which draws apart would not be."""
-    one = shard(rows(), stream=FRESH, clip=Clip("l1"))
+    one = dataset(rows(), stream=FRESH, clip=Clip("l1"))
     for t in range(6):
         at, batch = point(t), one.batch(t, 3)
         matrix = ask(batch, "lower_hessian", at).private.reshape(2, D, D)
@@ -199,19 +201,19 @@ def test_all_queries_of_a_batch_read_the_same_records() -> None:
 
 
 def test_two_fresh_batches_in_one_value_are_not_amplified() -> None:
-    one, at = shard(rows(), stream=FRESH), point()
+    one, at = dataset(rows(), stream=FRESH), point()
     first, second = (ask(one.batch(0, k), "lower_hvp", at) for k in (0, 1))
-    both = (first + second).spread["train"]
+    both = (first + second).sensitivities["train"]
     assert both.batch == MIXED
     assert (both.rate == 1.0).all()
-    assert ((first + first).spread["train"].rate < 1.0).all()
+    assert ((first + first).sensitivities["train"].rate < 1.0).all()
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(VECTORS))
 def test_by_hand_and_from_losses_agree(seed: int, name: str) -> None:
     records, at = rows(seed, size=2.0), point(seed)
-    ours, theirs = (ask(shard(records, problem=p).batch(0), name, at) for p in (Crossed(D), PROBLEM))
+    ours, theirs = (ask(dataset(records, problem=p).batch(0), name, at) for p in (Crossed(D), PROBLEM))
     np.testing.assert_allclose(ours.private, theirs.private, atol=1e-12)
     np.testing.assert_allclose(ours.public, theirs.public, atol=1e-12)
 
@@ -223,7 +225,7 @@ def test_contributions_that_are_not_finite_count_as_zero() -> None:
         kind = "train" if name.startswith("lower") else "validation"
         far = {c: np.where(np.arange(2)[:, None] == 0, np.nan, v) for c, v in at.items()}
         with np.errstate(all="ignore"):
-            got, want = ask(shard(records).batch(0), name, far), ask(shard(records).batch(0), name, at)
+            got, want = ask(dataset(records).batch(0), name, far), ask(dataset(records).batch(0), name, at)
         assert (got.private[0] == 0.0).all()
         np.testing.assert_array_equal(got.private[1], want.private[1])
-        np.testing.assert_array_equal(got.spread[kind].sensitivity, want.spread[kind].sensitivity)
+        np.testing.assert_array_equal(got.sensitivities[kind].sensitivity, want.sensitivities[kind].sensitivity)

@@ -143,13 +143,13 @@ def test_the_quadratic_optimum_is_reached(inner: int, topology: dict[str, Any]) 
 def test_w_is_the_truncated_series_of_the_mean_hessian() -> None:
     """x moves by α ½ w, w = (1/L) Σ_k (I − H/L)^k v_0, for H = mean_i H_i, v_0 = mean_i ∇_y f_i from moments."""
     job = made("quadratic", base(ALGORITHM | {"rounds": 2}, "none"))
-    said, e, agents = conversation(job), job.algorithm.exchanges, squares(job)
+    said, e, agents = conversation(job), job.algorithm.releases_per_round, squares(job)
     hessian = np.mean([s.hessian for s in agents], axis=0)
     for t in range(2):
         x, y = said[t * e]["x"][0], said[(t + 1) * e]["y"][0]
         v = np.mean([s.upper @ y - s.target for s in agents], axis=0)
-        moved = 0.6 / (t + 1) ** 0.2 * 0.5 * series(hessian, 3.0, 3) @ v
-        np.testing.assert_allclose(said[(t + 1) * e]["x"][0], x - moved, atol=1e-13)
+        sensitivity = 0.6 / (t + 1) ** 0.2 * 0.5 * series(hessian, 3.0, 3) @ v
+        np.testing.assert_allclose(said[(t + 1) * e]["x"][0], x - sensitivity, atol=1e-13)
 
 
 def test_the_graph_plays_no_part_and_all_agents_hold_the_same() -> None:
@@ -224,7 +224,7 @@ def test_planned_is_recorded_without_a_certificate(guarantee: str, stream: Any) 
         lines = {c.channel: c for c in job.ledger.channels}
         assert np.isinf(lines["gy"].sensitivity["train"]).all()
         assert "validation" not in lines["gy"].sensitivity
-        first = lines["v"].rounds % job.algorithm.exchanges == 3
+        first = lines["v"].rounds % job.algorithm.releases_per_round == 3
         assert np.isinf(lines["v"].sensitivity["validation"][first]).all()
         assert (lines["v"].sensitivity["train"][first] == 0.0).all()
         assert lines["x"].mechanism == lines["y"].mechanism == "free"
@@ -310,7 +310,7 @@ def test_no_neighbour_exceeds_the_certificate(kind: str, norm: Any, stream: Any)
 
 def test_the_released_plan_states_what_the_replay_carries() -> None:
     for stream in READ:
-        planned = certified().planned(public_of(ROUNDS, stream))
+        planned = certified().planned_releases(public_of(ROUNDS, stream))
         run = worlds(certified(), ROUNDS, scene, "train", "l1", stream, 0, True)[0]
         for kind in ("train", "validation"):
             for channel, sizes in certified_change(run, kind).items():
@@ -324,16 +324,16 @@ def test_the_released_plan_states_what_the_replay_carries() -> None:
 class Stepped(Bsa):
     """Prices answers as if they were multiplied by the step already."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
-        out = super().planned(public)
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
         return out | {"gy": out["gy"]._replace(sensitivity={k: 0.5 * s for k, s in out["gy"].sensitivity.items()})}
 
 
 class Own(Bsa):
     """Goes on from the agent's own v before noise."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        inner, reply = super().step(t, shard, s), None
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        inner, reply = super().step(t, dataset, s), None
         try:
             while True:
                 exchange = inner.send(reply)

@@ -228,9 +228,9 @@ def content(folder: Path, **problem: Any) -> dict[str, Any]:
 def test_a_run_on_it_and_its_resolved_scenario(tmp_path: Path) -> None:
     run = decentral_dp.run(load_scenario(content(written(tmp_path))))
     assert run.result["status"] == "ok"
-    assert run.job.desk is not None
+    assert run.job.context is not None
     # Validation images are train records of a problem of one level; test images are held out.
-    assert run.job.desk.n == sum("0012"[k % 4] != "2" for k in range(N))
+    assert run.job.context.n == sum("0012"[k % 4] != "2" for k in range(N))
     assert "A column says" in run.job.shards.why_not
     few = load_scenario(content(written(tmp_path / "b", partition=False), construction={"keep": {"1": 3}}))
     built = job.build(few)

@@ -23,10 +23,10 @@ Array = np.ndarray
 CASES = cases()
 
 
-def setting(case: Case, x: Array, name: str, n: int, pull: float | None) -> tuple[Objective, Facts, Exact]:
+def setting(case: Case, x: Array, name: str, n: int, penalty: float | None) -> tuple[Objective, Facts, Exact]:
     train, validation = dataset(case, name, n), dataset(case, name, n + 1, seed=1)
     pool = Pooled.of(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
-    return pool._objective(x, pull), pool.bounds.facts(x, pull), Exact(case, x, train, validation)
+    return pool._objective(x, penalty), pool.bounds.facts(x, penalty), Exact(case, x, train, validation)
 
 
 def points(case: Case) -> list[Array]:
@@ -42,10 +42,10 @@ def points(case: Case) -> list[Array]:
 def test_minimisers_are_as_near_as_certified(key: str, name: str) -> None:
     case = CASES[key]
     for at, x in enumerate(points(case)):
-        for pull in (None, 0.05 if at else 3.0):
-            objective, f, exact = setting(case, x, name, 4, pull)
+        for penalty in (None, 0.05 if at else 3.0):
+            objective, f, exact = setting(case, x, name, 4, penalty)
             y = minimise(objective, f)
-            away = float(np.linalg.norm(y - exact.minimiser(pull)))
+            away = float(np.linalg.norm(y - exact.minimiser(penalty)))
             assert away <= f.accuracy
             assert np.linalg.norm(y - f.centre) <= f.radius * (1 + 1e-12)
             # A certificate is worth something: far below what one record of a million can move.
@@ -71,8 +71,8 @@ def test_linear_solves_are_as_accurate_as_certified(key: str, name: str) -> None
 def test_without_matrices_the_result_is_the_same(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[key]
     for x in points(case):
-        for pull in (None, 0.5):
-            objective, f, _ = setting(case, x, "random", 40, pull)
+        for penalty in (None, 0.5):
+            objective, f, _ = setting(case, x, "random", 40, penalty)
             objective = objective._replace(lower=None, upper=None)
             dense = minimise(objective, f)
             c = case.family.constants(x, x)
@@ -176,14 +176,14 @@ def test_too_weak_a_ridge_is_refused_by_public_numbers() -> None:
     case = CASES["logistic_shared"]
     x = np.array([-24.0])
     with pytest.raises(InputError, match="float64 cannot certify"):
-        facts(case.family.constants(x, x), np.zeros(3), (1000,), case.family.relative)
+        facts(case.family.constants(x, x), np.zeros(3), (1000,), case.family.self_concordance)
 
 
 def test_declared_constants_without_a_relative_one_are_enough() -> None:
     objective, f, exact = setting(CASES["logistic"], np.full(3, -2.0), "separable", 7, None)
     c = CASES["logistic"].family.constants(np.full(3, -2.0), np.full(3, -2.0))
     general = facts(c, f.centre, (7,))
-    assert general.relative > f.relative
+    assert general.self_concordance > f.self_concordance
     assert float(np.linalg.norm(minimise(objective, general) - exact.minimiser())) <= general.accuracy
 
 
@@ -194,7 +194,7 @@ def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:
     for poison in (np.nan, np.inf, 1e300):
         bad = objective.train._replace(signed=objective.train.signed * poison, l2=objective.train.l2 * poison)
         start = time.perf_counter()
-        y = minimise(objective._replace(train=bad), f._replace(slope=1.0, relative=1e-3))
+        y = minimise(objective._replace(train=bad), f._replace(slope=1.0, self_concordance=1e-3))
         assert time.perf_counter() - start < 5.0
         assert np.linalg.norm(y) <= f.radius
         v = inverse_product(objective._replace(train=bad), f._replace(smooth=f.mu), y, np.ones(3), Solve(2.0, 0.1, 1.0))

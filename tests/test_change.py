@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from penalty_jobs import made
 from penalty_loop import cut
-from test_dp_bilevel_neighbours import holders
+from test_dp_bilevel_neighbours import client_blocks
 
-from decentral_dp.exchange import Ask, Sum
+from decentral_dp.exchange import Ask, ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.hyper_cleaning import NO_GROUP, HyperCleaning
 from decentral_dp.problems.protocol import CHANGE, Changed
@@ -46,17 +46,17 @@ def test_the_change_of_hyper_cleaning_is_that_of_its_losses(bound: float) -> Non
 def test_a_factor_is_clipped_with_the_contribution() -> None:
     """times·v clipped to C, for a term of every kind of shape; and only factors that clips go with."""
     job = made("hyper_cleaning")
-    (holder,) = holders(job, {k: list(r) for k, r in job.records.items()})
-    (wide,) = holders(job, {k: list(r) for k, r in job.records.items()}, Clip("l2"))
+    (client_block,) = client_blocks(job, {k: list(r) for k, r in job.records.items()})
+    (wide,) = client_blocks(job, {k: list(r) for k, r in job.records.items()}, Clip("l2"))
     x, y, other = np.zeros(6), np.full(6, 0.5), np.full(6, -0.5)
     for term, along in ((CHANGE, other), ("lower_grad_y", None), ("lower_jacobian", None)):
-        loud = holder.answer(1, {"a": Sum(term, x, y, along, times=1e6)})["a"]
+        loud = client_block.answer(1, {"a": ClippedSum(term, x, y, along, times=1e6)})["a"]
         bound = {CHANGE: 0.03, "lower_grad_y": 0.4, "lower_jacobian": 0.03}[term]
         for agent, total in enumerate(loud):
             assert np.linalg.norm(total) <= bound * len(job.shards.train[agent]) * (1.0 + 1e-12)
         # Where nothing is clipped it is a factor.
-        plain, twice = (wide.answer(1, {"a": Sum(term, x, y, along, times=t)})["a"] for t in (1.0, 2.0))
+        plain, twice = (wide.answer(1, {"a": ClippedSum(term, x, y, along, times=t)})["a"] for t in (1.0, 2.0))
         np.testing.assert_allclose(twice, 2.0 * plain)
     for times in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="no clip bounds that"):
-            Ask(a=Sum(CHANGE, x, y, other, times=times))
+            Ask(a=ClippedSum(CHANGE, x, y, other, times=times))

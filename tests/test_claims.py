@@ -111,8 +111,8 @@ def test_every_condition_can_fail_alone() -> None:
     }
     listed = {c.condition for c in theorem_4_1(step, decays((0.65, 0.63, 0.42))).cases[0].conditions}
     assert listed == set(breaks)
-    for condition, (steps_changed, spread_changed) in breaks.items():
-        noise = {c: np.array([v]) for c, v in (spread | spread_changed).items()}
+    for condition, (steps_changed, sensitivities_changed) in breaks.items():
+        noise = {c: np.array([v]) for c, v in (spread | sensitivities_changed).items()}
         case = theorem_4_1(step | steps_changed, noise).cases[0]
         assert condition in {c.condition for c in case.conditions if not c.holds}
 

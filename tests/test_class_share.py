@@ -14,7 +14,7 @@ from minimax_loop import Loop, agree, content, made
 import decentral_dp
 from decentral_dp import InputError, job, load
 from decentral_dp.algorithms.central.class_share import ClassShare
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.job import Job
 from decentral_dp.privacy.sensitivity import Bounded
 from decentral_dp.problems.minimax.auc import AucObjective
@@ -56,18 +56,18 @@ def test_a_share_beyond_the_ends_is_cut(noise: float) -> None:
 
 def test_one_record_moves_the_share_by_one_of_n_and_the_noise_follows() -> None:
     made_of = made(PROGRAMS["sgda"], problem=RELEASED)
-    curator = Listening(made_of)
-    scripted(made_of, curator)
-    wanted = curator.wanted[1, "share"]
+    releaser = Listening(made_of)
+    scripted(made_of, releaser)
+    wanted = releaser.wanted[1, "share"]
     labels = made_of.shards.labels[np.concatenate(made_of.shards.train)]
     assert isinstance(wanted, Bounded)
     assert wanted.value[0, 0] == pytest.approx(float(np.mean(labels == 1)), abs=1e-12)
-    moved = float(wanted.spread["train"].sensitivity[0])
+    sensitivity = float(wanted.sensitivities["train"].sensitivity[0])
     n = len(labels)
-    assert 1.0 / n <= moved <= 1.0 / n * (1.0 + 1e-10)
-    (line,) = [c for c in curator.ledger().channels if c.channel == "share"]
+    assert 1.0 / n <= sensitivity <= 1.0 / n * (1.0 + 1e-10)
+    (line,) = [c for c in releaser.ledger().channels if c.channel == "share"]
     (planned,) = [c for c in made_of.ledger.channels if c.channel == "share"]
-    assert float(line.scale[0, 0]) == pytest.approx(moved / float(planned.sensitivity["train"][0, 0]), rel=1e-9)
+    assert float(line.scale[0, 0]) == pytest.approx(sensitivity / float(planned.sensitivity["train"][0, 0]), rel=1e-9)
     assert (line.rate["train"] == 1.0).all()
 
 
@@ -78,14 +78,14 @@ def test_it_takes_its_small_part_of_the_budget_and_shifts_the_rest(name: str) ->
     assert list(lines["share"].rounds) == [1]
     counted = {c: float(((line.rate["train"] * line.sensitivity["train"]) ** 2).sum()) for c, line in lines.items()}
     assert counted["share"] / sum(counted.values()) == pytest.approx(0.02, rel=1e-9)
-    inner = plain.algorithm.exchanges
+    inner = plain.algorithm.releases_per_round
     for c in plain.ledger.charged:
         t, e = divmod(c.rounds - 1, inner)
         np.testing.assert_array_equal(lines[c.channel].rounds, t * (inner + 1) + e + 2)
         # Nearly as much as without.
         share = float((lines[c.channel].sensitivity["train"] / c.sensitivity["train"]).min())
         assert 0.97 < share < 1.0
-    assert made_of.ledger.exchanges == inner + 1
+    assert made_of.ledger.releases_per_round == inner + 1
 
 
 def test_agrees_with_a_loop_and_the_jobs_own_noise() -> None:
@@ -171,7 +171,7 @@ def test_no_noise_is_printed_for_the_share() -> None:
 # What one record moves, where its class is in every gradient ---------------------------------------------------------
 
 
-def moved(n: int, positive: int, clip: float, share: Any) -> float:
+def sensitivity(n: int, positive: int, clip: float, share: Any) -> float:
     """Largest Σ change over 2C, of the gradients by (a, b, α) clipped as one, when a negative record turns positive.
 
     share: of a data set, from its labels. The model's features are 0, so that only its bias and a, b, α count.
@@ -187,7 +187,7 @@ def moved(n: int, positive: int, clip: float, share: Any) -> float:
         sums = []
         for told in (labels, other):
             problem = Composite(Linear(1, 1), AucObjective(share(told)))
-            sums.append(problem.sums(Labelled(rows, told), [Query("joint", x, y, clip)])[0])
+            sums.append(problem.sums(Labelled(rows, told), [ClippedQuery("joint", x, y, clip)])[0])
         worst = max(worst, float(np.linalg.norm(sums[0] - sums[1])) / (2.0 * clip))
     return worst
 
@@ -196,9 +196,9 @@ def moved(n: int, positive: int, clip: float, share: Any) -> float:
 def test_a_counted_share_moves_all_gradients_at_once(positive: int, clip: float, least: float) -> None:
     """Several times 2C with a share that is counted, and never more than 2C with a public one."""
     n = 1000
-    assert moved(n, positive, clip, lambda labels: float(np.mean(labels))) > least
+    assert sensitivity(n, positive, clip, lambda labels: float(np.mean(labels))) > least
     for public in (0.01, positive / n, 0.5):
-        assert moved(n, positive, clip, lambda labels, p=public: p) <= 1.0 + 1e-9
+        assert sensitivity(n, positive, clip, lambda labels, p=public: p) <= 1.0 + 1e-9
 
 
 def whole(

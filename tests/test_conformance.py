@@ -64,7 +64,7 @@ def finish(content: Any, *overrides: str) -> decentral_dp.Run:
     scenario = load(content, [f"algorithm.rounds={rounds}", "run.evaluate_every=1", *overrides])
     run = decentral_dp.run(scenario)
     assert run.result["status"] == "ok", run.result["reason"]
-    trusted = run.job.desk is not None
+    trusted = run.job.context is not None
     alike = run.records.costs_within(run.job.ledger) if trusted else run.job.ledger.same_releases(run.records)
     assert alike, "planned and recorded releases differ"
     assert run.records.rounds == rounds
@@ -99,7 +99,7 @@ def finish(content: Any, *overrides: str) -> decentral_dp.Run:
 
 def check_metrics(run: decentral_dp.Run, channels: Sequence[str]) -> None:
     """A run on a bilevel problem has its metrics, and no unknown ones."""
-    trusted = run.job.desk is not None
+    trusted = run.job.context is not None
     endings = ("_min", "_max", "_last", *([] if trusted else ["_unreleased"]))
     plain = {n.removesuffix("_unreleased") for n in run.metrics["name"] if not n.endswith(endings)}
     plain = {n for n in plain if not n.endswith(endings)}
@@ -206,15 +206,15 @@ def test_a_wrong_algorithm_is_noticed(scenario: Make, monkeypatch: pytest.Monkey
     """What this file checks can fail: an algorithm that releases what it did not plan is caught."""
     from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 
-    honest = LdpDsbo.planned
+    honest = LdpDsbo.planned_releases
 
-    def planned(self: LdpDsbo, public: Any) -> Any:
+    def planned_releases(self: LdpDsbo, public: Any) -> Any:
         return {
             c: p._replace(sensitivity={k: s / 2 for k, s in p.sensitivity.items()})
             for c, p in honest(self, public).items()
         }
 
-    monkeypatch.setattr(LdpDsbo, "planned", planned)
+    monkeypatch.setattr(LdpDsbo, "planned_releases", planned_releases)
     with pytest.raises((RuntimeError, AssertionError)):
         finish(scenario())
 

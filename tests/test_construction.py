@@ -298,8 +298,8 @@ def test_imbalanced_mnist_from_files(tmp_path: Path) -> None:
     assert built.shards.labels[built.shards.test].mean() == 0.5
     assert not built.shards.exchangeable
     assert "own test set" in built.shards.why_not
-    assert built.desk is not None
-    assert built.desk.n == 111
+    assert built.context is not None
+    assert built.context.n == 111
     (note,) = problem_summary(built)["notes"]
     assert "kept 111 of 200 train records, and all held-out ones" in note
     assert "the guarantee is for the records that it kept" in note

@@ -11,16 +11,16 @@ import pytest
 
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import House, Snapshot
-from decentral_dp.exchange import Ask, Publish, Request, Response, Sum
+from decentral_dp.engines.protocol import CoordinatorNode, Snapshot
+from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.curator import Curator
+from decentral_dp.privacy.curator import PlannedReleaser
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread
-from decentral_dp.problems.desk import Desk
+from decentral_dp.privacy.sensitivity import Array, Bounded, Sensitivity, Split
+from decentral_dp.problems.desk import CoordinatorContext
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.holder import Holder
+from decentral_dp.problems.holder import ClientBlock
 from decentral_dp.problems.logistic import LogisticHyperparameter
 
 ROOT = seeded_root(5, b"coordinator")
@@ -28,7 +28,7 @@ COUNTS = [7, 3, 12]
 D = 4
 
 
-def plan(price: float, releases: int, width: int, kinds: tuple[Kind, ...] = ("train",), **keys: Any) -> Ledger:
+def plan(price: float, releases: int, width: int, kinds: tuple[Split, ...] = ("train",), **keys: Any) -> Ledger:
     one = np.ones((releases, 1))
     rate = keys.pop("rate", 1.0)
     line = ChannelLedger(
@@ -38,13 +38,15 @@ def plan(price: float, releases: int, width: int, kinds: tuple[Kind, ...] = ("tr
     return Ledger(1, (line,))
 
 
-def bounded(value: Array, moved: float, **spread: Any) -> Bounded:
-    return Bounded(np.zeros_like(value), value, {"train": Spread(np.array([moved]), np.ones(1), None, **spread)}, "l2")
+def bounded(value: Array, sensitivity: float, **spread: Any) -> Bounded:
+    return Bounded(
+        np.zeros_like(value), value, {"train": Sensitivity(np.array([sensitivity]), np.ones(1), None, **spread)}, "l2"
+    )
 
 
-def records(counts: list[int] = COUNTS, seed: int = 0) -> dict[Kind, list[Any]]:
+def records(counts: list[int] = COUNTS, seed: int = 0) -> dict[Split, list[Any]]:
     rng, problem = np.random.default_rng(seed), LogisticHyperparameter(D)
-    made: dict[Kind, list[Any]] = {"train": [], "validation": []}
+    made: dict[Split, list[Any]] = {"train": [], "validation": []}
     for n in counts:
         for kind in made:
             made[kind].append(problem.prepare(rng.normal(size=(n, D)), rng.choice([-1.0, 1.0], size=n), "l2"))
@@ -62,43 +64,47 @@ class Descent:
     rate: float = 1.0
     kind: str = "honest"
 
-    exchanges = 1
+    releases_per_round = 1
 
-    def init(self, desk: Any) -> State:
+    def init(self, context: Any) -> State:
         return State(np.zeros(D))
 
-    def step(self, t: int, desk: Any, s: State) -> Generator[Request, Response, State]:
-        answer = yield Ask(g=Sum("lower_grad_y", np.zeros(D), s.y, rate=self.rate))
+    def step(self, t: int, context: Any, s: State) -> Generator[Request, Response, State]:
+        answer = yield Ask(g=ClippedSum("lower_grad_y", np.zeros(D), s.y, rate=self.rate))
         if self.kind == "carries":
-            yield Ask(g=Sum("lower_grad_y", np.zeros(D), answer.g))
+            yield Ask(g=ClippedSum("lower_grad_y", np.zeros(D), answer.g))
         if self.kind == "twice":
-            yield Publish(gy=answer.g)
+            yield Release(gy=answer.g)
         if self.kind == "other channel":
-            told = yield Publish(other=answer.g)
+            told = yield Release(other=answer.g)
         elif self.kind == "tells":
-            told = yield Publish(gy=answer.g.private)
+            told = yield Release(gy=answer.g.private)
         else:
-            told = yield Publish(gy=answer.g)
-        return State(s.y - told.own["gy"][0])
+            told = yield Release(gy=answer.g)
+        return State(s.y - told.released["gy"][0])
 
     def published(self, s: State) -> Mapping[str, Array]:
         return {"y": s.y}
 
 
-def house(program: Descent, price: float = 1.0, sizes: tuple[int, ...] = (3,), **keys: Any) -> House:
+def coordinator_node(
+    program: Descent, price: float = 1.0, sizes: tuple[int, ...] = (3,), **keys: Any
+) -> CoordinatorNode:
     problem, made, clip = LogisticHyperparameter(D), records(), Clip("l2", y=0.5)
-    desk = Desk(problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain())
+    context = CoordinatorContext(
+        problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain()
+    )
     ends = np.cumsum(sizes)
-    holders = tuple(
-        Holder(a, problem, {k: [r[i] for i in a] for k, r in made.items()}, clip, Streams(ROOT, "coins", a))
+    client_blocks = tuple(
+        ClientBlock(a, problem, {k: [r[i] for i in a] for k, r in made.items()}, clip, Streams(ROOT, "coins", a))
         for a in (np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True))
     )
     ledger = plan(price, 6, D, **keys)
-    return House(program, desk, lambda: Curator(ledger, ROOT), holders, len(COUNTS))
+    return CoordinatorNode(program, context, lambda: PlannedReleaser(ledger, ROOT), client_blocks, len(COUNTS))
 
 
 def run(program: Descent, rounds: int = 6, **keys: Any) -> tuple[Snapshot, Ledger]:
-    last, ledger = LocalEngine().coordinate(house(program, **keys), rounds, [], lambda _: False)
+    last, ledger = LocalEngine().coordinate(coordinator_node(program, **keys), rounds, [], lambda _: False)
     return last, ledger
 
 
@@ -107,9 +113,9 @@ def by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
     made, y = records(), np.zeros(D)
     for t in range(rounds):
         total = np.zeros(D)
-        for agent, shard in enumerate(made["train"]):
-            coins = Streams(ROOT, "coins", [agent]).at(0, t + 1, _tag("train")).random(len(shard.signed))
-            for row, coin in zip(shard.signed, coins, strict=True):
+        for agent, dataset in enumerate(made["train"]):
+            coins = Streams(ROOT, "coins", [agent]).at(0, t + 1, _tag("train")).random(len(dataset.signed))
+            for row, coin in zip(dataset.signed, coins, strict=True):
                 if rate == 1.0 or coin < rate:
                     g = -row / (1.0 + np.exp(row @ y))
                     total += g * min(1.0, 0.5 / np.linalg.norm(g))
@@ -126,9 +132,9 @@ def _tag(name: str) -> int:
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_agrees_with_a_loop_over_records(rate: float) -> None:
     sampling = {} if rate == 1.0 else {"rate": rate, "sampling": "poisson"}
-    moved = 2.0 * 0.5 / (rate * sum(COUNTS))
+    sensitivity = 2.0 * 0.5 / (rate * sum(COUNTS))
     last, ledger = run(Descent(rate), price=2.0, **sampling)
-    scale = moved / 2.0
+    scale = sensitivity / 2.0
     assert ledger.channels[0].scale == pytest.approx(np.full((6, 1), scale), rel=1e-9)
     normals = [Streams(ROOT, "noise", [0]).at(0, t, _tag("gy")).standard_normal((1, 1, D))[0, 0] for t in range(1, 7)]
     # On a grid of 2^-16 of the scale, twice rounded.
@@ -148,7 +154,7 @@ def test_blocks_do_not_matter(rate: float) -> None:
 
 def test_ray_agrees(ray_cluster: None) -> None:
     whole, ledger = run(Descent(0.4), rate=0.4, sampling="poisson")
-    far = house(Descent(0.4), sizes=(2, 1), rate=0.4, sampling="poisson")
+    far = coordinator_node(Descent(0.4), sizes=(2, 1), rate=0.4, sampling="poisson")
     last, other = ENGINES["ray"](None).coordinate(far, 6, [3], lambda _: False)
     assert last.released["y"] == pytest.approx(whole.released["y"], abs=1e-12)
     assert ledger.same_releases(other)
@@ -186,19 +192,25 @@ def test_records_of_a_sample_are_evaluated_one_by_one(monkeypatch: pytest.Monkey
     clip, made = Clip("l2", y=0.5), records()
     for rate in (1.0, 0.5):
         sizes.clear()
-        holder = Holder(np.arange(3), LogisticHyperparameter(D), made, clip, Streams(ROOT, "coins", range(3)))
-        holder.answer(1, {"g": Sum("lower_grad_y", np.zeros(D), np.zeros(D), rate=rate)})
+        client_block = ClientBlock(
+            np.arange(3), LogisticHyperparameter(D), made, clip, Streams(ROOT, "coins", range(3))
+        )
+        client_block.answer(1, {"g": ClippedSum("lower_grad_y", np.zeros(D), np.zeros(D), rate=rate)})
         assert sizes == list(COUNTS) if rate == 1.0 else set(sizes) == {1}
 
 
 def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
     problem, clip, made = LogisticHyperparameter(D), Clip("l2", y=0.5), records()
-    desk = Desk(problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain())
-    question = {"g": Sum("lower_grad_y", np.zeros(D), np.zeros(D))}
+    context = CoordinatorContext(
+        problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain()
+    )
+    question = {"g": ClippedSum("lower_grad_y", np.zeros(D), np.zeros(D))}
 
     def mean(train: list[Any]) -> Bounded:
-        holder = Holder(np.arange(3), problem, {**made, "train": train}, clip, Streams(ROOT, "coins", range(3)))
-        answer: Bounded = desk.combined(1, question, holder.answer(1, question)).g
+        client_block = ClientBlock(
+            np.arange(3), problem, {**made, "train": train}, clip, Streams(ROOT, "coins", range(3))
+        )
+        answer: Bounded = context.combined(1, question, client_block.answer(1, question)).g
         return answer
 
     worst = 0.0
@@ -210,16 +222,16 @@ def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
         base = [*other]
         base[1] = problem.prepare(row, np.ones(COUNTS[1]), "l2")
         apart = float(np.linalg.norm(mean(other).value - mean(base).value))
-        carried = float(mean(base).spread["train"].sensitivity[0])
+        carried = float(mean(base).sensitivities["train"].sensitivity[0])
         assert apart <= carried
         worst = max(worst, apart / carried)
     assert worst > 0.999
 
 
 class Dice(NamedTuple):
-    """A lottery that says what it was asked for."""
+    """A selection mechanism that says what it was asked for."""
 
-    sensitivity: Mapping[Kind, float]
+    sensitivity: Mapping[Split, float]
     mechanism: str = "exponential"
     width: int = 1
     distortion: float = 0.0
@@ -229,45 +241,45 @@ class Dice(NamedTuple):
 
 
 def test_the_scale_is_the_least_that_no_kind_of_record_exceeds() -> None:
-    both: tuple[Kind, ...] = ("train", "validation")
+    both: tuple[Split, ...] = ("train", "validation")
     line = plan(0.5, 1, 1, both).channels[0]
-    prices: dict[Kind, Array] = {"train": np.array([[0.5]]), "validation": np.array([[0.1]])}
+    prices: dict[Split, Array] = {"train": np.array([[0.5]]), "validation": np.array([[0.1]])}
     for mechanism in ("exponential", "gaussian"):
         ledger = Ledger(1, (ChannelLedger(**{**vars(line), "mechanism": mechanism, "sensitivity": prices}),))
         dice = Dice({"train": 1.0, "validation": 0.4}, mechanism)
-        curator = Curator(ledger, ROOT)
-        told = curator.release(1, {"gy": dice})
+        releaser = PlannedReleaser(ledger, ROOT)
+        told = releaser.release(1, {"gy": dice})
         assert told.scale["gy"] == pytest.approx(4.0)
-        assert told.own["gy"][0, 0] == told.scale["gy"]
-        assert curator.ledger().costs_within(ledger)
+        assert told.released["gy"][0, 0] == told.scale["gy"]
+        assert releaser.ledger().costs_within(ledger)
         half = ChannelLedger(**{**vars(ledger.channels[0]), "sensitivity": {k: v / 2 for k, v in prices.items()}})
-        assert not curator.ledger().costs_within(Ledger(1, (half,)))
+        assert not releaser.ledger().costs_within(Ledger(1, (half,)))
 
 
 def test_noise_has_the_scale_that_is_charged() -> None:
     """With 4000 coordinates the right deviation passes, and two thirds or three halves of it do not."""
-    n, moved, price = 4000, 0.3, 0.7
-    curator = Curator(plan(price, 1, n), ROOT)
-    told = curator.release(1, {"gy": bounded(np.full((1, n), 2.0), moved)})
-    noise = (told.own["gy"] - 2.0) / (moved / price)
+    n, sensitivity, price = 4000, 0.3, 0.7
+    releaser = PlannedReleaser(plan(price, 1, n), ROOT)
+    told = releaser.release(1, {"gy": bounded(np.full((1, n), 2.0), sensitivity)})
+    noise = (told.released["gy"] - 2.0) / (sensitivity / price)
     assert abs(noise.std() - 1.0) < 0.05
     for wrong in (2.0 / 3.0, 1.5):
         assert abs(noise.std() / wrong - 1.0) > 0.05
 
 
 def test_a_query_too_large_for_the_grid_is_cut_and_neighbours_stay_near() -> None:
-    curator, other = Curator(plan(1.0, 1, 1), ROOT), Curator(plan(1.0, 1, 1), ROOT)
-    one = curator.release(1, {"gy": bounded(np.array([[1e300]]), 1e-9)}).own["gy"]
-    two = other.release(1, {"gy": bounded(np.array([[1e300 * 2]]), 1e-9)}).own["gy"]
+    releaser, other = PlannedReleaser(plan(1.0, 1, 1), ROOT), PlannedReleaser(plan(1.0, 1, 1), ROOT)
+    one = releaser.release(1, {"gy": bounded(np.array([[1e300]]), 1e-9)}).released["gy"]
+    two = other.release(1, {"gy": bounded(np.array([[1e300 * 2]]), 1e-9)}).released["gy"]
     assert np.isfinite(one).all()
     assert np.array_equal(one, two)
 
 
 def test_a_release_that_nothing_moves_costs_nothing() -> None:
-    curator = Curator(plan(1.0, 1, 2), ROOT)
-    told = curator.release(1, {"gy": bounded(np.array([[1.0, -2.0]]), 0.0)})
-    assert told.own["gy"] == pytest.approx(np.array([[1.0, -2.0]]), abs=1e-200)
-    assert curator.ledger().costs_within(plan(1.0, 1, 2))
+    releaser = PlannedReleaser(plan(1.0, 1, 2), ROOT)
+    told = releaser.release(1, {"gy": bounded(np.array([[1.0, -2.0]]), 0.0)})
+    assert told.released["gy"] == pytest.approx(np.array([[1.0, -2.0]]), abs=1e-200)
+    assert releaser.ledger().costs_within(plan(1.0, 1, 2))
 
 
 @pytest.mark.parametrize("domain", [Domain("box", -1.0, 2.0), Domain("ball", radius=1.5), Domain("simplex"), Domain()])
@@ -287,10 +299,10 @@ def test_projection_is_the_nearest_point(domain: Domain) -> None:
         assert max(widths) <= domain.diameter(3) + 1e-12
 
 
-@pytest.mark.parametrize("moved", [np.nan, np.inf, -1.0])
-def test_a_sensitivity_that_bounds_nothing_is_never_released(moved: float) -> None:
+@pytest.mark.parametrize("sensitivity", [np.nan, np.inf, -1.0])
+def test_a_sensitivity_that_bounds_nothing_is_never_released(sensitivity: float) -> None:
     with pytest.raises(ValueError, match="bound nothing"):
-        Curator(plan(1.0, 1, 2), ROOT).release(1, {"gy": bounded(np.ones((1, 2)), moved)})
+        PlannedReleaser(plan(1.0, 1, 2), ROOT).release(1, {"gy": bounded(np.ones((1, 2)), sensitivity)})
 
 
 def test_a_price_that_is_no_number_is_not_within_a_plan() -> None:

@@ -15,7 +15,7 @@ from spider_loop import SpiderLoop, made
 
 from decentral_dp import InputError
 from decentral_dp.problems.minimax import composite
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.models import linear
 
 DOUBLE: dict[str, Any] = {
@@ -71,7 +71,7 @@ def test_without_noise_on_all_records_it_is_gradient_descent_in_turns(problem: s
         smooth = {} if period == 1 else {"smoothness": 1.5}
         algorithm = {k: v for k, v in DOUBLE.items() if k != "smoothness"} | {"period": period, "rate": 1.0} | smooth
         job = made(algorithm, problem, privacy=NONE)
-        ends.append(performed(job.house(), job.rounds)[1][-1])
+        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
     for end in ends[1:]:
         for name in ("x", "y"):
             np.testing.assert_allclose(end[name], ends[0][name], atol=1e-12)
@@ -96,7 +96,7 @@ def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(problem: str) 
 
 def test_no_release_costs_more_than_planned() -> None:
     job = made(DOUBLE)
-    outcome = performed(job.house(), job.rounds)[0]
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)
     dearer = replace(job.ledger, channels=tuple(replace(c, scale=1.01 * c.scale) for c in job.ledger.channels))
     assert not outcome.ledger.costs_within(dearer)
@@ -128,7 +128,7 @@ def test_the_cut_into_blocks_changes_nothing(blocks: int) -> None:
     ends = []
     for cut in (1, blocks):
         job = made(DOUBLE, run={"blocks": cut})
-        outcome, seen = performed(job.house(), job.rounds)
+        outcome, seen = performed(job.coordinator_node(), job.rounds)
         ends.append((outcome.ledger, seen[-1]))
     assert ends[0][0].same_releases(ends[1][0])
     for name in ("x", "y"):
@@ -162,7 +162,7 @@ def test_the_clip_of_a_mean_is_charged_with_twice_the_clip_and_as_a_share_of_it_
     found = widest(job)
     assert not exceeded(found)
     assert max(found.values()) > 0.5
-    monkeypatch.setattr(MinimaxDesk, "cut_moved", lambda desk, width: 2.0 / desk.n)
+    monkeypatch.setattr(MinimaxContext, "cut_sensitivity", lambda context, width: 2.0 / context.n)
     job = made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"}, privacy=PRINTED)
     assert exceeded(widest(job))
 
@@ -170,21 +170,21 @@ def test_the_clip_of_a_mean_is_charged_with_twice_the_clip_and_as_a_share_of_it_
 def test_what_is_noised_is_the_difference_and_not_the_estimate() -> None:
     """A large estimate with a small noise on it would betray low bits of the difference."""
     job = made(DOUBLE)
-    curator = Listening(job)
-    scripted(job, curator)
-    changes = [w for (_, channel), w in curator.wanted.items() if channel in ("dx", "dy")]
+    releaser = Listening(job)
+    scripted(job, releaser)
+    changes = [w for (_, channel), w in releaser.wanted.items() if channel in ("dx", "dy")]
     assert len(changes) == 8
     assert all((w.public == 0.0).all() for w in changes)
 
 
 def test_where_nothing_moved_a_difference_is_nothing_and_told_as_it_is() -> None:
     job = made(DOUBLE | {"x": {"scale": 0.0}, "y": {"scale": 0.0}})
-    curator = Listening(job)
-    scripted(job, curator)
-    for (_, channel), wanted in curator.wanted.items():
+    releaser = Listening(job)
+    scripted(job, releaser)
+    for (_, channel), wanted in releaser.wanted.items():
         if channel in ("dx", "dy"):
             assert (wanted.value == 0.0).all()
-            assert wanted.spread["train"].sensitivity[0] == 0.0
+            assert wanted.sensitivities["train"].sensitivity[0] == 0.0
 
 
 # As printed -------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_as_printed_it_is_the_loop_that_clips_means(problem: str, rate: float) -
 
 def test_printed_noise_is_that_of_theorem_6() -> None:
     job = made(DOUBLE | {"rounds": 30}, privacy=PRINTED)
-    n, size, root = job.desk.n, 0.4 * job.desk.n, math.sqrt(math.log(1e4))
+    n, size, root = job.context.n, 0.4 * job.context.n, math.sqrt(math.log(1e4))
     often = math.sqrt(30.0) / (n * math.sqrt(3.0))
     wanted = {
         "gy": root * math.sqrt(30.0) / (n * math.sqrt(3.0 * 1.0)),
@@ -216,7 +216,7 @@ def test_printed_noise_is_that_of_theorem_6() -> None:
 def test_as_printed_it_is_worth_nothing() -> None:
     job = made(DOUBLE, privacy=PRINTED)
     assert job.budget.epsilon.max() > 100.0
-    outcome = performed(job.house(), job.rounds)[0]
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)
 
 

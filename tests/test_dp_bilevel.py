@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from coordinator_replay import Listening, Scripted, keyed, performed, scripted, with_noise, without
-from penalty_jobs import KINDS, SOLVING, UNKNOWN, agree, content, groups, made, solved_by
+from penalty_jobs import SOLVING, SPLITS, UNKNOWN, agree, content, groups, made, solved_by
 from penalty_loop import Naive
 
 import decentral_dp
@@ -22,14 +22,14 @@ from decentral_dp.privacy.bilevel_rates import penalty_bias
 # The loop ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SPLITS)
 def test_it_is_the_loop_over_raw_records(kind: str) -> None:
     job = made(kind)
-    assert (job.desk.family is None) == (kind in UNKNOWN)
+    assert (job.context.family is None) == (kind in UNKNOWN)
     agree(job, Naive(job, with_noise, groups(kind)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SPLITS)
 def test_without_noise_it_is_the_loop_without_clips(kind: str) -> None:
     job = made(kind, privacy={"guarantee": "none"})
     wide = dict.fromkeys("xyz", math.inf)
@@ -50,8 +50,8 @@ def test_samples_are_those_of_the_coins_and_may_be_empty(kind: str, rate: float)
 def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(kind: str) -> None:
     """Scales by hand: the larger over both kinds of what one record moves, over the planned price."""
     job = made(kind)
-    lam, clip, n = job.algorithm.penalty, job.scenario.privacy.clip, job.desk.counts
-    moved = {
+    lam, clip, n = job.algorithm.penalty, job.scenario.privacy.clip, job.context.counts
+    sensitivity = {
         "y": {"train": 2 * clip["y"] / n["train"]},
         "pulled": {"train": 2 * clip["y"] / n["train"], "validation": 2 * clip["z"] / n["validation"] / lam},
         "gx": {"train": 2 * clip["x"] / n["train"]},
@@ -59,7 +59,7 @@ def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(kind: str) -> 
     prices = {c.channel: {k: s[0, 0] for k, s in c.sensitivity.items()} for c in job.ledger.channels}
 
     def scale(index: int, channel: str) -> float:
-        return max(s / prices[channel][k] for k, s in moved[channel].items())
+        return max(s / prices[channel][k] for k, s in sensitivity[channel].items())
 
     agree(job, Naive(job, keyed(job, scale), groups(kind)), Listening(job))
 
@@ -118,7 +118,7 @@ def test_without_noise_the_closed_form_optimum_of_mean_estimation_is_reached(sol
     assert len({len(s) for s in job.shards.train}) > 1
     parts = (job.shards.train, job.shards.validation)
     c, c_v = (job.shards.features[np.concatenate(part)].mean(axis=0) for part in parts)
-    last = performed(job.house(), job.rounds)[1][-1]
+    last = performed(job.coordinator_node(), job.rounds)[1][-1]
     np.testing.assert_allclose(last["x"][0], (1.5 * c_v - c) / 0.5, atol=1e-8)
     np.testing.assert_allclose(last["y"][0], c_v, atol=1e-8)
 
@@ -137,10 +137,10 @@ def test_without_noise_ridge_regression_ends_within_the_bias_of_a_stationary_poi
     for penalty in (10.0, 100.0, 1000.0):
         domain = {"kind": "box", "low": -5.0, "high": 2.0}
         job = exact("ridge_regularisation", rounds=200, x={"scale": 10.0}, penalty=penalty, domain=domain)
-        x = float(performed(job.house(), job.rounds)[1][-1]["x"][0, 0])
+        x = float(performed(job.coordinator_node(), job.rounds)[1][-1]["x"][0, 0])
         assert -4.9 < x < 1.9
         slopes.append(abs(validation_loss(job, x + 1e-4) - validation_loss(job, x - 1e-4)) / 2e-4)
-        assert slopes[-1] <= penalty_bias(job.desk.constants_at(np.array([x]), penalty)) / penalty
+        assert slopes[-1] <= penalty_bias(job.context.constants_at(np.array([x]), penalty)) / penalty
     assert 5.0 < slopes[0] / slopes[1] < 20.0
     assert 5.0 < slopes[1] / slopes[2] < 20.0
 
@@ -156,14 +156,15 @@ def test_no_release_costs_more_than_planned(solver: str, kind: str) -> None:
             solved_by(solver, kind)
         return
     job = solved_by(solver, kind)
-    outcome = performed(job.house(), job.rounds)[0]
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)
     half = replace(job.ledger, channels=tuple(replace(c, scale=1.01 * c.scale) for c in job.ledger.channels))
     assert not outcome.ledger.costs_within(half)
     assert 0.995 * 6.0 <= job.budget.epsilon.max() <= 6.0
     # Both kinds of records come to the same total in the plan.
     spent = {
-        k: sum((c.sensitivity[k] ** 2).sum() for c in job.ledger.charged if k in c.sensitivity) for k in job.desk.counts
+        k: sum((c.sensitivity[k] ** 2).sum() for c in job.ledger.charged if k in c.sensitivity)
+        for k in job.context.counts
     }
     if kind == "mean_lower_bound":
         assert {c.channel for c in job.ledger.channels if c.mechanism == "free"} == {"y"}
@@ -177,7 +178,7 @@ def test_the_cut_into_blocks_changes_nothing(solver: str) -> None:
     ends = []
     for blocks in (1, 2, 5):
         job = solved_by(solver, "hyper_cleaning", run={"blocks": blocks}, topology={"agents": 5})
-        outcome, seen = performed(job.house(), job.rounds)
+        outcome, seen = performed(job.coordinator_node(), job.rounds)
         ends.append((outcome.ledger, seen[-1]))
     for ledger, last in ends[1:]:
         assert ledger.same_releases(ends[0][0])

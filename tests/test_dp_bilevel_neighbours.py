@@ -11,27 +11,27 @@ import numpy as np
 import pytest
 from coordinator_replay import Scripted, performed, scripted, with_noise
 from oracles import gaussian_delta
-from penalty_jobs import KINDS, agree, made, solved_by
+from penalty_jobs import SPLITS, agree, made, solved_by
 from penalty_loop import Naive
 from scipy.optimize import brentq
 
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
-from decentral_dp.exchange import Ask, Sum
+from decentral_dp.exchange import Ask, ClippedSum
 from decentral_dp.job import Job
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.curator import Curator
+from decentral_dp.privacy.curator import PlannedReleaser
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.sensitivity import Bounded
-from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.holder import Holder
+from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.problems.holder import ClientBlock
 from decentral_dp.problems.protocol import CHANGE
 
 Records = dict[str, list[Any]]
 
 
-def holders(job: Job, records: Records, clip: Clip | None = None) -> tuple[Holder, ...]:
+def client_blocks(job: Job, records: Records, clip: Clip | None = None) -> tuple[ClientBlock, ...]:
     agents, coins = np.arange(job.n_agents), Streams(seeded_root(1, b"t"), "coins", np.arange(job.n_agents))
-    return (Holder(agents, job.problem, records, clip or job.desk.clip, coins),)
+    return (ClientBlock(agents, job.problem, records, clip or job.context.clip, coins),)
 
 
 def swapped(job: Job, kind: str, row: np.ndarray, label: float) -> Records:
@@ -46,7 +46,7 @@ def swapped(job: Job, kind: str, row: np.ndarray, label: float) -> Records:
 def pair(job: Job, kind: str, rng: np.random.Generator) -> tuple[Records, Records]:
     """Two extremes: the longest records there can be, far beyond every clip where nothing bounds them."""
     row = rng.normal(size=job.shards.features.shape[1])
-    row *= (1.0 if job.desk.family is not None else 50.0) / np.linalg.norm(row)
+    row *= (1.0 if job.context.family is not None else 50.0) / np.linalg.norm(row)
     flip = rng.random() < 0.5
     return swapped(job, kind, row, 1.0), swapped(job, kind, row if flip else -row, 0.0 if flip else 1.0)
 
@@ -62,8 +62,8 @@ def worlds(job: Job, kind: str, seed: int, clip: Clip | None = None) -> tuple[Sc
             return spoken.setdefault(key, 0.5 * rng.normal(size=(1, width)))
 
     sides = Scripted(answers=Drawn()), Scripted(answers=Drawn())
-    for curator, records in zip(sides, pair(job, kind, rng), strict=True):
-        scripted(job, curator, holders(job, records, clip))
+    for releaser, records in zip(sides, pair(job, kind, rng), strict=True):
+        scripted(job, releaser, client_blocks(job, records, clip))
     return sides
 
 
@@ -76,12 +76,12 @@ def shares(sides: tuple[Scripted, Scripted], kind: Any) -> dict[str, float]:
             assert (one == other).all(), f"{channel} is public and differs"
             continue
         assert (one.public == other.public).all()
-        moved, stated = float(np.linalg.norm(one.private - other.private)), one.spread.get(kind)
+        sensitivity, stated = float(np.linalg.norm(one.private - other.private)), one.sensitivities.get(kind)
         if stated is None:
-            assert moved == 0.0, f"{channel} moves and states nothing"
+            assert sensitivity == 0.0, f"{channel} moves and states nothing"
             continue
-        assert stated.sensitivity[0] == other.spread[kind].sensitivity[0]
-        out[channel] = max(out.get(channel, 0.0), moved / float(stated.sensitivity[0]))
+        assert stated.sensitivity[0] == other.sensitivities[kind].sensitivity[0]
+        out[channel] = max(out.get(channel, 0.0), sensitivity / float(stated.sensitivity[0]))
     return out
 
 
@@ -106,7 +106,7 @@ def test_no_neighbour_exceeds_what_is_stated(solver: str, problem: str, kind: st
 
 
 @pytest.mark.parametrize("kind", ["train", "validation"])
-@pytest.mark.parametrize("problem", KINDS)
+@pytest.mark.parametrize("problem", SPLITS)
 def test_clipped_means_are_moved_as_far_as_stated(problem: str, kind: str) -> None:
     """Records of no bounded length: both extremes of the clip are there."""
     job = made(
@@ -124,10 +124,10 @@ def test_the_change_is_stated_by_the_distance_where_that_is_less() -> None:
     """λ D_hxy ‖ỹ^λ − ỹ‖/n against 2C_x/n, at the released points; attained to a tenth by random records at least."""
     clip = {"x": 50.0, "y": 1.0, "z": 1.0}
     job = solved_by("output_perturbation", "hyper_cleaning", privacy={"clip": clip}, algorithm={"rounds": 2})
-    n, best = job.desk.counts["train"], 0.0
+    n, best = job.context.counts["train"], 0.0
     for seed in range(10):
         sides = worlds(job, "train", seed)
-        stated = [v.spread["train"].sensitivity[0] for (_, c), v in sides[0].wanted.items() if c == "gx"]
+        stated = [v.sensitivities["train"].sensitivity[0] for (_, c), v in sides[0].wanted.items() if c == "gx"]
         assert max(stated) < 0.9 * 2.0 * 50.0 / n
         best = max(best, shares(sides, "train")["gx"])
     assert 0.1 < best <= 1.0
@@ -137,19 +137,19 @@ def test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less() -> No
     job = solved_by("output_perturbation", "hyper_cleaning")
     x, y, other = np.zeros(6), np.full(6, 0.1), np.full(6, -0.1)
     for rate, clip, tighter in ((1.0, 50.0, True), (0.5, 50.0, False), (1.0, 1e-3, False)):
-        desk = replace(job.desk, clip=Clip("l2", x=clip))
-        asked = Sum(CHANGE, x, y, other, rate, times=3.0)
-        answer = desk.combined(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
-        moved = desk.tightened(answer, asked, 3.0).spread["train"].sensitivity[0]
-        assert (moved < answer.spread["train"].sensitivity[0]) == tighter
+        context = replace(job.context, clip=Clip("l2", x=clip))
+        asked = ClippedSum(CHANGE, x, y, other, rate, times=3.0)
+        answer = context.combined(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
+        sensitivity = context.tightened(answer, asked, 3.0).sensitivities["train"].sensitivity[0]
+        assert (sensitivity < answer.sensitivities["train"].sensitivity[0]) == tighter
     # σ'(0) = ¼, two records of length 1 in two classes each: D_hxy = 2 · ¼ · ‖s − e_b‖.
-    d = job.desk.family.constants(x, x, 1.0 + 1.0 / 3.0).d_hxy
+    d = job.context.family.constants(x, x, 1.0 + 1.0 / 3.0).d_hxy
     assert 0.5 * 1.0 < d < 0.5 * math.sqrt(2.0)
-    wide = replace(job.desk, clip=Clip("l2", x=50.0))
-    asked = Sum(CHANGE, x, y, other, times=3.0)
+    wide = replace(job.context, clip=Clip("l2", x=50.0))
+    asked = ClippedSum(CHANGE, x, y, other, times=3.0)
     answer = wide.combined(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
-    moved = wide.tightened(answer, asked, 3.0).spread["train"].sensitivity[0]
-    assert moved == pytest.approx(3.0 * d * 0.2 * math.sqrt(6.0) / job.desk.counts["train"])
+    sensitivity = wide.tightened(answer, asked, 3.0).sensitivities["train"].sensitivity[0]
+    assert sensitivity == pytest.approx(3.0 * d * 0.2 * math.sqrt(6.0) / job.context.counts["train"])
 
 
 # Exact likelihoods ------------------------------------------------------------------------------------------------
@@ -161,27 +161,27 @@ class Priced(Scripted):
     def __init__(self, job: Job, rng: np.random.Generator | None, spoken: dict[Any, Any]) -> None:
         super().__init__()
         self.means: dict[Any, tuple[np.ndarray, float]] = {}
-        self._real = job.house().make_curator()
+        self._real = job.coordinator_node().make_releaser()
         self._rng, self._spoken = rng, spoken
 
     def release(self, index: int, values: Any) -> Any:
         said, out = super().release(index, values), {}
         for channel, wanted in values.items():
-            moved = {k: float(s.sensitivity[0]) for k, s in wanted.spread.items()}
-            scale = self._real.scale(index, channel, moved)
+            sensitivity = {k: float(s.sensitivity[0]) for k, s in wanted.sensitivities.items()}
+            scale = self._real.scale(index, channel, sensitivity)
             self.means[index, channel] = wanted.value, scale
             if self._rng is not None:
                 self._spoken[index, channel] = wanted.value + scale * self._rng.normal(size=wanted.value.shape)
             out[channel] = self._spoken[index, channel]
-        return said._replace(own=type(said.own)(out))
+        return said._replace(released=type(said.released)(out))
 
 
 def two(job: Job, seed: int) -> tuple[Priced, Priced, dict[Any, np.ndarray]]:
     """A run, and its neighbour along what was said."""
     row, spoken = np.array([50.0, 0.0, 0.0]), {}
     sides = Priced(job, np.random.default_rng([seed, 9]), spoken), Priced(job, None, spoken)
-    for curator, sign in zip(sides, (1.0, -1.0), strict=True):
-        scripted(job, curator, holders(job, swapped(job, "train", sign * row, 1.0)))
+    for releaser, sign in zip(sides, (1.0, -1.0), strict=True):
+        scripted(job, releaser, client_blocks(job, swapped(job, "train", sign * row, 1.0)))
     return *sides, spoken
 
 
@@ -220,7 +220,7 @@ def test_a_forgotten_clip_is_noticed() -> None:
     assert max(largest(job, "train", 2, Clip("l2")).values()) > 10.0
 
 
-class Half(Curator):
+class Half(PlannedReleaser):
     """Adds half the noise that was priced."""
 
     def scale(self, index: int, channel: str, sensitivity: Any) -> float:
@@ -229,31 +229,31 @@ class Half(Curator):
 
 def test_half_the_noise_is_noticed() -> None:
     job = made()
-    house = job.house()._replace(make_curator=lambda: Half(job.ledger, job._root))
-    assert not performed(house, job.rounds)[0].ledger.costs_within(job.ledger)
+    coordinator_node = job.coordinator_node()._replace(make_releaser=lambda: Half(job.ledger, job._root))
+    assert not performed(coordinator_node, job.rounds)[0].ledger.costs_within(job.ledger)
 
 
 class Bare(DpBilevel):
     """Forgets λ in the step of x."""
 
-    def _slope(self, desk: Desk, x: Any, y: Any, pulled: Any) -> Generator[Any, Any, Bounded]:
-        answer = yield Ask(g=Sum(CHANGE, x, pulled, y))
+    def _slope(self, context: CoordinatorContext, x: Any, y: Any, penalised: Any) -> Generator[Any, Any, Bounded]:
+        answer = yield Ask(g=ClippedSum(CHANGE, x, penalised, y))
         return answer.g
 
 
-class Forgetful(Desk):
+class Forgetful(CoordinatorContext):
     """Forgets λ in what one record can move."""
 
-    def tightened(self, change: Bounded, asked: Sum, pull: float) -> Bounded:
-        return super().tightened(change, asked._replace(times=1.0), pull)
+    def tightened(self, change: Bounded, asked: ClippedSum, penalty: float) -> Bounded:
+        return super().tightened(change, asked._replace(times=1.0), penalty)
 
 
-class Uncharged(Desk):
+class Uncharged(CoordinatorContext):
     """Hands out answers that claim to move with no record."""
 
     def combined(self, number: int, questions: Any, answers: Any) -> Any:
         out = super().combined(number, questions, answers)
-        return type(out)({k: replace(v, spread={}) for k, v in out.items()})
+        return type(out)({k: replace(v, sensitivities={}) for k, v in out.items()})
 
 
 def fields(value: Any) -> dict[str, Any]:
@@ -270,12 +270,12 @@ def test_a_forgotten_penalty_is_noticed() -> None:
     clip = {"x": 50.0, "y": 1.0, "z": 1.0}
     honest = solved_by("output_perturbation", "hyper_cleaning", privacy={"clip": clip}, algorithm={"penalty": 500.0})
     assert max(largest(honest, "train", 3).values()) <= 1.0
-    bugged = replace(honest, desk=Forgetful(**fields(honest.desk)))
+    bugged = replace(honest, context=Forgetful(**fields(honest.context)))
     assert largest(bugged, "train", 3)["gx"] > 10.0
 
 
 def test_an_uncharged_release_is_noticed() -> None:
     job = made("hyper_cleaning")
-    bugged = replace(job, desk=Uncharged(**fields(job.desk)))
+    bugged = replace(job, context=Uncharged(**fields(job.context)))
     with pytest.raises(AssertionError, match="moves and states nothing"):
         largest(bugged, "train", 1)

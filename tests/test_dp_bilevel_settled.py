@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from coordinator_replay import performed, with_noise
-from penalty_jobs import KINDS, OWN, UNKNOWN, agree, content, made
+from penalty_jobs import OWN, SPLITS, UNKNOWN, agree, content, made
 from penalty_loop import Naive
 from scipy.optimize import brentq
 from scipy.special import gammaln
@@ -23,9 +23,9 @@ from decentral_dp.job import build
 from decentral_dp.privacy.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.bilevel_rates import penalty_smoothness
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.granular import Granular
+from decentral_dp.privacy.granular import ProblemConstants
 from decentral_dp.privacy.pld import Releases
-from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.desk import CoordinatorContext
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.special_families import Declared
@@ -39,42 +39,42 @@ def test_defaults_follow_from_constants_by_their_formulas() -> None:
     job = made(
         "mean_estimation", (*drop, "privacy.clip"), algorithm={"domain": {"kind": "box", "low": -2.0, "high": 1.0}}
     )
-    a, n, rounds = job.algorithm, job.desk.counts, 4
-    out, total = 0.5 / 1.5 * 2.0 * math.sqrt(3.0), job.desk.budget
+    a, n, rounds = job.algorithm, job.context.counts, 4
+    out, total = 0.5 / 1.5 * 2.0 * math.sqrt(3.0), job.context.budget
     assert float(gaussian_epsilon(total, 1e-5)) == pytest.approx(6.0, rel=1e-6)
     price = total / math.sqrt(2 * rounds)
 
-    def steepest(mass: float) -> float:
-        return out + (mass + (mass - 1.0) * out) / (0.5 + mass) + 1.0
+    def steepest(record_mass: float) -> float:
+        return out + (record_mass + (record_mass - 1.0) * out) / (0.5 + record_mass) + 1.0
 
     bias = steepest(2.0) / 1.5 * (1.0 / 3.0)
     noise = 2.0 * 0.5 * (2.0 / (1.5 * n["train"]) / price * math.sqrt(3.0))
     assert a.penalty == pytest.approx(max(1.0, math.sqrt(bias / noise)), rel=1e-9)
-    mass, modulus = 1.0 + 1.0 / a.penalty, 1.5
+    record_mass, modulus = 1.0 + 1.0 / a.penalty, 1.5
     smooth = 0.5 / modulus * (1.0 / 3.0)
     assert a.x.scale == pytest.approx(0.5 / smooth, rel=1e-9)
     assert a.x.decay == 0.0
     # In the middle of the box, |x_s| = ½: bias and noise of K steps, of a budget that they share.
-    radius = (mass + (mass - 1.0) * out / 4.0) / (0.5 + mass)
+    radius = (record_mass + (record_mass - 1.0) * out / 4.0) / (0.5 + record_mass)
     b = 1.5 + 1.0 / a.penalty
-    left, moved = 1.0 - modulus / b, 2.0 / (n["train"] * price)
+    left, sensitivity = 1.0 - modulus / b, 2.0 / (n["train"] * price)
 
     def error(steps: int) -> float:
         kept = sum(left ** (2 * k) for k in range(steps)) / b**2
-        return (2.0 * radius * left**steps) ** 2 + 3 * moved**2 * steps * kept
+        return (2.0 * radius * left**steps) ** 2 + 3 * sensitivity**2 * steps * kept
 
     assert error(a.inner) <= 1.01 * min(error(k) for k in range(1, 40))
-    assert job.desk.clip.y == pytest.approx(1.0)
-    assert job.desk.clip.z == pytest.approx(steepest(mass))
-    c = job.desk.family.constants(np.full(3, -2.0), np.full(3, 1.0), mass)
+    assert job.context.clip.y == pytest.approx(1.0)
+    assert job.context.clip.z == pytest.approx(steepest(record_mass))
+    c = job.context.family.constants(np.full(3, -2.0), np.full(3, 1.0), record_mass)
     assert a.x.scale == pytest.approx(0.5 / penalty_smoothness(c, a.penalty))
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - UNKNOWN))
+@pytest.mark.parametrize("kind", sorted(set(SPLITS) - UNKNOWN))
 def test_default_clips_never_bind(kind: str) -> None:
     job = made(kind, ("privacy.clip",))
     agree(job, Naive(job, with_noise, clip=dict.fromkeys("xyz", math.inf)))
-    half = made(kind, privacy={"clip": {"y": 0.5 * job.desk.clip.y, "z": 0.5 * job.desk.clip.z}})
+    half = made(kind, privacy={"clip": {"y": 0.5 * job.context.clip.y, "z": 0.5 * job.context.clip.z}})
     with pytest.raises(AssertionError):
         agree(half, Naive(half, with_noise, clip=dict.fromkeys("xyz", math.inf)))
 
@@ -87,9 +87,9 @@ def test_everything_left_out_runs_and_meets_the_target() -> None:
                 kind, (*drop, "privacy.clip"), problem={"normalise": "l2"}, algorithm={"solver": solver, "rounds": 2}
             )
             job = build(decentral_dp.load(out))
-            outcome = performed(job.house(), 2)[0]
+            outcome = performed(job.coordinator_node(), 2)[0]
             assert outcome.ledger.costs_within(job.ledger)
-            assert outcome.last.trouble is None
+            assert outcome.last.divergence is None
 
 
 def test_settling_reads_no_record() -> None:
@@ -103,7 +103,7 @@ def test_settling_reads_no_record() -> None:
         jobs.append(build(decentral_dp.load(out)))
     assert not np.array_equal(jobs[0].shards.features, jobs[1].shards.features)
     assert jobs[0].algorithm == jobs[1].algorithm
-    assert jobs[0].desk.clip == jobs[1].desk.clip
+    assert jobs[0].context.clip == jobs[1].context.clip
     assert jobs[0].ledger.same_releases(jobs[1].ledger)
 
 
@@ -161,15 +161,15 @@ def test_rates_are_checked_without_a_scenario_too() -> None:
 
 def test_a_small_penalty_is_refused_where_f_need_not_be_convex() -> None:
     problem = HyperCleaning.from_dataset(2, (0.0, 1.0), 2)
-    given = Granular(*([1.0] * 20))._replace(mu=0.5, b_fyy=2.0, label="declared")
-    desk = Desk(
+    given = ProblemConstants(*([1.0] * 20))._replace(mu=0.5, b_fyy=2.0, label="declared")
+    context = CoordinatorContext(
         problem, {"train": 9, "validation": 9}, 2, Clip("l2"), Domain("box", -1.0, 1.0), Declared(problem, given)
     )
-    check_penalty(desk, 8.1)
+    check_penalty(context, 8.1)
     with pytest.raises(InputError, match=r"algorithm\.penalty: got 7\.9.*2·b_fyy/mu = 8 on"):
-        check_penalty(desk, 7.9)
+        check_penalty(context, 7.9)
     # Convex by its family: any λ.
-    check_penalty(made().desk, 1e-3)
+    check_penalty(made().context, 1e-3)
 
 
 # As printed -------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_the_printed_noise_is_several_times_too_much_for_gaussians() -> None:
         each = 1.0 / math.sqrt(18.0 * rounds)
         mu = each / math.sqrt(2.0 * math.log(1.25 * 3.0 * (rounds + 1.0) / delta))
         assert found == pytest.approx(float(gaussian_epsilon(mu * math.sqrt(3.0 * rounds), delta)), rel=0.02)
-        assert performed(job.house(), rounds)[0].ledger.costs_within(job.ledger)
+        assert performed(job.coordinator_node(), rounds)[0].ledger.costs_within(job.ledger)
 
 
 def test_steps_within_are_composed_by_the_printed_lemma() -> None:
@@ -225,11 +225,13 @@ def test_steps_within_are_composed_by_the_printed_lemma() -> None:
 def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
     """Theorem 11 keeps the noise of full batches for any batch size; with one record of 10⁴ a step it hides little."""
     problem = HyperCleaning.from_dataset(2, (0.0, 1.0), 2)
-    desk = Desk(problem, {"train": 10**4, "validation": 10**4}, 2, Clip("l2", 1.0, 1.0, 1.0), Domain("box", -1.0, 1.0))
+    context = CoordinatorContext(
+        problem, {"train": 10**4, "validation": 10**4}, 2, Clip("l2", 1.0, 1.0, 1.0), Domain("box", -1.0, 1.0)
+    )
     rounds, delta = 100, 1e-6
     for rate, least, most in ((1e-4, 5.0, math.inf), (1.0, 0.0, 0.4)):
         a = DpBilevel(None, 5.0, 1, 1.0, rate, protocol="printed", shares={})
-        calibration = a.printed(desk, rounds, 1.0, delta)["gx"]
+        calibration = a.printed_calibration(context, rounds, 1.0, delta)["gx"]
         mu = float(calibration.sensitivity["train"][0] / calibration.scale[0])
         poisson = np.tile([[mu], [rate]], rounds)
         releases = Releases(poisson=poisson) if rate < 1.0 else Releases(mu=mu * math.sqrt(rounds))

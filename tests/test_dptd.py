@@ -9,7 +9,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 
 TRAJECTORIES = {
     "kind": "mspbe",
@@ -56,7 +56,8 @@ def test_without_noise_it_is_the_recursion_on_all_records(averaging: dict[str, f
     v, w = 0.0 * x, 0.0 * y
     for t in range(6):
         g, h = (
-            sum(problem.sums(r, [Query(term, x, y, np.inf)])[0] for r in records) / n for term in ("grad_x", "grad_y")
+            sum(problem.sums(r, [ClippedQuery(term, x, y, np.inf)])[0] for r in records) / n
+            for term in ("grad_x", "grad_y")
         )
         a = min(1.0, averaging["scale"] * (t + 1.0) ** -averaging.get("decay", 0.0))
         v, w = (1.0 - a) * v + a * g, (1.0 - a) * w + a * (h - 0.1 * y)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from robust_oracle import CASES, Case, desk_of, furthest, linear_losses, slope
+from robust_oracle import CASES, Case, context_of, furthest, linear_losses, slope
 from scipy.optimize import minimize, minimize_scalar
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.dro import LARGEST_WEIGHT, DroObjective
@@ -84,7 +84,7 @@ def test_slopes(case: Case, loss: str) -> None:
     f, draw = naive(case, problem, loss, data), np.random.default_rng(1)
     for eta in (0.3, 0.9):
         x, y = 0.7 * draw.normal(size=problem.p), np.array([eta])
-        by_x, by_y = problem.sums(data, [Query(t, x, y, np.inf) for t in ("grad_x", "grad_y")])
+        by_x, by_y = problem.sums(data, [ClippedQuery(t, x, y, np.inf) for t in ("grad_x", "grad_y")])
         np.testing.assert_allclose(by_x / 9, slope(lambda v: f(v, y[0]), x), atol=2e-7)  # noqa: B023 # called at once
         down = slope(lambda v: f(x, float(v[0])), y)  # noqa: B023 # called at once
         np.testing.assert_allclose(-by_y / 9, down, atol=2e-7)
@@ -103,7 +103,7 @@ def test_every_record_lies_in_the_known_ball(case: Case, seed: int, eta: float) 
     assert known.centre is not None
     for k in range(5):
         one = Labelled(data.inputs[k : k + 1], data.labels[k : k + 1])
-        (row,) = problem.sums(one, [Query("grad_y", x, y, np.inf)])
+        (row,) = problem.sums(one, [ClippedQuery("grad_y", x, y, np.inf)])
         assert np.linalg.norm(row - known.centre) <= known.radius * (1 + 1e-12) + 1e-12
 
 
@@ -113,10 +113,10 @@ def test_the_known_ball_is_no_larger_than_it_must_be(case: Case) -> None:
     problem = problem_of(case, "squared")
     data = Labelled(np.array([[0.0, 0.0], [100.0, 0.0]]), np.zeros(2))
     x, y = np.array([1.0, 0.0, 0.0]), np.array([0.9])
-    desk = desk_of(problem, 10)
-    asked = desk.query("grad_y", x, y)
+    context = context_of(problem, 10)
+    asked = context.query("grad_y", x, y)
     worlds = [Labelled(data.inputs[[k] + [0] * 9], data.labels[[k] + [0] * 9]) for k in (0, 1)]
-    assert furthest(desk, asked, worlds) == pytest.approx(desk.moved(asked), rel=1e-9)
+    assert furthest(context, asked, worlds) == pytest.approx(context.sensitivity_of(asked), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_neighbours_never_move_a_mean_further(case: Case, rate: float) -> None:
             inputs, labels = data.inputs.copy(), data.labels.copy()
             inputs[0], labels[0] = row, label
             worlds.append(Labelled(inputs, labels))
-        desk = desk_of(problem, n, clip=0.5)
+        context = context_of(problem, n, clip=0.5)
         for term in worst:
-            asked = desk.query(term, x, y, rate)
+            asked = context.query(term, x, y, rate)
             with np.errstate(all="ignore"):
-                moved = furthest(desk, asked, worlds)
-            assert moved <= desk.moved(asked)
-            worst[term] = max(worst[term], moved / desk.moved(asked))
+                sensitivity = furthest(context, asked, worlds)
+            assert sensitivity <= context.sensitivity_of(asked)
+            worst[term] = max(worst[term], sensitivity / context.sensitivity_of(asked))
     # Tight: the clipped gradients of two records may be opposite, and two losses may be 0 and the cap.
     assert worst["grad_x"] > 0.95
     assert worst["grad_y"] > 0.95
@@ -165,7 +165,7 @@ def test_a_cap_from_above_alone_would_be_seen() -> None:
         x, y = np.array([1.0, 0.0]), np.array([0.5])
         known = problem.known("grad_y", x, y)
         assert known is not None
-        (row,) = problem.sums(Labelled(np.array([[-2.0]]), np.zeros(1)), [Query("grad_y", x, y, np.inf)])
+        (row,) = problem.sums(Labelled(np.array([[-2.0]]), np.zeros(1)), [ClippedQuery("grad_y", x, y, np.inf)])
         assert bool(abs(row - known.centre)[0] <= known.radius + 1e-12) is holds
 
 
@@ -175,7 +175,7 @@ def test_tiny_strengths_do_not_overflow(case: Case) -> None:
     capped = capped_loss({"cap": 5.0}, 0, Path())
     problem = Composite(Linear(1, 1), DroObjective(capped, case.made(), 1e-3))
     data = Labelled(np.array([[0.0], [1.0], [1e5]]), np.array([0.0, 0.5, -1e5]))
-    asked = [Query(t, np.ones(2), np.array([0.1]), 1.0, None, None) for t in ("grad_x", "grad_y")]
+    asked = [ClippedQuery(t, np.ones(2), np.array([0.1]), 1.0, None, None) for t in ("grad_x", "grad_y")]
     with np.errstate(all="ignore"):
         totals = problem.sums(data, asked)
     assert all(np.isfinite(total).all() and np.linalg.norm(total) <= 3.0 for total in totals)

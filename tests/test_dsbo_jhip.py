@@ -23,7 +23,7 @@ from decentral_dp.job import Job, build
 from decentral_dp.planning import plan
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.matrices import transposed, unproven
-from decentral_dp.privacy.sensitivity import Bounded, Spread
+from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2})
 NAMES = ["all", "accumulate", "minibatch"]
@@ -57,7 +57,7 @@ def naive(job: Job, noise: Noise, clips: Mapping[str, float], separately: bool) 
     """
     algorithm = job.algorithm
     assert isinstance(algorithm, DsboJhip)
-    weights, m, touches = job.topology.mixing.toarray(), job.n_agents, job.problem.touches
+    weights, m, reads_records = job.topology.mixing.toarray(), job.n_agents, job.problem.reads_records
     printed, per_round = algorithm.protocol == "printed", 1 + algorithm.inner + algorithm.inverse
     told: list[dict[str, np.ndarray]] = [{} for _ in range(job.rounds * per_round + 1)]
 
@@ -77,7 +77,7 @@ def naive(job: Job, noise: Noise, clips: Mapping[str, float], separately: bool) 
     y_said = list(y)
     for t in range(job.rounds):
         index = t * per_round
-        x_said = say(index, "x", x, printed or (t > 0 and "upper_grad_x" in touches))
+        x_said = say(index, "x", x, printed or (t > 0 and "upper_grad_x" in reads_records))
         at = x if printed else x_said
         for k in range(algorithm.inner):
             y = [mixed(i, y[i], y_said) - algorithm.y(t) * mean("lower_grad_y", t, i) for i in range(m)]
@@ -91,21 +91,21 @@ def naive(job: Job, noise: Noise, clips: Mapping[str, float], separately: bool) 
         for k in range(algorithm.inverse):
             spot = index + 1 + algorithm.inner + k
             z_said = say(spot, "Z", z, printed and k > 0)
-            d_said = say(spot, "D", d, printed or ("lower_hvp" if k else "lower_jvp") in touches)
+            d_said = say(spot, "D", d, printed or ("lower_hvp" if k else "lower_jvp") in reads_records)
             if k == 0 and not printed:
                 h = say(spot, "h", h, True)
             d = d if printed else d_said
             before = z if printed else z_said
             z = [mixed(i, before[i], z_said) - algorithm.z(t) * d[i] for i in range(m)]
             new = [mean("lower_hessian_product", t, i, z[i]) - jacobian[i].T for i in range(m)]
-            moved = [new[i] - s[i] for i in range(m)]
+            sensitivity = [new[i] - s[i] for i in range(m)]
             if not separately:
-                moved = [mean("lower_hessian_product", t, i, z[i] - before[i]) for i in range(m)]
-            d = [mixed(i, d[i], d_said) + moved[i] for i in range(m)]
+                sensitivity = [mean("lower_hessian_product", t, i, z[i] - before[i]) for i in range(m)]
+            d = [mixed(i, d[i], d_said) + sensitivity[i] for i in range(m)]
             s = new
         x = [mixed(i, at[i], x_said) - algorithm.x(t) * (mean("upper_grad_x", t, i) - z[i].T @ h[i]) for i in range(m)]
     last = job.rounds * per_round
-    say(last, "x", x, printed or "upper_grad_x" in touches)
+    say(last, "x", x, printed or "upper_grad_x" in reads_records)
     say(last, "y", y, printed)
     return told
 
@@ -266,9 +266,9 @@ def test_the_tracker_is_charged_where_it_reads_a_record_and_nowhere_else(inverse
         charged = [] if "lower_jvp" in without else [0]
         charged += [] if "lower_hvp" in without else range(1, inverse)
         tracker = next(c for c in ledger.channels if c.channel == "D")
-        assert [int(i) % job.algorithm.exchanges - 3 for i in tracker.rounds if tracker.mechanism != "free"] == (
-            charged * job.rounds
-        )
+        assert [
+            int(i) % job.algorithm.releases_per_round - 3 for i in tracker.rounds if tracker.mechanism != "free"
+        ] == (charged * job.rounds)
 
 
 @pytest.mark.parametrize("protocol", ["released", "printed"])
@@ -290,8 +290,8 @@ def test_one_batch_serves_the_inverse_loop_of_the_certified_form_only(protocol: 
             return Asked(self._of.batch(t, draw, kept=kept), draw)
 
     class Watched(DsboJhip):
-        def step(self, t: int, shard: Any, s: Any) -> Any:
-            return super().step(t, Asked(shard), s)
+        def step(self, t: int, dataset: Any, s: Any) -> Any:
+            return super().step(t, Asked(dataset), s)
 
     job = made(base("certified" if protocol == "released" else "as_printed"))
     a = job.algorithm
@@ -332,8 +332,8 @@ def test_the_plan_is_the_hand_made_one() -> None:
             assert {c.channel for c in job.ledger.charged} == set(want)
             for c in job.ledger.charged:
                 kind, sizes = want[c.channel]
-                moved = c.sensitivity[kind][:, c.group[agent]]
-                np.testing.assert_allclose(moved, sizes, rtol=1e-12)
+                sensitivity = c.sensitivity[kind][:, c.group[agent]]
+                np.testing.assert_allclose(sensitivity, sizes, rtol=1e-12)
                 assert all((s == 0.0).all() for k, s in c.sensitivity.items() if k != kind)
                 assert all((r == 1.0).all() for r in c.rate.values())
 
@@ -378,7 +378,7 @@ def shares(
     runs = []
     for features, marks in ((rows, labels), other):
         records = [problem.prepare(features[k], marks[k], norm) for k in ("train", "validation")]
-        scene = {"rounds": ROUNDS, "self_weight": 0.6, "own": own, "received": received, "stream": stream}
+        scene = {"rounds": ROUNDS, "neighbour_weight": 0.6, "own": own, "received": received, "stream": stream}
         runs.append(replay(algorithm, problem, *records, **scene, clip=Clip(norm, **CLIPS)))
     allowed, out = certified_change(runs[0], kind), {}
     for channel, sizes in realised_change(*runs, norm=norm).items():
@@ -394,27 +394,29 @@ READ = (Stream("all"), Stream("accumulate", batch=1), Stream("minibatch", batch=
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("kind", ["train", "validation"])
 def test_no_neighbour_exceeds_the_certificate_and_the_worst_comes_near(kind: str, norm: Any, stream: Stream) -> None:
-    moved = {"train": {"y", "D"}, "validation": {"x", "h"}}[kind]
+    sensitivity = {"train": {"y", "D"}, "validation": {"x", "h"}}[kind]
     for seed in range(8):
         for channel, share in shares(kind, norm, stream, seed, seed % 2 == 0).items():
             assert (share <= 1.0 + 1e-9).all(), (channel, seed)
-            assert channel in moved or (share == 0.0).all()
-            if channel in moved and seed % 2 == 0 and stream.kind != "minibatch":
+            assert channel in sensitivity or (share == 0.0).all()
+            if channel in sensitivity and seed % 2 == 0 and stream.kind != "minibatch":
                 assert share.min() > 0.999, channel
 
 
 class Unreleased(DsboJhip):
     """Multiplies Z by its ∇_y f before noise, taking it for public."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        inner, reply = super().step(t, shard, s), None
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        inner, reply = super().step(t, dataset, s), None
         try:
             while True:
                 exchange = inner.send(reply)
                 reply = yield exchange
                 if "h" in exchange.values:
                     h = exchange.values["h"]
-                    reply = reply._replace(own=type(reply.own)({**reply.own, "h": getattr(h, "value", h)}))
+                    reply = reply._replace(
+                        released=type(reply.released)({**reply.released, "h": getattr(h, "value", h)})
+                    )
         except StopIteration as done:
             return done.value
 
@@ -438,15 +440,15 @@ class Ahead:
 class Hidden(DsboJhip):
     """Takes Z^{k+1} − Z^k along the Z that its own D makes before noise, and that for public; sends the right Z."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
         hidden: dict[str, np.ndarray] = {}
-        inner, reply = super().step(t, Ahead(shard, hidden), s), None
+        inner, reply = super().step(t, Ahead(dataset, hidden), s), None
         try:
             while True:
                 exchange = inner.send(reply)
                 reply = yield exchange
                 if "D" in exchange.values:
-                    hidden["along"] = self.z(t) * (reply.own.D - exchange.values["D"].value)
+                    hidden["along"] = self.z(t) * (reply.released.D - exchange.values["D"].value)
         except StopIteration as done:
             return done.value
 
@@ -454,9 +456,9 @@ class Hidden(DsboJhip):
 class Tracked(DsboJhip):
     """Prices the increment of D as S^{k+1} − S^k, both of them clipped means."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
-        out = super().planned(public)
-        k = (out["D"].indices % self.exchanges - 1 - self.inner)[:, None]
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
+        k = (out["D"].indices % self.releases_per_round - 1 - self.inner)[:, None]
         twice = {c: np.where(k > 1, 2.0, 1.0) * s for c, s in out["D"].sensitivity.items()}
         return out | {"D": out["D"]._replace(sensitivity=twice)}
 
@@ -464,8 +466,8 @@ class Tracked(DsboJhip):
 class Once(DsboJhip):
     """Forgets that a record that is replaced leaves the mean as well as joins it."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
-        out = super().planned(public)
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
         half = {k: s / 2 for k, s in out["D"].sensitivity.items()}
         return out | {"D": out["D"]._replace(sensitivity=half)}
 
@@ -480,7 +482,7 @@ def test_planted_bugs_are_caught() -> None:
     for kind, same in ((DsboJhip, True), (Once, False), (Tracked, False)):
         broken = certified(kind, 2, 3)
         planned = plan(
-            broken, job.problem, job.counts, job.stream, job.topology.self_weight, job.clip, None, job.rounds,
+            broken, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, None, job.rounds,
             job.mechanism, job.noise,
         )  # fmt: skip
         nodes = [n._replace(program=broken) for n in job.nodes()]
@@ -500,25 +502,25 @@ def test_a_layout_that_is_not_transposed_is_caught(monkeypatch: pytest.MonkeyPat
 
 def test_a_transposed_value_keeps_its_sensitivity() -> None:
     flat = np.arange(12.0).reshape(2, 6)
-    spread = {"train": Spread(np.array([1.0, 2.0]), np.ones(2), None)}
+    spread = {"train": Sensitivity(np.array([1.0, 2.0]), np.ones(2), None)}
     value = transposed(Bounded(flat, 2 * flat, spread, "l1"), 3, 2)
     assert isinstance(value, Bounded)
     for row in range(2):
         assert np.array_equal(value.public[row].reshape(2, 3), flat[row].reshape(3, 2).T)
     assert np.array_equal(value.private, 2 * value.public)
-    assert value.spread is spread
+    assert value.sensitivities is spread
     assert np.array_equal(transposed(flat, 3, 2), value.public)
 
 
 def test_what_is_unproven_is_infinite_for_the_kinds_and_rows_that_can_move_it() -> None:
     one, ones = np.ones((2, 1)), np.ones(2)
-    moved = Bounded(0 * one, one, {"train": Spread(np.array([0.0, 0.5]), ones, None)}, "l2")
-    product = unproven(np.multiply, moved, 3 * one)
+    sensitivity = Bounded(0 * one, one, {"train": Sensitivity(np.array([0.0, 0.5]), ones, None)}, "l2")
+    product = unproven(np.multiply, sensitivity, 3 * one)
     assert isinstance(product, Bounded)
     assert np.array_equal(product.value, 3 * one)
     assert not product.public.any()
-    assert product.spread["train"].sensitivity.tolist() == [0.0, np.inf]
-    assert product.spread["validation"].sensitivity.tolist() == [0.0, 0.0]
+    assert product.sensitivities["train"].sensitivity.tolist() == [0.0, np.inf]
+    assert product.sensitivities["validation"].sensitivity.tolist() == [0.0, 0.0]
     assert np.array_equal(unproven(np.multiply, one, one), one)
 
 

@@ -260,14 +260,16 @@ def test_the_instance_is_that_of_explicit_records() -> None:
                 out[j] += (y[j] - b) / counts[role].sum()
         return out
 
-    y, pulled = made.minimiser(x), made.pulled(x, lam)
+    y, penalised = made.minimiser(x), made.penalised(x, lam)
     assert np.allclose(gradient(0, y) + mu * (y - lift @ x), 0.0, atol=1e-12)
-    assert np.allclose(gradient(0, pulled) + mu * (pulled - lift @ x) + gradient(1, pulled) / lam, 0.0, atol=1e-12)
+    assert np.allclose(
+        gradient(0, penalised) + mu * (penalised - lift @ x) + gradient(1, penalised) / lam, 0.0, atol=1e-12
+    )
     truth = made.hypergradient(x)
     assert np.allclose(made.implicit(y[None])[0], truth, atol=1e-12)
-    far = made.penalty(x, y, made.pulled(x, 1e7), 1e7)
+    far = made.penalty(x, y, made.penalised(x, 1e7), 1e7)
     assert np.allclose(far, truth, atol=1e-5)
-    assert not np.allclose(made.penalty(x, y, pulled, lam), truth, atol=1e-3)
+    assert not np.allclose(made.penalty(x, y, penalised, lam), truth, atol=1e-3)
     assert np.linalg.norm(y - lift @ x) <= made.constants(x).radius
 
 

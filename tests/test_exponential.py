@@ -64,9 +64,9 @@ def test_no_log_ratio_exceeds_epsilon(n: int, seed: int, epsilon: float, oscilla
 def test_the_ratio_is_attained_on_two_levels() -> None:
     """One candidate in 10^5 moves by the oscillation: .9999 ε, so that a factor 1/2 would be lost for nothing."""
     scores = np.zeros(100_000)
-    moved = scores.copy()
-    moved[0] = -0.37
-    ratio = logarithms(law_of(moved, 1.0, 0.37))[0] - logarithms(law_of(scores, 1.0, 0.37))[0]
+    sensitivity = scores.copy()
+    sensitivity[0] = -0.37
+    ratio = logarithms(law_of(sensitivity, 1.0, 0.37))[0] - logarithms(law_of(scores, 1.0, 0.37))[0]
     assert 0.9999 <= ratio <= 1.0
 
 

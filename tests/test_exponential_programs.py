@@ -17,8 +17,8 @@ from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.job import Job, build
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.curator import Curator
-from decentral_dp.privacy.sensitivity import KINDS, Kind
+from decentral_dp.privacy.curator import PlannedReleaser
+from decentral_dp.privacy.sensitivity import SPLITS, Split
 from decentral_dp.problems.pooled import Pooled
 
 Array = np.ndarray
@@ -57,7 +57,7 @@ def made(*args: Any, **changes: Any) -> Job:
 
 def raw(job: Job) -> list[Array]:
     """Signed features of all train, and of all validation records."""
-    return [np.concatenate([r.signed for r in job.records[kind]]) for kind in KINDS]
+    return [np.concatenate([r.signed for r in job.records[kind]]) for kind in SPLITS]
 
 
 def value(train: Array, validation: Array, x: float) -> float:
@@ -75,20 +75,20 @@ def value(train: Array, validation: Array, x: float) -> float:
 
 
 def pool_of(job: Job) -> Pooled:
-    assert job.desk is not None
-    return job.desk.pooled(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    assert job.context is not None
+    return job.context.pooled(list(zip(job.records["train"], job.records["validation"], strict=True)))
 
 
-def published(job: Job, pool: Any, root: bytes) -> tuple[Array, Curator]:
+def published(job: Job, pool: Any, root: bytes) -> tuple[Array, PlannedReleaser]:
     """The program's one release with these random bits."""
-    curator = Curator(job.ledger, root, job.scenario.privacy.guarantee == "as_printed")
-    running = job.algorithm.step(0, job.desk, job.algorithm.init(job.desk))
+    releaser = PlannedReleaser(job.ledger, root, job.scenario.privacy.guarantee == "as_printed")
+    running = job.algorithm.step(0, job.context, job.algorithm.init(job.context))
     next(running)
     request: Any = running.send(pool)
-    told = curator.release(1, request.values)
+    told = releaser.release(1, request.values)
     with pytest.raises(StopIteration):
         running.send(told)
-    return told.own.x[0], curator
+    return told.released.x[0], releaser
 
 
 def printed_constants(job: Job) -> dict[str, float]:
@@ -109,11 +109,14 @@ def test_x_follows_the_exact_law() -> None:
     scores = pool.scores(points[:, None])
     np.testing.assert_allclose(scores, exact, atol=1e-9)
 
-    first, curator = published(job, pool, (0).to_bytes(32, "big"))
-    lottery = job.algorithm.law(job.desk, lambda xs: scores)  # type: ignore[union-attr]
-    found = [Curator(job.ledger, i.to_bytes(32, "big")).release(1, {"x": lottery}).own.x[0] for i in range(1500)]
+    first, releaser = published(job, pool, (0).to_bytes(32, "big"))
+    selection = job.algorithm.law(job.context, lambda xs: scores)  # type: ignore[union-attr]
+    found = [
+        PlannedReleaser(job.ledger, i.to_bytes(32, "big")).release(1, {"x": selection}).released.x[0]
+        for i in range(1500)
+    ]
     assert found[0] == first
-    scale = float(curator.ledger().channels[0].scale[0, 0])
+    scale = float(releaser.ledger().channels[0].scale[0, 0])
     # Priced by hand: of the train kind, 2 L_fy D_gy/(μ n).
     c = printed_constants(job)
     assert scale == pytest.approx(4.0 * c["l_fy"] ** 2 / (c["mu"] * 60.0) / 30.0, rel=0.02)
@@ -125,13 +128,13 @@ def test_x_follows_the_exact_law() -> None:
     assert rejected(counts, np.exp(-0.5 * exact / scale))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_neighbours_of_a_whole_job(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", SPLITS)
+def test_neighbours_of_a_whole_job(kind: Split) -> None:
     """One record of the job replaced by its worst opposite: the plan's scale keeps the exact log-ratio within ε."""
     epsilon, job = 4.0, made(algorithm={"candidates": 9}, privacy={"epsilon": 4.0})
     pool = pool_of(job)
-    law = job.algorithm.law(job.desk, pool.scores)  # type: ignore[union-attr]
-    scale = Curator(job.ledger, bytes(32)).scale(1, "x", law.sensitivity)
+    law = job.algorithm.law(job.context, pool.scores)  # type: ignore[union-attr]
+    scale = PlannedReleaser(job.ledger, bytes(32)).scale(1, "x", law.sensitivity)
     records = getattr(pool, kind)
     worst = 0.0
     for row in (records.signed[0], records.signed.mean(axis=0)):
@@ -140,7 +143,7 @@ def test_neighbours_of_a_whole_job(kind: Kind) -> None:
             signed = records.signed.copy()
             signed[0] = sign * row / np.linalg.norm(row)
             other = records._replace(signed=signed, l2=np.linalg.norm(signed, axis=1))
-            there = Pooled(pool.family, *(other if k == kind else getattr(pool, k) for k in KINDS))
+            there = Pooled(pool.family, *(other if k == kind else getattr(pool, k) for k in SPLITS))
             weights = law.law(there.scores(law.points), scale)
             exponent = -float(weights.rate) * weights.gaps.astype(float)
             sides.append(exponent - logsumexp(exponent))
@@ -197,7 +200,7 @@ def test_a_run_costs_what_was_planned(name: str) -> None:
     x = run.released["x"][0]
     assert np.isfinite(x).all()
     assert "y" not in run.released
-    domain = run.job.desk.domain  # type: ignore[union-attr]
+    domain = run.job.context.domain  # type: ignore[union-attr]
     assert np.allclose(domain.project(x), x)
     assert {"upper_loss_unreleased"} <= set(run.metrics["name"])
     first = next(c for c in run.records.channels if c.mechanism != "free")
@@ -224,7 +227,7 @@ def test_warm_start_divides_its_budget_evenly() -> None:
     start, steps = lines["x0"], lines["gx"]
     assert list(start.rounds) == [1]
     assert list(steps.rounds) == [2, 3, 4, 5]
-    for kind in KINDS:
+    for kind in SPLITS:
         pure = float((start.sensitivity[kind] / start.scale)[0, 0])
         squares = float(((steps.sensitivity[kind] / steps.scale) ** 2).sum())
         assert pure**2 / 8.0 == pytest.approx(squares / 2.0)
@@ -232,31 +235,33 @@ def test_warm_start_divides_its_budget_evenly() -> None:
     assert run.job.budget.epsilon[0] <= rho + 2.0 * math.sqrt(rho * math.log(1e6)) * (1.0 + 1e-3)
     assert run.job.budget.epsilon[0] <= 4.0
     # Sensitivities of the steps are those of the x that was public then, which moves.
-    moved = {float(s) for s in next(c for c in run.records.channels if c.channel == "gx").sensitivity["train"][:, 0]}
-    assert len(moved) > 1
+    sensitivity = {
+        float(s) for s in next(c for c in run.records.channels if c.channel == "gx").sensitivity["train"][:, 0]
+    }
+    assert len(sensitivity) > 1
     assert run.released["x"][0, 0] <= HIGH
 
 
 def test_warm_start_steps_from_where_it_was_drawn() -> None:
     job = made("warm_start", algorithm={"rounds": 4, "x": {"scale": 0.5, "decay": 0.5}, "candidates": 9})
-    pool, curator, s = pool_of(job), Curator(job.ledger, bytes(32)), job.algorithm.init(job.desk)
+    pool, releaser, s = pool_of(job), PlannedReleaser(job.ledger, bytes(32)), job.algorithm.init(job.context)
     xs, best = [], []
     for t in range(4):
-        running = job.algorithm.step(t, job.desk, s)
+        running = job.algorithm.step(t, job.context, s)
         next(running)
         request: Any = running.send(pool)
-        told = curator.release(t + 1, request.values)
+        told = releaser.release(t + 1, request.values)
         with pytest.raises(StopIteration) as done:
             running.send(told)
         s = done.value.value
-        drawn = told.own.x0[0] if t == 0 else np.clip(xs[-1] - 0.5 / math.sqrt(t) * told.own.gx[0], LOW, HIGH)
+        drawn = told.released.x0[0] if t == 0 else np.clip(xs[-1] - 0.5 / math.sqrt(t) * told.released.gx[0], LOW, HIGH)
         if t:
             best.append((float(np.linalg.norm(drawn - xs[-1])), t))
         xs.append(drawn)
         assert np.array_equal(s.x, drawn)
     least = min(best)
     assert np.array_equal(job.algorithm.published(s)["x"], xs[least[1] - 1])  # type: ignore[union-attr]
-    assert curator.ledger().costs_within(job.ledger.only(np.zeros(1, dtype=np.int64)))
+    assert releaser.ledger().costs_within(job.ledger.only(np.zeros(1, dtype=np.int64)))
 
 
 # ---- as printed ----------------------------------------------------------------------------------------------------
@@ -266,8 +271,8 @@ def test_equation_4_as_printed_is_private_and_flat() -> None:
     """2s/ε with a term in s that does not fall with n: worth next to nothing of what it claims."""
     job = made(privacy={"guarantee": "as_printed", "epsilon": 1.0})
     c, line = printed_constants(job), job.ledger.channels[0]
-    swing = c["l_gy"] / c["mu"]
-    s = 2.0 / c["n"] * c["l_fy"] * swing + 4.0 * c["l_fy"] * swing
+    oscillation = c["l_gy"] / c["mu"]
+    s = 2.0 / c["n"] * c["l_fy"] * oscillation + 4.0 * c["l_fy"] * oscillation
     assert float(line.scale[0, 0]) == pytest.approx(2.0 * s, rel=1e-6)
     assert float(job.budget.epsilon[0]) < 0.05
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bilevel_rates import penalty_bias, penalty_distance, penalty_smoothness, smoothness
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.granular import Granular, hypergradient_sensitivity
+from decentral_dp.privacy.granular import ProblemConstants, hypergradient_sensitivity
 from decentral_dp.problems.families import Family, family_of, worst
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.logistic import LogisticHyperparameter
@@ -42,14 +42,14 @@ def at(p: int, value: float) -> np.ndarray:
     return np.full(p, float(value))
 
 
-def local(family: Family, value: float, mass: float = 1.0) -> Granular:
+def local(family: Family, value: float, record_mass: float = 1.0) -> ProblemConstants:
     x = at(family.problem.p, value)
-    return family.constants(x, x, mass)
+    return family.constants(x, x, record_mass)
 
 
-def shared(w: float, loss: str, mass: float = 1.0, bound: float = 1.0) -> Granular:
+def shared(w: float, loss: str, record_mass: float = 1.0, bound: float = 1.0) -> ProblemConstants:
     problem = logistic_regularisation(2, TWO) if loss == "logistic" else ridge_regularisation(2)
-    return local(family_of(problem, 1.0, bound), math.log(w), mass)
+    return local(family_of(problem, 1.0, bound), math.log(w), record_mass)
 
 
 # Numbers ------------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def test_the_logistic_ball() -> None:
     gain = shared(0.01, "logistic").radius ** 2 * 0.01
     assert 0.278464542761 < gain < 0.278464542762
     assert shared(2.0, "logistic").radius == pytest.approx(0.25)
-    assert shared(0.1, "logistic", mass=3.0).radius == pytest.approx(math.sqrt(3.0) * 1.6687, abs=1e-4)
+    assert shared(0.1, "logistic", record_mass=3.0).radius == pytest.approx(math.sqrt(3.0) * 1.6687, abs=1e-4)
 
 
 @pytest.mark.parametrize(("w", "train", "validation"), [(0.05, 853.0, 14.47), (0.2, 80.4, 4.74), (1.0, 6.75, 1.5)])
@@ -93,18 +93,18 @@ def test_logistic_regression_improves_on_a_looser_ball() -> None:
 def test_pulled_minimisers_of_ridge_need_a_wider_ball() -> None:
     """r^λ = B√c max s/(s² + w) with c = 1 + 1/λ: D grows with it."""
     w, lam = 3.0, 0.01
-    plain, pulled = shared(w, "squared"), shared(w, "squared", mass=1 + 1 / lam)
+    plain, penalised = shared(w, "squared"), shared(w, "squared", record_mass=1 + 1 / lam)
     assert plain.radius == pytest.approx(1 / (1 + w))
-    assert pulled.radius == pytest.approx(math.sqrt(101) / (2 * math.sqrt(w)))
-    assert pulled.d_gy == pytest.approx(2 * (pulled.radius + 1))
-    assert pulled.d_gy > 3 * plain.d_gy
+    assert penalised.radius == pytest.approx(math.sqrt(101) / (2 * math.sqrt(w)))
+    assert penalised.d_gy == pytest.approx(2 * (penalised.radius + 1))
+    assert penalised.d_gy > 3 * plain.d_gy
 
 
 def test_worst_pieces_are_far_below_the_whole_box() -> None:
     family = family_of(logistic_regularisation(2, TWO), 1.0)
     low, high = at(1, math.log(0.01)), at(1, 0.0)
 
-    def bound(c: Granular) -> float:
+    def bound(c: ProblemConstants) -> float:
         return hypergradient_sensitivity(c, MANY, MANY)["train"]
 
     whole, pieces, corner = bound(family.constants(low, high)), worst(family, low, high, bound), local(family, low[0])
@@ -156,7 +156,7 @@ def test_bounds_of_losses_hold_and_are_near(loss: Any) -> None:
         found["smoothness"] = max(found["smoothness"], second / loss.smoothness)
         if loss.third > 0:
             found["third"] = max(found["third"], abs(third) / loss.third)
-            found["relative"] = max(found["relative"], abs(third) / (loss.relative * max(second, 1e-3)))
+            found["relative"] = max(found["relative"], abs(third) / (loss.self_concordance * max(second, 1e-3)))
     assert max(found.values()) <= 1 + 1e-4
     least = 0.95 if rows(loss) < 3 else 0.65
     assert min(v for k, v in found.items() if k in ("gradient", "smoothness")) > least
@@ -249,7 +249,7 @@ def test_constants_are_consistent(name: str) -> None:
     assert family.centre(low).shape == (family.problem.q,)
     assert family.loss_range(low, high) > 0.0
     assert 0.0 < family.spread(low, high) < math.inf
-    assert family.relative < math.inf
+    assert family.self_concordance < math.inf
 
 
 def test_the_intercept_counts_in_the_radius() -> None:
@@ -328,8 +328,8 @@ def test_gradients_vary_no_faster_than_said(name: str) -> None:
             ratios["penalty"], np.linalg.norm(other[0] - other[1]) / far / penalty_smoothness(wide, lam)
         )
         ratios["bias"] = max(ratios["bias"], np.linalg.norm(other[0] - true[0]) * lam / penalty_bias(wide))
-        moved = np.linalg.norm(least(a, 1 / lam)[1] - least(a, 0.0)[1])
-        ratios["distance"] = max(ratios["distance"], moved / penalty_distance(wide, lam))
+        sensitivity = np.linalg.norm(least(a, 1 / lam)[1] - least(a, 0.0)[1])
+        ratios["distance"] = max(ratios["distance"], sensitivity / penalty_distance(wide, lam))
     assert 0.0 < max(ratios.values()) <= 1.0
     # A hundredth of any bound would be broken.
     assert min(ratios.values()) > 0.005 or "biased" not in name
@@ -361,12 +361,12 @@ def test_what_has_no_constants_is_refused() -> None:
 
 def test_declared_constants() -> None:
     problem = MetaLearning.from_dataset(3, 3, ways=2)
-    table = dict.fromkeys(Granular._fields[:-1], 0.5)
+    table = dict.fromkeys(ProblemConstants._fields[:-1], 0.5)
     family = Declared.from_table(problem, table)
     c = family.constants(at(problem.p, 0), at(problem.p, 1))
     assert c.label == "declared"
     assert c.mu == pytest.approx(0.5)
-    assert family.relative == math.inf
+    assert family.self_concordance == math.inf
     assert family.loss_range(at(problem.p, 0), at(problem.p, 1)) == math.inf
     assert family.centre(at(problem.p, 0)).shape == (problem.q,)
     assert family.spread(at(problem.p, -math.inf), at(problem.p, math.inf)) == pytest.approx(1.0)

@@ -17,12 +17,12 @@ from scipy.stats import norm
 
 from decentral_dp.privacy import float_slack
 from decentral_dp.privacy.accountants import epsilon_of, gaussian_epsilon, price
-from decentral_dp.privacy.curator import Curator
+from decentral_dp.privacy.curator import PlannedReleaser
 from decentral_dp.privacy.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely, unit
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import gaussian_integers
 from decentral_dp.privacy.prices import gaussian_mu, grid
-from decentral_dp.privacy.sensitivity import Bounded, Spread
+from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 
 K = 3.7
 
@@ -242,7 +242,10 @@ def test_more_releases_cost_more_whatever_their_order(lines: list[tuple[float, i
     mixed = np.random.default_rng(seed).permutation(len(parts))
     np.testing.assert_allclose(stated([parts[i] for i in mixed]), stated(parts), rtol=1e-12)
     # One channel's two releases are two channels' one.
-    halves = [p._replace(coordinates=p.coordinates / 2, shifts=p.shifts / 2, wide=p.wide / 2) for p in parts]
+    halves = [
+        p._replace(coordinates=p.coordinates / 2, sensitivities=p.sensitivities / 2, randomised=p.randomised / 2)
+        for p in parts
+    ]
     np.testing.assert_allclose(stated([*halves, *halves]), stated(parts), rtol=1e-12)
 
 
@@ -252,9 +255,10 @@ def test_more_releases_cost_more_whatever_their_order(lines: list[tuple[float, i
 def wide_plan(z: float, width: int, rounds: int = 2344, rate: float = 2048 / 60_000) -> Ledger:
     """Two blocks of gradients, clipped to one together, with noise multiplier z on Poisson samples."""
     ones, index = np.ones((rounds, 1)), np.arange(1, rounds + 1)
-    moved = {"train": ones * 2.0 / (z * math.sqrt(2.0))}
+    sensitivity = {"train": ones * 2.0 / (z * math.sqrt(2.0))}
     blocks = [
-        ChannelLedger(c, "gaussian", width, np.zeros(1, dtype=np.int64), index, ones, moved, {"train": ones * rate},
+        ChannelLedger(c, "gaussian", width, np.zeros(1, dtype=np.int64), index, ones, sensitivity, {"train": ones *
+        rate},
                       sampling="poisson")
         for c in "xy"
     ]  # fmt: skip
@@ -282,13 +286,13 @@ def test_tossed_rounding_moves_no_further_than_stated() -> None:
     other = query + 0.5 * g
     apart, cells = float(np.linalg.norm(other - query)), np.full((1, 1), g)
     stated = float(gaussian_mu(apart, s, d))
-    moved, mean = [], np.zeros(d)
+    sensitivity, mean = [], np.zeros(d)
     for _ in range(200):
         tosses, still = rng.random((1, d)), np.zeros((1, 1, d))
         a, b = (gaussian_integers(v, cells, 1.0 / cells, still.copy(), tosses)[0] for v in (query, other))
-        moved.append(g * float(np.linalg.norm(b - a)))
+        sensitivity.append(g * float(np.linalg.norm(b - a)))
         mean += (b - a) / 200
-    assert max(moved) <= stated * s < 1.05 * max(moved)
+    assert max(sensitivity) <= stated * s < 1.05 * max(sensitivity)
     assert abs(mean.mean() - 0.5) < 0.001
     # To the nearest every coordinate moves by a cell.
     assert np.linalg.norm(np.rint(other / g) - np.rint(query / g)) * g > 1.3 * stated * s
@@ -298,18 +302,18 @@ def test_tossed_rounding_moves_no_further_than_stated() -> None:
 
 def test_a_coordinator_tosses_too_and_spends_what_was_planned() -> None:
     plan = wide_plan(24.4, 60_000, rounds=2)
-    query, cut = np.full((1, 60_000), 0.3), {"train": Spread(np.array([0.01]), np.array([0.03]), 1, "poisson")}
+    query, cut = np.full((1, 60_000), 0.3), {"train": Sensitivity(np.array([0.01]), np.array([0.03]), 1, "poisson")}
 
     def released(shift: float) -> np.ndarray:
-        curator = Curator(plan, bytes(32))
-        told = curator.release(1, {"x": Bounded(np.zeros_like(query), query + shift, cut, "l2")})
+        releaser = PlannedReleaser(plan, bytes(32))
+        told = releaser.release(1, {"x": Bounded(np.zeros_like(query), query + shift, cut, "l2")})
         line = replace(plan.channels[0].until(1), rate={"train": np.full((1, 1), 0.03)})
-        assert curator.ledger().costs_within(Ledger(1, (line,)))
-        return told.own["x"] / float(grid(told.scale["x"], "gaussian", 60_000))
+        assert releaser.ledger().costs_within(Ledger(1, (line,)))
+        return told.released["x"] / float(grid(told.scale["x"], "gaussian", 60_000))
 
     scale = 0.01 / float(plan.channels[0].sensitivity["train"][0, 0])
     cell = float(grid(scale, "gaussian", 60_000))
-    base, moved = released(0.0), released(0.25 * cell)
+    base, sensitivity = released(0.0), released(0.25 * cell)
     assert (np.mod(base, 1.0) == 0.0).all()
-    assert abs(float((moved - base).mean()) - 0.25) < 0.01
+    assert abs(float((sensitivity - base).mean()) - 0.25) < 0.01
     assert (base * cell - 0.3).std() == pytest.approx(scale, rel=0.02)

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Constants, summation_slack
+from decentral_dp.privacy.sensitivity import LipschitzConstants, summation_slack
 from decentral_dp.problems import loss_problem
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.loss_problem import LossRecords
@@ -137,7 +137,7 @@ def same_oracles(ours, theirs, ours_data, theirs_data, clip):
     rng = np.random.default_rng(6)
     x, y, z = (rng.normal(size=(4, d)) for d in (ours.p, ours.q, ours.q))
     (train, validation), (their_train, their_validation) = ours_data, theirs_data
-    assert dict(ours.touches) == dict(theirs.touches)
+    assert dict(ours.reads_records) == dict(theirs.reads_records)
     for row in range(4):
         point = x[row], y[row], z[row]
         got = ours.terms(*point, train, validation, clip)
@@ -220,7 +220,7 @@ def test_a_neural_network_with_a_group_norm():
         return network(torch.zeros(2, dtype=torch.float64), y, features)
 
     problem = from_losses(loss, loss, p=2, q=42, n_features=4, classes=3, predict=scores)
-    assert set(problem.touches) == set(TERMS)
+    assert set(problem.reads_records) == set(TERMS)
     rng = np.random.default_rng(9)
     x, y, z = rng.normal(size=2), rng.normal(size=42), rng.normal(size=42)
     train, validation = records_of(problem, 10, 9, 3), records_of(problem, 11, 5, 3)
@@ -450,9 +450,9 @@ UPPER_FREE = {logistic: {"upper_grad_x"}, with_x: set(), apart: set(), vanishing
 def test_terms_are_free_only_where_the_graph_has_no_derivative(upper, lower):
     problem = from_losses(upper, lower, p=3, q=3, n_features=3)
     free = LOWER_FREE[lower] | UPPER_FREE[upper]
-    assert set(TERMS) - set(problem.touches) == free
+    assert set(TERMS) - set(problem.reads_records) == free
     assert all(
-        kind == ("train" if term.startswith("lower") else "validation") for term, kind in problem.touches.items()
+        kind == ("train" if term.startswith("lower") else "validation") for term, kind in problem.reads_records.items()
     )
     records = records_of(problem, 23, 5)
     x, y, z = np.random.default_rng(24).normal(size=(3, 3))
@@ -468,7 +468,7 @@ def test_terms_are_free_only_where_the_graph_has_no_derivative(upper, lower):
 
 def test_a_claim_is_checked_and_not_trusted():
     claim = ("upper_grad_x", "lower_jvp")
-    assert not set(from_losses(logistic, logistic, p=3, q=3, n_features=3, free=claim).touches) & set(claim)
+    assert not set(from_losses(logistic, logistic, p=3, q=3, n_features=3, free=claim).reads_records) & set(claim)
     for lower in (with_x, vanishing):
         with pytest.raises(InputError, match="lower_jvp is declared free, but the y-gradient of lower_loss uses x"):
             from_losses(logistic, lower, p=3, q=3, n_features=3, free=claim)
@@ -577,7 +577,7 @@ def test_records_that_do_not_fit_are_refused():
 
 def test_constants_are_declared_or_absent():
     square = np.ones((3, 3))
-    given = Constants({"train": square, "validation": square}, square, {"train": np.ones(3)}, True, "analytic")
+    given = LipschitzConstants({"train": square, "validation": square}, square, {"train": np.ones(3)}, True, "analytic")
     assert general().constants({"x": 1.0, "y": 1.0, "z": 1.0}, 1.0) is None
     declared = general(constants=given).constants({}, None)
     assert declared.label == "declared"

@@ -61,7 +61,7 @@ def naive(job: Job, noise: Noise, clips: Mapping[str, float]) -> list[dict[str, 
         zero |= {c: np.zeros((2, 2)) for c in terms if c[0] == "v"}
         own.append({"x": np.full(3, algorithm.start["x"]), "y": np.full(2, algorithm.start["y"]), **zero})
     reads = {"lower_jacobian": "lower_jvp", "lower_hessian": "lower_hvp"}
-    touched = {c for c, term in terms.items() if reads.get(term, term) in job.problem.touches} | {"y"}
+    touched = {c for c, term in terms.items() if reads.get(term, term) in job.problem.reads_records} | {"y"}
     told = []
     for t in range(job.rounds + 1):
         sent = ["x", "y"] if t == job.rounds else list(own[0])
@@ -246,9 +246,9 @@ def test_the_plan_is_the_hand_made_one() -> None:
 
 def test_printed_proves_nothing_but_of_what_met_no_record() -> None:
     job = made(base("as_printed"))
-    moved = {c.channel: np.isinf(c.sensitivity["train"]).all(axis=1) for c in job.ledger.charged}
-    assert moved.pop("x").tolist() == [False, True, True]
-    assert all(m.all() for m in moved.values())
+    accumulated = {c.channel: np.isinf(c.sensitivity["train"]).all(axis=1) for c in job.ledger.charged}
+    assert accumulated.pop("x").tolist() == [False, True, True]
+    assert all(m.all() for m in accumulated.values())
     assert np.isinf(job.budget.epsilon).all()
 
 
@@ -283,7 +283,7 @@ def shares(
     runs = []
     for features, marks in ((rows, labels), other):
         records = [problem.prepare(features[k], marks[k], norm) for k in ("train", "validation")]
-        scene = {"rounds": ROUNDS, "self_weight": 0.6, "own": own, "received": received, "stream": stream}
+        scene = {"rounds": ROUNDS, "neighbour_weight": 0.6, "own": own, "received": received, "stream": stream}
         runs.append(replay(algorithm, problem, *records, **scene, clip=Clip(norm, **CLIPS)))
     allowed, out = certified_change(runs[0], kind), {}
     for channel, sizes in realised_change(*runs, norm=norm).items():
@@ -299,26 +299,26 @@ READ = (Stream("all"), Stream("accumulate", batch=1), Stream("minibatch", batch=
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("kind", ["train", "validation"])
 def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(kind: str, norm: Any, stream: Stream) -> None:
-    moved = {"train": {"y", "u", "v1", "v2"}, "validation": {"s", "h"}}[kind]
+    accumulated = {"train": {"y", "u", "v1", "v2"}, "validation": {"s", "h"}}[kind]
     for seed in range(8):
         for channel, share in shares(kind, norm, stream, seed, seed % 2 == 0).items():
             assert (share <= 1.0 + 1e-9).all(), (channel, seed)
-            assert channel in moved or (share == 0.0).all()
-            if channel in moved and seed % 2 == 0 and stream.kind != "minibatch":
+            assert channel in accumulated or (share == 0.0).all()
+            if channel in accumulated and seed % 2 == 0 and stream.kind != "minibatch":
                 assert share.min() > 0.999, channel
 
 
 class Unreleased(Gbdsbo):
     """Evaluates its gradients at its own y before noise, taking it for public."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        inner = super().step(t, shard, s)
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        inner = super().step(t, dataset, s)
         exchange = next(inner)
         reply = yield exchange
         y = exchange.values["y"]
-        own = {**reply.own, "y": getattr(y, "value", y)}
+        own = {**reply.released, "y": getattr(y, "value", y)}
         try:
-            inner.send(reply._replace(own=own))
+            inner.send(reply._replace(released=own))
         except StopIteration as done:
             return done.value
 
@@ -326,10 +326,10 @@ class Unreleased(Gbdsbo):
 class Halved(Gbdsbo):
     """Forgets that a replaced record both leaves and comes."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         return {
             c: p._replace(sensitivity={k: s / 2 for k, s in p.sensitivity.items()})
-            for c, p in super().planned(public).items()
+            for c, p in super().planned_releases(public).items()
         }
 
 
@@ -339,7 +339,8 @@ def test_planted_bugs_are_caught() -> None:
     assert max(s.max() for s in shares("train", "l1", READ[0], 0, True, None, Uneven(clipped=False)).values()) > 10.0
     job = made(base())
     planned = plan(
-        certified(Halved), job.problem, job.counts, job.stream, job.topology.self_weight, job.clip, None, job.rounds,
+        certified(Halved), job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, None,
+        job.rounds,
         job.mechanism, job.noise | {"v3": job.noise["v1"]},
     )  # fmt: skip
     nodes = [n._replace(program=certified(Halved)) for n in job.nodes()]

@@ -25,7 +25,7 @@ from decentral_dp.privacy.bilevel_rates import (
 )
 from decentral_dp.privacy.granular import (
     Clips,
-    Granular,
+    ProblemConstants,
     estimate_slack,
     hypergradient_lipschitz,
     hypergradient_sensitivity,
@@ -42,13 +42,13 @@ from decentral_dp.privacy.granular import (
 MANY = 10**9
 
 
-def granular(**given: Any) -> Granular:
+def granular(**given: Any) -> ProblemConstants:
     """Constants, 0 where none is given; radius 1e9, so that no bound is cut off by the ball."""
-    values = dict.fromkeys(Granular._fields[:-1], 0.0) | {"radius": 1e9, "mu": 1.0} | given
-    return Granular(**values)
+    values = dict.fromkeys(ProblemConstants._fields[:-1], 0.0) | {"radius": 1e9, "mu": 1.0} | given
+    return ProblemConstants(**values)
 
 
-def logistic(w: float, radius: float) -> Granular:
+def logistic(w: float, radius: float) -> ProblemConstants:
     """Ridge-regularised logistic regression in log w, records of norm 1, with gradients bounded by 1 everywhere."""
     return granular(
         radius=1e9, mu=w, l_fy=1.0, l_gy=1.0 + w * radius, d_fy=2.0, d_gy=2.0, b_fyy=0.25, b_gxy=w * radius,
@@ -56,7 +56,7 @@ def logistic(w: float, radius: float) -> Granular:
     )  # fmt: skip
 
 
-def squares(w: float, rest: float, m: float, ridge: bool) -> Granular:
+def squares(w: float, rest: float, m: float, ridge: bool) -> ProblemConstants:
     """Least squares with residuals up to `rest`, records of norm 1; strength w, or a pull of weight w."""
     mixed = w * m if ridge else w
     return granular(
@@ -65,7 +65,7 @@ def squares(w: float, rest: float, m: float, ridge: bool) -> Granular:
     )  # fmt: skip
 
 
-def groups(mu: float) -> Granular:
+def groups(mu: float) -> ProblemConstants:
     """Sigmoid weights of groups, logistic loss, records of norm 1."""
     return granular(
         mu=mu, l_fy=1.0, d_fy=2.0, d_gy=2.0, b_fyy=0.25, b_gxy=0.25, b_gyy=0.25 + mu, d_hxy=0.5, d_hyy=0.25,
@@ -87,7 +87,9 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("c", "train", "validation"), NUMBERS)
-def test_the_hypergradients_sensitivity_is_as_derived_by_hand(c: Granular, train: float, validation: float) -> None:
+def test_the_hypergradients_sensitivity_is_as_derived_by_hand(
+    c: ProblemConstants, train: float, validation: float
+) -> None:
     got = hypergradient_sensitivity(c, MANY, MANY)
     assert got["train"] * MANY == pytest.approx(train, rel=6e-3)
     assert got["validation"] * MANY == pytest.approx(validation, rel=6e-3)
@@ -123,8 +125,8 @@ def test_no_more_than_everything_can_change() -> None:
 def test_minimisers() -> None:
     c = granular(mu=0.5, d_gy=3.0, d_fy=2.0, b_fyy=1.0)
     assert minimiser_sensitivity(c, 10, 20, 0.01) == pytest.approx({"train": 0.62, "validation": 0.0})
-    pulled = minimiser_sensitivity(c, 10, 20, 0.01, 0.1)
-    assert pulled == pytest.approx({"train": 0.62, "validation": 2.02})
+    penalised = minimiser_sensitivity(c, 10, 20, 0.01, 0.1)
+    assert penalised == pytest.approx({"train": 0.62, "validation": 2.02})
     declared = c._replace(label="declared")
     assert minimiser_sensitivity(declared, 10, 20, 0.0, 4.0)["train"] == pytest.approx(0.3 / 0.25)
     with pytest.raises(InputError, match="more than b_fyy/mu = 2"):

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from robust_oracle import Array, desk_of, furthest, linear_losses, slope
+from robust_oracle import Array, context_of, furthest, linear_losses, slope
 from scipy.optimize import minimize
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.group_dro import GroupDroObjective, around_segments
@@ -62,7 +62,7 @@ def test_slopes() -> None:
     problem, data, draw = problem_of(), records(9, 1), np.random.default_rng(0)
     for _ in range(3):
         x, y = 0.6 * draw.normal(size=problem.p), draw.dirichlet(np.ones(3))
-        by_x, by_y = problem.sums(data, [Query(t, x, y, np.inf) for t in ("grad_x", "grad_y")])
+        by_x, by_y = problem.sums(data, [ClippedQuery(t, x, y, np.inf) for t in ("grad_x", "grad_y")])
         np.testing.assert_allclose(by_x / 9, slope(lambda v: value(v, y, data), x), atol=1e-7)  # noqa: B023 # at once
         up = by_y / 9 + problem.public("grad_y", x, y, 0)
         np.testing.assert_allclose(up, slope(lambda v: value(x, v, data), y), atol=1e-7)  # noqa: B023 # at once
@@ -72,7 +72,7 @@ def test_best_weights_are_those_of_a_general_solver() -> None:
     problem, data, draw = problem_of(), records(11, 2), np.random.default_rng(0)
     for scale in (0.0, 1.0, 4.0):
         x = scale * draw.normal(size=problem.p)
-        (total,) = problem.sums(data, [Query("dual", x, np.zeros(3), np.inf)])
+        (total,) = problem.sums(data, [ClippedQuery("dual", x, np.zeros(3), np.inf)])
         best = problem.dual(total / 11)
         np.testing.assert_allclose(best, on_simplex(lambda y: value(x, y, data), 3), atol=1e-4)  # noqa: B023 # at once
         scores = problem.scores(x, np.full(3, 1 / 3), data, None)
@@ -162,10 +162,10 @@ def searched(problem: Composite, term: str, rate: float) -> float:
             inputs, labels = data.inputs.copy(), data.labels.copy()
             inputs[0], labels[0] = row, label
             worlds.append(Labelled(inputs, labels))
-        desk = desk_of(problem, n, clip=0.5)
-        asked = desk.query(term, x, y, rate)
+        context = context_of(problem, n, clip=0.5)
+        asked = context.query(term, x, y, rate)
         with np.errstate(all="ignore"):
-            worst = max(worst, furthest(desk, asked, worlds) / desk.moved(asked))
+            worst = max(worst, furthest(context, asked, worlds) / context.sensitivity_of(asked))
     return worst
 
 
@@ -195,7 +195,7 @@ def test_a_cap_from_above_alone_would_be_seen() -> None:
 def test_shares_are_constants() -> None:
     """A record's contribution is the same whatever the others are: counted shares would move all of them."""
     problem, one, x, y = problem_of(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
-    asked = [Query(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
+    asked = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
     alone = problem.sums(one, asked)
     for others in (records(4, 6), Labelled(one.inputs.repeat(4, 0), np.zeros(4))):
         together = problem.sums(Labelled(*(np.concatenate(c) for c in zip(one, others, strict=True))), asked)

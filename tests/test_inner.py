@@ -22,10 +22,10 @@ from decentral_dp.algorithms.central.inner_localised import (
     stages_of,
     steps_of_stage,
 )
-from decentral_dp.algorithms.central.level import Level
-from decentral_dp.exchange import Ask, Pool, Publish
+from decentral_dp.algorithms.central.level import LowerObjective
+from decentral_dp.exchange import Ask, Pool, Release
 from decentral_dp.job import build
-from decentral_dp.privacy.granular import Granular
+from decentral_dp.privacy.granular import ProblemConstants
 
 GAIN = 0.2784645427610738  # sup m σ(−m)
 
@@ -34,17 +34,17 @@ GAIN = 0.2784645427610738  # sup m σ(−m)
 def test_output_perturbation_is_the_loop(kind: str) -> None:
     drop = ("algorithm.inner", "algorithm.smoothness", "privacy.clip")
     job = made(kind, drop, algorithm={"solver": "output_perturbation"})
-    assert job.algorithm.exchanges == 2
+    assert job.algorithm.releases_per_round == 2
     agree(job, Naive(job, with_noise), solve="perturb")
 
 
-def radius_by_hand(x: np.ndarray, pull: float, now: float) -> float:
+def radius_by_hand(x: np.ndarray, penalty: float, now: float) -> float:
     """For the logistic loss of records of length 1, three coordinates, five steps in each of three stages."""
-    w, mass = math.exp(min(x)), 1.0 + 1.0 / pull if pull else 1.0
-    reach = min(mass * 0.5 / w, math.sqrt(mass * GAIN / w))
+    w, record_mass = math.exp(min(x)), 1.0 + 1.0 / penalty if penalty else 1.0
+    reach = min(record_mass * 0.5 / w, math.sqrt(record_mass * GAIN / w))
     steepest = 1.0 / (1.0 + math.exp(-reach))
-    smooth = 0.25 * mass + math.exp(max(x))
-    slope = min(2.0 * now * smooth, steepest * mass + math.exp(max(x)) * reach + now * smooth)
+    smooth = 0.25 * record_mass + math.exp(max(x))
+    slope = min(2.0 * now * smooth, steepest * record_mass + math.exp(max(x)) * reach + now * smooth)
     steps, share = 5, 0.01 / 3
     along = SCALE * math.sqrt(2.0 * math.log(4.0 / share) / steps) * 2.0 * now
     noise = SCALE * (math.sqrt(3.0) + math.sqrt(2.0 * math.log(4.0 * steps / share)))
@@ -61,19 +61,19 @@ def test_localised_descent_is_the_loop() -> None:
 def test_a_step_without_smoothness_is_that_of_the_constants_at_x() -> None:
     out = content("mean_estimation", ("algorithm.smoothness", "privacy.clip"))
     local = build(decentral_dp.load(out))
-    for pull, smooth in ((0.0, 1.5), (3.0, 1.5 + 1.0 / 3.0)):
+    for penalty, smooth in ((0.0, 1.5), (3.0, 1.5 + 1.0 / 3.0)):
         solver = local.algorithm._solver
         assert solver.smoothness is None
-        assert solver._smoothness(local.desk, Level("y", pull), np.zeros(3)) == pytest.approx(smooth)
+        assert solver._smoothness(local.context, LowerObjective("y", penalty), np.zeros(3)) == pytest.approx(smooth)
     # Nothing is known so far out, and so nothing moves.
     far = made(drop=("algorithm.smoothness",))
-    assert far.algorithm._solver._smoothness(far.desk, Level("y"), np.full(3, 1e4)) == math.inf
+    assert far.algorithm._solver._smoothness(far.context, LowerObjective("y"), np.full(3, 1e4)) == math.inf
 
 
 def test_what_each_solver_asks_for() -> None:
     for solver, asked in (("dp_gd", Ask), ("output_perturbation", Pool), ("dp_loc_gd", Ask)):
         job = solved_by(solver)
-        running = job.algorithm.step(0, job.desk, job.algorithm.init(job.desk))
+        running = job.algorithm.step(0, job.context, job.algorithm.init(job.context))
         assert isinstance(next(running), asked)
     sampled = solver_of("dp_loc_sgd", 3, 2, None, 0.2)
     assert isinstance(sampled, DpLocGd)
@@ -83,9 +83,9 @@ def test_what_each_solver_asks_for() -> None:
 
 def test_what_reads_no_record_is_published_as_it_is() -> None:
     job = made("mean_lower_bound", ("privacy.clip",))
-    running = Level("y").slope(job.desk, np.zeros(3), np.ones(3), 1.0)
+    running = LowerObjective("y").slope(job.context, np.zeros(3), np.ones(3), 1.0)
     first = next(running)
-    assert isinstance(first, Publish)
+    assert isinstance(first, Release)
     np.testing.assert_allclose(first.values["y"], [[1.0, 1.0, 1.0]])
 
 
@@ -133,12 +133,12 @@ def test_a_sample_misses_by_no_more_than_its_bound() -> None:
     drawn = (rng.random((20000, 200)) < rate) @ records / (rate * 200)
     missed = np.linalg.norm(drawn - records.mean(axis=0), axis=1)
     job = solved_by("dp_loc_sgd")
-    n, clip = job.desk.counts, job.scenario.privacy.clip
-    miss = job.algorithm._solver._miss(job.desk, Level("pulled", 3.0))
+    n, clip = job.context.counts, job.scenario.privacy.clip
+    miss = job.algorithm._solver._miss(job.context, LowerObjective("pulled", 3.0))
     parts = [clip["y"] ** 2 / n["train"], clip["z"] ** 2 / 9.0 / n["validation"]]
     assert miss.variance == pytest.approx(0.6 / 0.4 * sum(parts))
     assert miss.term == pytest.approx(max(clip["y"] / n["train"], clip["z"] / 3.0 / n["validation"]) / 0.4)
-    assert job.algorithm._solver._miss(job.desk, Level("y")).variance == pytest.approx(0.6 / 0.4 * parts[0])
+    assert job.algorithm._solver._miss(job.context, LowerObjective("y")).variance == pytest.approx(0.6 / 0.4 * parts[0])
     bound = _bernstein(Miss(0.95 / (rate * 200), 1.0 / (rate * 200)), 1.0, 2.0 * 1000)
     assert np.quantile(missed, 0.999) < bound < 3.0 * np.quantile(missed, 0.999)
 
@@ -147,7 +147,7 @@ def test_a_sample_misses_by_no_more_than_its_bound() -> None:
 
 
 def known(**changes: float) -> Known:
-    c = Granular(*([1.0] * 20))._replace(mu=0.1, b_gyy=0.6, b_fyy=0.4, radius=3.0)
+    c = ProblemConstants(*([1.0] * 20))._replace(mu=0.1, b_gyy=0.6, b_fyy=0.4, radius=3.0)
     return Known(c, 2.0, 1.5, 200, 0.3, 5)._replace(**changes)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from robust_oracle import desk_of, furthest, in_ball, linear_losses, slope
+from robust_oracle import context_of, furthest, in_ball, linear_losses, slope
 from scipy.optimize import minimize_scalar
 
 from decentral_dp import InputError
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
 from decentral_dp.problems.minimax.composite import Labelled
 from decentral_dp.problems.minimax.kl_dro import KlDro
@@ -43,8 +43,8 @@ def value(problem: KlDro, loss: str, data: Labelled, x: np.ndarray, strength: fl
     return strength * math.log(np.mean(np.exp(losses / strength))) + strength * RADIUS
 
 
-def asked(terms: tuple[str, ...], x: np.ndarray, y: float, bound: float = np.inf, **more: Any) -> list[Query]:
-    return [Query(t, x, np.array([y]), bound, **more) for t in terms]
+def asked(terms: tuple[str, ...], x: np.ndarray, y: float, bound: float = np.inf, **more: Any) -> list[ClippedQuery]:
+    return [ClippedQuery(t, x, np.array([y]), bound, **more) for t in terms]
 
 
 TERMS = ("inner", "inner_x", "inner_y")
@@ -102,12 +102,12 @@ def test_intervals_are_no_longer_than_they_must_be(term: str, strength: float) -
     problem = problem_of("squared", d=1)
     x, y = np.array([1.0, 0.0]), np.array([strength])
     inputs = np.sqrt(np.linspace(0, CAP, 4001))[:, None]
-    desk = desk_of(problem, 5)
-    question = desk.query(term, x, y)
+    context = context_of(problem, 5)
+    question = context.query(term, x, y)
     rows = [problem.sums(Labelled(i[None], np.zeros(1)), asked((term,), x, strength))[0][0] for i in inputs]
     ends = inputs[[int(np.argmin(rows)), int(np.argmax(rows))]]
     worlds = [Labelled(np.vstack([[e], np.ones((4, 1))]), np.zeros(5)) for e in ends]
-    assert furthest(desk, question, worlds) == pytest.approx(desk.moved(question), rel=1e-5)
+    assert furthest(context, question, worlds) == pytest.approx(context.sensitivity_of(question), rel=1e-5)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])
@@ -124,13 +124,13 @@ def test_neighbours_never_move_a_mean_further(rate: float) -> None:
             inputs, labels = data.inputs.copy(), data.labels.copy()
             inputs[0], labels[0] = row, label
             worlds.append(Labelled(inputs, labels))
-        desk = desk_of(problem, n, clip=0.1)
+        context = context_of(problem, n, clip=0.1)
         for term in TERMS:
-            question = desk.query(term, x, y, rate)
+            question = context.query(term, x, y, rate)
             with np.errstate(all="ignore"):
-                moved = furthest(desk, question, worlds)
-            assert moved <= desk.moved(question)
-            worst[term] = max(worst[term], moved / desk.moved(question))
+                sensitivity = furthest(context, question, worlds)
+            assert sensitivity <= context.sensitivity_of(question)
+            worst[term] = max(worst[term], sensitivity / context.sensitivity_of(question))
     assert min(worst.values()) > 0.9
 
 

@@ -19,7 +19,7 @@ from decentral_dp.job import build
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Recorder
-from decentral_dp.privacy.sensitivity import Bounded, Spread
+from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 from decentral_dp.problems.logistic import LogisticHyperparameter
 
 Make = Callable[..., dict[str, Any]]
@@ -120,9 +120,9 @@ def test_printed_and_boxed_plan_is_recorded(scenario: Make) -> None:
 @pytest.mark.parametrize("protocol", ["released", "private"])
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("kind", ["train", "validation"])
-def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol: Any, norm: Any, kind: str) -> None:
+def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol: Any, norm: Any, split: str) -> None:
     """Exact replay of one agent on one transcript with one record replaced, over adversarial records and messages."""
-    rng = np.random.default_rng([5, len(protocol), len(norm), len(kind)])
+    rng = np.random.default_rng([5, len(protocol), len(norm), len(split)])
     d, n, rounds, weight = 3, 4, 5, 0.6
     algorithm = LdpDsbo(StepSize(0.1, 0.9), StepSize(0.5, 0.8), StepSize(0.4, 0.7), protocol)
     problem = LogisticHyperparameter(d)
@@ -134,7 +134,7 @@ def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol:
         data = {k: rng.normal(size=(n, d)) * scale for k in ("train", "validation")}
         other = {k: v.copy() for k, v in data.items()}
         # The worst neighbour points the other way, and is as large as the clip allows.
-        other[kind][0] = -data[kind][0] if trial % 2 else rng.normal(size=d) * scale
+        other[split][0] = -data[split][0] if trial % 2 else rng.normal(size=d) * scale
         own = [{c: rng.normal(size=(1, d)) * 0.01 for c in "xyz"} for _ in range(rounds + 1)]
         for said in own:
             # A z along the record makes its Hessian-vector product as large as can be.
@@ -145,17 +145,17 @@ def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol:
         for world in (data, other):
             records = {k: problem.prepare(v, labels, norm) for k, v in world.items()}
             pair = (records["train"], records["validation"])
-            scene = {"rounds": rounds, "self_weight": weight, "own": own, "received": received}
+            scene = {"rounds": rounds, "neighbour_weight": weight, "own": own, "received": received}
             runs.append(replay(algorithm, problem, *pair, **scene, clip=clip, stream=stream))
         change = realised_change(*runs, norm=norm)
         for channel, sizes in change.items():
             for t, size in enumerate(sizes):
-                spread = runs[0][t + 1][channel].spread  # type: ignore[union-attr]
-                allowed = spread[kind].sensitivity[0] if kind in spread else 0.0
+                spread = runs[0][t + 1][channel].sensitivities  # type: ignore[union-attr]
+                allowed = spread[split].sensitivity[0] if split in spread else 0.0
                 assert size <= allowed * (1 + 1e-9), (trial, channel, t)
                 if allowed:
                     best[channel] = max(best[channel], size / allowed)
-    touched = ["y"] if kind == "train" else ["z"]
+    touched = ["y"] if split == "train" else ["z"]
     for channel in touched:
         assert best[channel] > 0.95
 
@@ -174,11 +174,11 @@ def test_a_forgotten_clip_breaks_the_certificate() -> None:
         runs = []
         for sign in (1.0, -1.0):
             records = problem.prepare(np.array([[sign * 3.0, 0.0]]), np.ones(1), "l1")
-            runs.append(replay(algorithm, p, records, records, rounds=1, self_weight=0.5, own=own,
+            runs.append(replay(algorithm, p, records, records, rounds=1, neighbour_weight=0.5, own=own,
                                received=[np.zeros((1, 6))], clip=clip))  # fmt: skip
         value = runs[0][1]["y"]
         assert isinstance(value, Bounded)
-        return float(realised_change(*runs)["y"][0] / value.spread["train"].sensitivity[0])
+        return float(realised_change(*runs)["y"][0] / value.sensitivities["train"].sensitivity[0])
 
     assert biggest(problem) == pytest.approx(1.0, abs=1e-6)
     assert biggest(Unclipped(2)) > 10
@@ -208,11 +208,11 @@ def test_one_agent_runs_plain_bilevel_descent(scenario: Make) -> None:
 
 
 def test_more_privacy_costs_more_noise(scenario: Make) -> None:
-    def spread(epsilon: float) -> float:
+    def deviation(epsilon: float) -> float:
         last = transcript(build(decentral_dp.load(scenario(privacy={"epsilon": epsilon}))))[-1]
         return float(np.abs(last.released["y"] - last.state["y"]).mean())
 
-    assert spread(1.0) / spread(4.0) == pytest.approx(4.0, rel=0.35)
+    assert deviation(1.0) / deviation(4.0) == pytest.approx(4.0, rel=0.35)
 
 
 def test_calibration_meets_the_target_for_every_agent(scenario: Make) -> None:
@@ -256,11 +256,11 @@ def test_a_batch_that_lives_on_is_not_amplified(scenario: Make) -> None:
     one, rate = np.ones(1), np.full(1, 0.1)
 
     def fed_by(batch: int) -> Bounded:
-        return Bounded(np.zeros((1, 2)), np.zeros((1, 2)), {"train": Spread(one, rate, batch)}, "l1")
+        return Bounded(np.zeros((1, 2)), np.zeros((1, 2)), {"train": Sensitivity(one, rate, batch)}, "l1")
 
     first, second = fed_by(0), fed_by(1)
     recorder.charge(1, "y", "laplace", one, first)
-    assert (first + second).spread["train"].rate == 1.0
+    assert (first + second).sensitivities["train"].rate == 1.0
     with pytest.raises(ValueError, match="charged as if forgotten"):
         recorder.charge(2, "y", "laplace", one, first + second)
     with pytest.raises(ValueError, match="a second time"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger, Recorder, assemble
-from decentral_dp.privacy.sensitivity import Bounded, Spread
+from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 
 numbers = st.floats(0.05, 20.0)
 
@@ -47,10 +47,10 @@ def spread_out(ledger: Ledger) -> Ledger:
     channels = []
     for c in ledger.channels:
         own = np.arange(ledger.n_agents)
-        moved = {k: s[:, c.group] for k, s in c.sensitivity.items()}
+        sensitivity = {k: s[:, c.group] for k, s in c.sensitivity.items()}
         rate = {k: r[:, c.group] for k, r in c.rate.items()}
         channels.append(
-            ChannelLedger(c.channel, c.mechanism, c.dimension, own, c.rounds, c.scale[:, c.group], moved, rate)
+            ChannelLedger(c.channel, c.mechanism, c.dimension, own, c.rounds, c.scale[:, c.group], sensitivity, rate)
         )
     return Ledger(ledger.n_agents, tuple(channels))
 
@@ -94,13 +94,13 @@ def test_the_table_lists_every_release_once(ledger: Ledger) -> None:
     for c in ledger.channels:
         rows = frame[frame["channel"] == c.channel].sort_values(["agent", "round"])
         np.testing.assert_array_equal(rows["scale"].to_numpy().reshape(ledger.n_agents, -1), c.scale[:, c.group].T)
-        moved = rows["sensitivity"].to_numpy().reshape(ledger.n_agents, -1)
-        np.testing.assert_array_equal(moved, c.sensitivity["train"][:, c.group].T)
+        sensitivity = rows["sensitivity"].to_numpy().reshape(ledger.n_agents, -1)
+        np.testing.assert_array_equal(sensitivity, c.sensitivity["train"][:, c.group].T)
 
 
 @pytest.mark.parametrize("cut", [[4], [1, 3], [2, 2], [1, 1, 1, 1]])
 def test_recorders_of_blocks_assemble_to_the_same_ledger(cut: list[int]) -> None:
-    scale, moved = np.array([1.0, 2.0, 2.0, 3.0]), np.array([0.1, 0.1, 0.2, 0.2])
+    scale, sensitivity = np.array([1.0, 2.0, 2.0, 3.0]), np.array([0.1, 0.1, 0.2, 0.2])
 
     def recorded(sizes: list[int]) -> Ledger:
         blocks, start = [], 0
@@ -111,7 +111,7 @@ def test_recorders_of_blocks_assemble_to_the_same_ledger(cut: list[int]) -> None
                 value = Bounded(
                     np.zeros((size, 2)),
                     np.zeros((size, 2)),
-                    {"train": Spread(moved[agents] / index, np.ones(size), None)},
+                    {"train": Sensitivity(sensitivity[agents] / index, np.ones(size), None)},
                     "l1",
                 )
                 recorder.charge(index, "y", "laplace", scale[agents], value)

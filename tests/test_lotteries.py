@@ -17,16 +17,16 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy import grid_walk
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.cells import Box
-from decentral_dp.privacy.sensitivity import Kind
+from decentral_dp.privacy.sensitivity import Split
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import family_of
-from decentral_dp.problems.lotteries import Candidates, Continuum, Score, best, candidates
+from decentral_dp.problems.lotteries import BoxExponential, FiniteExponential, Score, best, candidates
 from decentral_dp.problems.mean_estimation import MeanEstimation
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.pooled_bounds import PooledBounds
-from decentral_dp.problems.regularised_lottery import Density, RegularisedLottery
-from decentral_dp.problems.walk_lottery import WalkLottery
+from decentral_dp.problems.regularised_lottery import Density, RegularisedSelection
+from decentral_dp.problems.walk_lottery import GridWalkSelection
 
 Array = np.ndarray
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
@@ -37,9 +37,9 @@ def constant(values: Any) -> Callable[[Array], Array]:
     return lambda points: np.asarray(values, dtype=float)[: len(points)]
 
 
-def log_law(lottery: Candidates, scores: Array, scale: float) -> Array:
+def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
     """Log-probabilities of the candidates, from the integers that decide."""
-    weights = lottery.law(scores, scale)
+    weights = selection.law(scores, scale)
     exponents = -float(weights.rate) * weights.gaps.astype(float)
     return np.asarray(exponents - logsumexp(exponents))
 
@@ -101,7 +101,7 @@ def test_what_has_no_candidates(domain: Domain, p: int, count: int | None, says:
 # ---- the law -------------------------------------------------------------------------------------------------------
 
 
-def worlds(case: Case, name: str, n: int, kind: Kind, seed: int) -> list[tuple[Any, Any]]:
+def worlds(case: Case, name: str, n: int, kind: Split, seed: int) -> list[tuple[Any, Any]]:
     """Records of two neighbours, as (features, labels) of train and of validation records."""
     rng = np.random.default_rng([seed, n])
     parts = {k: dataset(case, name, n, seed + i) for i, k in enumerate(("train", "validation"))}
@@ -141,14 +141,14 @@ def test_candidates_follow_the_exact_law(name: str) -> None:
     p = case.problem.p
     points = candidates(Domain("box", low=-2.0, high=1.0), p, 9 if p == 1 else 2)
     low, high = np.full(p, -2.0), np.full(p, 1.0)
-    lottery = Candidates(Score.of_value(pool.bounds, low, high), points, pool.scores)
+    selection = FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores)
     exact = np.array([exact_score(case, world, x) for x in points])
     scores = pool.scores(points)
-    assert np.abs(scores - exact).max() <= lottery.facts.inexact
+    assert np.abs(scores - exact).max() <= selection.facts.inexact
     scale = float(np.ptp(exact)) / 2.5
     expected = density(exact / scale)
-    assert np.abs(log_law(lottery, scores, scale) - np.log(expected)).max() <= 1.01 * lottery.facts.unit / scale
-    quick, rng = replace(lottery, score=constant(scores)), np.random.default_rng(7)
+    assert np.abs(log_law(selection, scores, scale) - np.log(expected)).max() <= 1.01 * selection.facts.unit / scale
+    quick, rng = replace(selection, score=constant(scores)), np.random.default_rng(7)
     drawn = np.array([quick.draw(rng, scale) for _ in range(1500)])
     counts = np.array([(drawn == point).all(axis=1).sum() for point in points])
     assert counts.sum() == 1500
@@ -163,8 +163,8 @@ def test_the_continuum_against_quadrature() -> None:
         return np.asarray(np.abs(x[:, 0] + 0.9) + 0.1 * np.sin(5.0 * x[:, 0]))
 
     facts, rng = Score({"train": 0.1}, 1e-12, 2.0), np.random.default_rng(8)
-    lottery, scale = Continuum(facts, UNIT, score), 0.3
-    drawn = [lottery.draw(rng, scale)[0] for _ in range(400)]
+    selection, scale = BoxExponential(facts, UNIT, score), 0.3
+    drawn = [selection.draw(rng, scale)[0] for _ in range(400)]
 
     def law(at: float) -> Callable[[Any], Any]:
         total = np.cumsum(density(score(FINE[:, None]) / at))
@@ -172,9 +172,9 @@ def test_the_continuum_against_quadrature() -> None:
 
     assert stats.kstest(drawn, law(scale)).pvalue > 1e-5
     assert stats.kstest(drawn, law(2.0 * scale)).pvalue < 1e-5
-    assert abs(lottery.draw(rng, 0.0)[0] - FINE[score(FINE[:, None]).argmin()]) < 1e-4
-    assert lottery.sensitivity["train"] >= 0.1 + 2.0 * facts.unit + 4e-12
-    assert lottery.width == 1
+    assert abs(selection.draw(rng, 0.0)[0] - FINE[score(FINE[:, None]).argmin()]) < 1e-4
+    assert selection.sensitivity["train"] >= 0.1 + 2.0 * facts.unit + 4e-12
+    assert selection.width == 1
 
 
 def test_the_best_of_a_box_in_three_dimensions() -> None:
@@ -186,7 +186,7 @@ def test_the_best_of_a_box_in_three_dimensions() -> None:
 # ---- what neighbours tell apart -------------------------------------------------------------------------------------
 
 
-def tried(name: str, kind: Kind, norm: bool) -> tuple[float, float]:
+def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
     """The largest exact log-ratio over hard data sets, and the price, at price 1 for a scale."""
     case, worst, price = cases()[name], 0.0, np.inf
     p = case.problem.p
@@ -196,11 +196,11 @@ def tried(name: str, kind: Kind, norm: bool) -> tuple[float, float]:
             low, high = np.full(p, -1.5), np.full(p, 1.5)
             make = Score.of_norm if norm else Score.of_value
             points = candidates(Domain("box", low=-1.5, high=1.5), p, 17 if p == 1 else 2)
-            lottery = Candidates(make(both[0].bounds, low, high), points, both[0].scores)
-            price = lottery.sensitivity[kind]
+            selection = FiniteExponential(make(both[0].bounds, low, high), points, both[0].scores)
+            price = selection.sensitivity[kind]
             for scale in (price / 3.0, price / 0.1):
                 laws = [
-                    log_law(lottery, pool.gradient_norms(points) if norm else pool.scores(points), scale)
+                    log_law(selection, pool.gradient_norms(points) if norm else pool.scores(points), scale)
                     for pool in both
                 ]
                 worst = max(worst, float(np.abs(laws[0] - laws[1]).max()) * scale / price)
@@ -220,31 +220,31 @@ def tried(name: str, kind: Kind, norm: bool) -> tuple[float, float]:
         ("logistic_pull", "train"),
     ],
 )
-def test_no_neighbour_is_told_apart_beyond_the_price(name: str, kind: Kind, norm: bool) -> None:
+def test_no_neighbour_is_told_apart_beyond_the_price(name: str, kind: Split, norm: bool) -> None:
     worst, _ = tried(name, kind, norm)
     assert 0.0 < worst <= 1.0
 
 
-def lower_bound_laws(n: int, per_axis: int) -> tuple[Candidates, list[Array]]:
+def lower_bound_laws(n: int, per_axis: int) -> tuple[FiniteExponential, list[Array]]:
     """The instance of the lower bound, all other records alike: Φ = −⟨x, c̄⟩, c̄ changed by 2/n."""
     family = family_of(MeanLowerBound(1), 1.0)
     bounds = PooledBounds(family, 5, n)
     points = candidates(Domain("box", low=-1.0, high=1.0), 1, per_axis)
-    lottery = Candidates(Score.of_value(bounds, -np.ones(1), np.ones(1)), points, constant([]))
-    return lottery, [-points[:, 0] * (n - 1 + side) / n for side in (1.0, -1.0)]
+    selection = FiniteExponential(Score.of_value(bounds, -np.ones(1), np.ones(1)), points, constant([]))
+    return selection, [-points[:, 0] * (n - 1 + side) / n for side in (1.0, -1.0)]
 
 
 def test_the_price_is_attained() -> None:
     """Two levels, and nearly all mass on one of them: the log-ratio at the other is all of ε."""
-    lottery, scores = lower_bound_laws(1000, 2)
-    (price,) = lottery.sensitivity.values()
+    selection, scores = lower_bound_laws(1000, 2)
+    (price,) = selection.sensitivity.values()
     assert price == pytest.approx(4.0 / 1000, rel=1e-5)
     for epsilon in (0.5, 2.0):
-        one, other = (log_law(lottery, s, price / epsilon) for s in scores)
+        one, other = (log_law(selection, s, price / epsilon) for s in scores)
         found = float(np.abs(one - other).max())
         assert 0.9999 * epsilon < found <= epsilon
         # Planted: half the scale.
-        one, other = (log_law(lottery, s, 0.5 * price / epsilon) for s in scores)
+        one, other = (log_law(selection, s, 0.5 * price / epsilon) for s in scores)
         assert float(np.abs(one - other).max()) > 1.9 * epsilon
 
 
@@ -259,61 +259,61 @@ def test_the_price_of_a_norm_is_attained() -> None:
         pools.append(Pooled.of(family_of(problem, 1.0), [(train, problem.prepare(rows, np.zeros(n), "l2"))]))
     points = np.array([[-1.0], [1.0]])
     facts = Score.of_norm(pools[0].bounds, -np.ones(1), np.ones(1))
-    lottery = Candidates(facts, points, constant([]))
+    selection = FiniteExponential(facts, points, constant([]))
     epsilon = 2.0
-    scale = lottery.sensitivity["validation"] / epsilon
-    one, other = (log_law(lottery, pool.gradient_norms(points), scale) for pool in pools)
+    scale = selection.sensitivity["validation"] / epsilon
+    one, other = (log_law(selection, pool.gradient_norms(points), scale) for pool in pools)
     assert 0.9999 * epsilon < float(np.abs(one - other).max()) <= epsilon
 
 
 def test_only_records_that_are_read_are_charged() -> None:
-    lottery, _ = lower_bound_laws(10, 3)
-    assert set(lottery.sensitivity) == {"validation"}
+    selection, _ = lower_bound_laws(10, 3)
+    assert set(selection.sensitivity) == {"validation"}
 
 
 def test_rounding_and_inexactness_are_in_the_price() -> None:
     """Scores that meet the declared oscillation, and are rounded or computed as badly as allowed."""
-    moved = 1.0
-    facts = Score({"train": moved}, 0.0, 1.0)
+    sensitivity = 1.0
+    facts = Score({"train": sensitivity}, 0.0, 1.0)
     r = facts.unit
     # One candidate up by s/2, one down by s/2, both about to be rounded the other way; a third holds all the mass.
     a, b = 0.49 * r, 0.51 * r
-    shift = 0.5 * moved + 0.02 * r
+    shift = 0.5 * sensitivity + 0.02 * r
     scores = [np.array([a, b + 5.0, -60.0]), np.array([a + shift, b + 5.0 - shift, -60.0 - shift])]
     declared = Score({"train": 2.0 * shift}, 0.0, 1.0)
     assert declared.unit == r
-    lottery = Candidates(declared, np.zeros((3, 1)), constant([]))
-    scale = lottery.sensitivity["train"] / 3.0
-    one, other = (log_law(lottery, s, scale) for s in scores)
+    selection = FiniteExponential(declared, np.zeros((3, 1)), constant([]))
+    scale = selection.sensitivity["train"] / 3.0
+    one, other = (log_law(selection, s, scale) for s in scores)
     found = float(np.abs(one - other).max()) * scale
-    assert found <= lottery.sensitivity["train"]
+    assert found <= selection.sensitivity["train"]
     assert found > 2.0 * shift + 0.9 * r, "without room for rounding the price would be too low"
     # Errors of the scores: ±e in one world, ∓e in the other.
     error = 0.05
-    inexact = replace(lottery, facts=replace(declared, inexact=error))
+    inexact = replace(selection, facts=replace(declared, inexact=error))
     signs = np.array([1.0, 0.0, -1.0])
     scale = inexact.sensitivity["train"] / 3.0
     laws = [log_law(inexact, s + w * error * signs, scale) for s, w in zip(scores, (-1.0, 1.0), strict=True)]
     found = float(np.abs(laws[0] - laws[1]).max()) * scale
-    assert lottery.sensitivity["train"] < found <= inexact.sensitivity["train"]
+    assert selection.sensitivity["train"] < found <= inexact.sensitivity["train"]
 
 
 # ---- regularised ---------------------------------------------------------------------------------------------------
 
 
-def affine(slope: float, moved: float, strength: float, finest: float) -> RegularisedLottery:
+def affine(slope: float, sensitivity: float, strength: float, finest: float) -> RegularisedSelection:
     """Φ(x) = slope·x on [−1, 1]."""
-    facts = Density(UNIT, {"train": moved}, strength, np.zeros(1), 1.0, 0.0, 1e-14, 1e-14, True, finest, 0.0)
+    facts = Density(UNIT, {"train": sensitivity}, strength, np.zeros(1), 1.0, 0.0, 1e-14, 1e-14, True, finest, 0.0)
     coefficients = np.zeros((1, 1)), np.array([-slope])
-    return RegularisedLottery(facts, lambda x: slope * x[:, 0], lambda x: np.array([slope]), coefficients)
+    return RegularisedSelection(facts, lambda x: slope * x[:, 0], lambda x: np.array([slope]), coefficients)
 
 
-def law_of(lottery: RegularisedLottery, scale: float) -> Array:
+def law_of(selection: RegularisedSelection, scale: float) -> Array:
     """On a fine grid, from the density as it is written."""
-    facts = lottery.facts
+    facts = selection.facts
     rate = (facts.strength + facts.curvature) / scale**2
     points = FINE[:, None]
-    return density(rate * (lottery.score(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1)))
+    return density(rate * (selection.score(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1)))
 
 
 def bent(points: Array) -> Array:
@@ -329,47 +329,47 @@ def bent_slope(x: Array) -> Array:
 @pytest.mark.parametrize("shape", ["affine", "bent"])
 def test_regularised_draws_follow_the_density(shape: str, method: str) -> None:
     if shape == "affine":
-        lottery = replace(affine(0.4, 0.05, 1.0, 1e-3), method=method)
+        selection = replace(affine(0.4, 0.05, 1.0, 1e-3), method=method)
         if method == "cells":
-            lottery = replace(lottery, coefficients=None)
+            selection = replace(selection, coefficients=None)
     else:
         facts = Density(UNIT, {"train": 0.05}, 3.0, np.zeros(1), 1.2, 2.0, 1e-12, 1e-12, False, 1e-3)
-        lottery = RegularisedLottery(facts, bent, bent_slope, None, method)
-    assert lottery.mechanism == "gaussian"
-    assert lottery.facts.certified
+        selection = RegularisedSelection(facts, bent, bent_slope, None, method)
+    assert selection.mechanism == "gaussian"
+    assert selection.facts.certified
     rng, scale = np.random.default_rng(12), 0.3
-    drawn = [lottery.draw(rng, scale)[0] for _ in range(400)]
+    drawn = [selection.draw(rng, scale)[0] for _ in range(400)]
 
     def cdf(at: float) -> Callable[[Any], Any]:
-        total = np.cumsum(law_of(lottery, at))
+        total = np.cumsum(law_of(selection, at))
         return lambda x: np.interp(x, FINE, total)
 
     assert stats.kstest(drawn, cdf(scale)).pvalue > 1e-5
     assert stats.kstest(drawn, cdf(2.0 * scale)).pvalue < 1e-5
-    least = lottery.score(FINE[:, None]) + 0.5 * lottery.facts.strength * FINE**2
-    assert abs(float(lottery.draw(rng, 0.0)[0]) - FINE[least.argmin()]) < 1e-3
+    least = selection.score(FINE[:, None]) + 0.5 * selection.facts.strength * FINE**2
+    assert abs(float(selection.draw(rng, 0.0)[0]) - FINE[least.argmin()]) < 1e-3
 
 
 def test_a_gaussian_price_holds_and_is_tight() -> None:
     """Two slopes S apart, and the law's minimum inside the box: a Gaussian pair but for the ends."""
-    moved, strength, mu = 0.05, 1.0, 0.8
-    scale = moved / mu
-    pair = [law_of(affine(s, moved, strength, scale), scale) for s in (0.1, 0.1 + moved)]
+    sensitivity, strength, mu = 0.05, 1.0, 0.8
+    scale = sensitivity / mu
+    pair = [law_of(affine(s, sensitivity, strength, scale), scale) for s in (0.1, 0.1 + sensitivity)]
     allowed = float(gaussian_epsilon(mu, 1e-6))
     found = true_epsilon(*pair, 1e-6)
     assert 0.99 * allowed < found <= allowed * (1.0 + 1e-6)
-    planted = [law_of(affine(s, moved, strength, 0.5 * scale), 0.5 * scale) for s in (0.1, 0.1 + moved)]
+    planted = [law_of(affine(s, sensitivity, strength, 0.5 * scale), 0.5 * scale) for s in (0.1, 0.1 + sensitivity)]
     assert true_epsilon(*planted, 1e-6) > 1.9 * allowed
 
 
 def test_weak_convexity_is_paid_for() -> None:
     """With κ left out, two wells tell neighbours apart by more than the price; with it they do not."""
-    moved, mu = 0.01, 0.2367
+    sensitivity, mu = 0.01, 0.2367
 
     def pair(strength: float, convex: bool) -> list[Array]:
-        facts = Density(UNIT, {"train": moved}, strength, np.zeros(1), 1.2, 2.0, 0.0, 0.0, convex, 0.0)
-        sides = [lambda x, s=s: bent(x) - 0.1 * x[:, 0] + s * moved * x[:, 0] for s in (-0.5, 0.5)]
-        return [law_of(RegularisedLottery(facts, f, bent_slope), moved / mu) for f in sides]
+        facts = Density(UNIT, {"train": sensitivity}, strength, np.zeros(1), 1.2, 2.0, 0.0, 0.0, convex, 0.0)
+        sides = [lambda x, s=s: bent(x) - 0.1 * x[:, 0] + s * sensitivity * x[:, 0] for s in (-0.5, 0.5)]
+        return [law_of(RegularisedSelection(facts, f, bent_slope), sensitivity / mu) for f in sides]
 
     assert delta(*pair(2.5, False), 1.0) <= 1e-6
     assert delta(*pair(0.2, True), 1.0) > 1e-3
@@ -377,9 +377,9 @@ def test_weak_convexity_is_paid_for() -> None:
 
 def test_what_is_not_convex_is_uncertified() -> None:
     facts = Density(UNIT, {"train": 0.01}, 1.5, np.zeros(1), 1.2, 2.0, 0.0, 0.0, False, 0.1)
-    lottery = RegularisedLottery(facts, bent, bent_slope, None, "cells")
-    assert lottery.mechanism == "uncertified"
-    assert lottery.sensitivity == {"train": np.inf}
+    selection = RegularisedSelection(facts, bent, bent_slope, None, "cells")
+    assert selection.mechanism == "uncertified"
+    assert selection.sensitivity == {"train": np.inf}
     with pytest.raises(InputError, match="convex for every data set"):
         facts.check("tangent")
     facts.check("cells")
@@ -388,27 +388,27 @@ def test_what_is_not_convex_is_uncertified() -> None:
 @pytest.mark.parametrize("finest", [1e-2, 1e-4, 3.3e-5])
 def test_the_distortion_is_stated_beforehand(finest: float) -> None:
     """No scale from the finest on has a law farther from the ideal one, and the grid of a finer one is refused."""
-    lottery = affine(0.3, 0.01, 0.7, finest)
+    selection = affine(0.3, 0.01, 0.7, finest)
     for scale in finest * np.array([1.0, 1.1, 1.7, 2.3, 10.0, 1000.0]):
-        assert 2.0 * lottery.facts.declared(float(scale)).error() <= lottery.distortion
+        assert 2.0 * selection.facts.declared(float(scale)).error() <= selection.distortion
     with pytest.raises(ValueError, match="distortion"):
-        lottery.draw(np.random.default_rng(0), 0.9 * finest)
+        selection.draw(np.random.default_rng(0), 0.9 * finest)
     assert affine(0.3, 0.01, 0.7, 0.0).distortion == 0.0
 
 
 def test_the_distortion_covers_inexact_scores() -> None:
     """Scores wrong by ±e move the log of the law by no more than stated, and by more than if e were forgotten."""
     scale, error = 0.1, 1e-4
-    lottery = affine(0.2, 0.01, 1.0, scale)
-    honest = replace(lottery.facts, inexact=error)
+    selection = affine(0.2, 0.01, 1.0, scale)
+    honest = replace(selection.facts, inexact=error)
     wrong = replace(
-        lottery,
+        selection,
         facts=honest,
         coefficients=None,
         score=lambda x: 0.2 * x[:, 0] + np.where(x[:, 0] > -0.2, error, -error),
     )
-    found = float(np.abs(np.log(law_of(wrong, scale)) - np.log(law_of(lottery, scale))).max())
-    assert lottery.distortion < found <= wrong.distortion
+    found = float(np.abs(np.log(law_of(wrong, scale)) - np.log(law_of(selection, scale))).max())
+    assert selection.distortion < found <= wrong.distortion
 
 
 def test_a_draw_that_would_take_too_long_is_refused() -> None:
@@ -430,9 +430,9 @@ def test_a_quadratic_upper_level_in_several_dimensions() -> None:
     facts = Density.of(pool.bounds, low, high, 2.0, 0.0)
     assert facts.convex
     assert facts.curvature == 0.0
-    lottery = RegularisedLottery(facts, pool.scores, pool.gradient, pool.quadratic())
+    selection = RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic())
     scale = 0.5 * facts.strength**0.5
-    x = np.array([lottery.draw(np.random.default_rng([3, i]), scale) for i in range(400)])
+    x = np.array([selection.draw(np.random.default_rng([3, i]), scale) for i in range(400)])
     # Curvature of Φ by differences of an independent Φ, and its minimiser by Newton's method on it.
     step = 1e-3
     units = step * np.eye(D)
@@ -449,7 +449,7 @@ def test_a_quadratic_upper_level_in_several_dimensions() -> None:
     whitened = (x - mean) @ np.linalg.cholesky(precision)
     assert np.abs(whitened.mean(axis=0)).max() < 0.25
     assert np.abs(whitened.std(axis=0) - 1.0).max() < 0.2
-    assert np.abs(lottery.draw(np.random.default_rng(0), 0.0) - mean).max() < 1e-4
+    assert np.abs(selection.draw(np.random.default_rng(0), 0.0) - mean).max() < 1e-4
 
 
 # ---- Lemma B.6 -----------------------------------------------------------------------------------------------------
@@ -472,7 +472,7 @@ def test_what_a_calibration_by_lemma_b6_is_worth(kappa: float, stated: float) ->
     listed = float(gaussian_epsilon(one.sensitivity["train"] / scale, 1e-6))
     assert exact <= listed <= 1.15 * exact
     proper = holds / target
-    laws = [law_of(lottery, proper) for lottery in (one, other)]
+    laws = [law_of(selection, proper) for selection in (one, other)]
     assert true_epsilon(*laws, 1e-6) <= 1.0 + 1e-5
 
 
@@ -486,10 +486,10 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
         return np.asarray(0.8 * (points[:, 0] + 1.0))
 
     facts, cells, scale = Score({"train": 0.1}, 0.0, 0.8), 5, 0.5
-    lottery = WalkLottery(facts, UNIT, score, cells, 12)
-    assert lottery.mechanism == "uncertified"
-    assert lottery.sensitivity == {"train": np.inf}
-    lottery.check(scale)
+    selection = GridWalkSelection(facts, UNIT, score, cells, 12)
+    assert selection.mechanism == "uncertified"
+    assert selection.sensitivity == {"train": np.inf}
+    selection.check(scale)
     centres = -1.0 + 0.4 * (np.arange(cells) + 0.5)
     exponent = score(centres[:, None]) / scale
     chain = grid_walk.walk(exponent)
@@ -499,15 +499,15 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
     # Two halves of every cell: the last step tells them apart.
     expected = grid_walk.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
     rng = np.random.default_rng(21)
-    drawn = np.array([lottery.draw(rng, scale)[0] for _ in range(4000)])
+    drawn = np.array([selection.draw(rng, scale)[0] for _ in range(4000)])
     counts = np.histogram(drawn, np.linspace(-1.0, 1.0, 2 * cells + 1))[0]
     assert not rejected(counts, expected)
     assert rejected(counts, np.repeat(chain.law, 2)), "twelve steps are not enough"
     assert rejected(counts, np.repeat(expected.reshape(cells, 2).sum(axis=1), 2)), "points are not uniform in a cell"
-    assert abs(lottery.draw(rng, 0.0)[0] + 1.0) < 1e-6
+    assert abs(selection.draw(rng, 0.0)[0] + 1.0) < 1e-6
 
 
 def test_a_walk_in_cells_too_wide_is_refused() -> None:
     facts = Score({"train": 0.1}, 0.0, 10.0)
     with pytest.raises(InputError, match="so wide"):
-        WalkLottery(facts, UNIT, lambda x: 10.0 * x[:, 0], 4, 30).check(0.1)
+        GridWalkSelection(facts, UNIT, lambda x: 10.0 * x[:, 0], 4, 30).check(0.1)

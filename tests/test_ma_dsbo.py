@@ -189,10 +189,10 @@ class Naive:
                 before = z if printed else z_said
                 z = [toward(i, before[i], z_said) - gamma * d[i] for i in range(m)]
                 news = [self.mean("lower_hvp", t, i, at[i], y[i], z[i]) - b[i] for i in range(m)]
-                moved = [news[i] - s[i] for i in range(m)]
+                sensitivity = [news[i] - s[i] for i in range(m)]
                 if not self.separately:
-                    moved = [self.mean("lower_hvp", t, i, at[i], y[i], z[i] - before[i]) for i in range(m)]
-                d = [toward(i, d[i], d_said) + moved[i] for i in range(m)]
+                    sensitivity = [self.mean("lower_hvp", t, i, at[i], y[i], z[i] - before[i]) for i in range(m)]
+                d = [toward(i, d[i], d_said) + sensitivity[i] for i in range(m)]
                 s = news
             u = [
                 self.mean("upper_grad_x", t, i, at[i], y[i], z[i]) - self.mean("lower_jvp", t, i, at[i], y[i], z[i])
@@ -290,7 +290,7 @@ def test_d_tracks_the_mean_residual() -> None:
     """Noise-free, Σ_i d_i = Σ_i (H_i z_i − b_i) at every k, recomputed here from what was said."""
     job = made("quadratic", base("none"))
     said = conversation(job)
-    per_round = job.algorithm.exchanges
+    per_round = job.algorithm.releases_per_round
     for t in range(job.rounds):
         y = said[t * per_round + 2]["y"]
         for k in range(3):
@@ -313,7 +313,7 @@ def test_one_agent_descends_the_exact_hypergradient() -> None:
     job = made("quadratic", content)
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
     x, r = np.full(2, 0.7), np.zeros(2)
-    for said in conversation(job)[:: job.algorithm.exchanges]:
+    for said in conversation(job)[:: job.algorithm.releases_per_round]:
         np.testing.assert_allclose(said["x"][0], x, atol=1e-6)
         x, r = x - 0.5 * r, 0.5 * r + 0.5 * job.problem.hypergradient(x, agents)
     assert np.abs(r).max() > 0.01
@@ -387,7 +387,7 @@ def test_what_reads_no_record_is_planned_as_free(without: tuple[str, ...], inver
         charged = [] if "upper_grad_y" in without else [0]
         charged += [] if "lower_hvp" in without else range(1, inverse)
         d = next(c for c in ledger.channels if c.channel == "d")
-        assert [int(i) % job.algorithm.exchanges - 3 for i in d.rounds if d.mechanism != "free"] == charged * 3
+        assert [int(i) % job.algorithm.releases_per_round - 3 for i in d.rounds if d.mechanism != "free"] == charged * 3
 
 
 class Asked:
@@ -412,8 +412,8 @@ def test_one_batch_serves_the_inverse_loop_of_the_certified_form_only(protocol: 
     log: list[tuple[int, str]] = []
 
     class Watched(MaDsbo):
-        def step(self, t: int, shard: Any, s: Any) -> Any:
-            return super().step(t, Asked(shard, log), s)
+        def step(self, t: int, dataset: Any, s: Any) -> Any:
+            return super().step(t, Asked(dataset, log), s)
 
     job = made("crossed", base("certified" if protocol == "released" else "as_printed"))
     a = job.algorithm
@@ -445,10 +445,10 @@ def hand_made(counts: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarra
     }
     out["x"] = {}
     for kind, seen in counts.items():
-        moved, sizes = 0.0, []
+        sensitivity, sizes = 0.0, []
         for t in range(3):
-            sizes.append(alpha[t] * moved)
-            moved = (1 - alpha[t]) * moved + alpha[t] * 2 * CLIPS["x"] / seen[t]
+            sizes.append(alpha[t] * sensitivity)
+            sensitivity = (1 - alpha[t]) * sensitivity + alpha[t] * 2 * CLIPS["x"] / seen[t]
         out["x"][kind] = np.array(sizes)
     return out
 
@@ -516,7 +516,7 @@ def worlds(
         records = [problem.prepare(rows[k], marks[k], norm) for k in ("train", "validation")]
         runs.append(
             replay(
-                algorithm, problem, *records, rounds=ROUNDS, self_weight=0.6, own=own, received=received,
+                algorithm, problem, *records, rounds=ROUNDS, neighbour_weight=0.6, own=own, received=received,
                 clip=Clip(norm, **CLIPS), stream=stream,
             )
         )  # fmt: skip
@@ -572,13 +572,13 @@ def test_the_released_plan_states_what_the_replay_carries() -> None:
             {k: stream.averaged(t, counts) * 1.0 for k in ("train", "validation")},
             {k: stream.rate(t, counts) for k in ("train", "validation")},
             np.array([0.6]),
-            Crossed(2).touches,
+            Crossed(2).reads_records,
             clip,
             None,
             2,
             2,
         )
-        planned = certified().planned(public)
+        planned = certified().planned_releases(public)
         run = worlds(certified(), "train", "l1", stream, 0, True)[0]
         for kind in ("train", "validation"):
             for channel, sizes in certified_change(run, kind).items():
@@ -596,13 +596,13 @@ def test_rounding_of_what_is_remembered_is_priced(seed: int, records: int, round
     averaged: Any = dict.fromkeys(("train", "validation"), counts.astype(float))
     rate: Any = dict.fromkeys(averaged, np.ones((rounds, 1)))
     clip = Clip("l1", **CLIPS)
-    public = Public(rounds, averaged, rate, np.array([0.6]), Crossed(1).touches, clip, None, 1, 1)
-    planned = algorithm.planned(public)["x"].sensitivity["train"][:, 0]
+    public = Public(rounds, averaged, rate, np.array([0.6]), Crossed(1).reads_records, clip, None, 1, 1)
+    planned = algorithm.planned_releases(public)["x"].sensitivity["train"][:, 0]
     r = [0.0, 0.0]
     for t in range(rounds):
         alpha, bound = algorithm.x(t), CLIPS["x"]
-        moved = abs(Fraction(alpha * r[0]) - Fraction(alpha * r[1]))
-        assert moved <= Fraction(float(planned[t]))
+        sensitivity = abs(Fraction(alpha * r[0]) - Fraction(alpha * r[1]))
+        assert sensitivity <= Fraction(float(planned[t]))
         # Both terms at their clips, so that r is as large as it can be, and in one world a record has turned around.
         upper, lower = bound, -bound
         turned = lower + 2 * bound / float(counts[t, 0])
@@ -615,8 +615,8 @@ def test_rounding_of_what_is_remembered_is_priced(seed: int, records: int, round
 class Once(MaDsbo):
     """Forgets that a record that is replaced leaves the mean as well as joins it."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
-        out = super().planned(public)
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
         half = {k: s / 2 for k, s in out["d"].sensitivity.items()}
         return out | {"d": out["d"]._replace(sensitivity=half)}
 
@@ -624,9 +624,9 @@ class Once(MaDsbo):
 class Tracked(MaDsbo):
     """Prices the increment of d as s^{k+1} − s^k, both of them clipped means."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
-        out = super().planned(public)
-        k = (out["d"].indices % self.exchanges - 1 - self.inner)[:, None]
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
+        k = (out["d"].indices % self.releases_per_round - 1 - self.inner)[:, None]
         twice = {c: np.where(k > 1, 2.0, 1.0) * s for c, s in out["d"].sensitivity.items()}
         return out | {"d": out["d"]._replace(sensitivity=twice)}
 
@@ -634,8 +634,8 @@ class Tracked(MaDsbo):
 class Forgetful(MaDsbo):
     """Prices x as if r forgot every round but the last."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
-        out = super().planned(public)
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
         short = {k: np.where(np.arange(len(s))[:, None] > 1, s[1:2], s) for k, s in out["x"].sensitivity.items()}
         return out | {"x": out["x"]._replace(sensitivity=short)}
 
@@ -643,21 +643,25 @@ class Forgetful(MaDsbo):
 class Unreleased(MaDsbo):
     """Takes its own y before noise where it should take the released one."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
         def change(exchange: Any, reply: Any) -> Any:
-            return reply._replace(own=Bundle({**reply.own, **exchange.values})) if "y" in exchange.values else reply
+            return (
+                reply._replace(released=Bundle({**reply.released, **exchange.values}))
+                if "y" in exchange.values
+                else reply
+            )
 
-        return meddled(super().step(t, shard, s), lambda values: values, change)
+        return meddled(super().step(t, dataset, s), lambda values: values, change)
 
 
 class Leaky(MaDsbo):
     """Passes its residual on as if it were public."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
         def opened(values: Any) -> Any:
             return {c: v.value if c == "d" and t > 0 and isinstance(v, Bounded) else v for c, v in values.items()}
 
-        return meddled(super().step(t, shard, s), opened, lambda _, reply: reply)
+        return meddled(super().step(t, dataset, s), opened, lambda _, reply: reply)
 
 
 class Ahead:
@@ -679,26 +683,28 @@ class Ahead:
 class Hidden(MaDsbo):
     """Takes z^{k+1} − z^k along the z that its own d makes before noise, and that for public; sends the right z."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
         hidden: dict[str, np.ndarray] = {}
 
         def change(exchange: Any, reply: Any) -> Any:
             if "d" in exchange.values:
-                hidden["along"] = self.z(t) * (reply.own.d - getattr(exchange.values["d"], "value", reply.own.d))
+                hidden["along"] = self.z(t) * (
+                    reply.released.d - getattr(exchange.values["d"], "value", reply.released.d)
+                )
             return reply
 
-        return meddled(super().step(t, Ahead(shard, hidden), s), lambda values: values, change)
+        return meddled(super().step(t, Ahead(dataset, hidden), s), lambda values: values, change)
 
 
 class Unsent(MaDsbo):
     """Makes z of its own d before noise, and that for public."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
         def change(exchange: Any, reply: Any) -> Any:
             own = {c: getattr(v, "value", v) for c, v in exchange.values.items()}
-            return reply._replace(own=Bundle({**reply.own, **own})) if "d" in own else reply
+            return reply._replace(released=Bundle({**reply.released, **own})) if "d" in own else reply
 
-        return meddled(super().step(t, shard, s), lambda values: values, change)
+        return meddled(super().step(t, dataset, s), lambda values: values, change)
 
 
 def meddled(step: Any, sent: Any, heard: Any) -> Any:
@@ -722,7 +728,7 @@ def test_a_planted_bug_is_refused_by_the_comparison_of_plan_and_record(bug: Any)
     nodes = [n._replace(program=broken) for n in job.nodes()]
     recorded = LocalEngine().run(nodes, job.rounds, [], lambda s: False).ledger
     planned = plan(
-        broken, job.problem, job.counts, job.stream, job.topology.self_weight, job.clip, None, job.rounds,
+        broken, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, None, job.rounds,
         job.mechanism, job.noise,
     )  # fmt: skip
     assert not recorded.same_releases(planned)
@@ -799,20 +805,20 @@ def test_a_missing_clip_of_x_is_refused_only_where_x_reads_records() -> None:
 class Primed(MaDsbo):
     """Starts from its data."""
 
-    def init(self, shard: Any) -> Any:
-        s = super().init(shard)
-        return s._replace(y=shard.batch(0).lower_grad_y(s.x, s.y))
+    def init(self, dataset: Any) -> Any:
+        s = super().init(dataset)
+        return s._replace(y=dataset.batch(0).lower_grad_y(s.x, s.y))
 
 
 class Uneven(MaDsbo):
     """Agent 0 sends its last d before noise, as if it were public."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
         def opened(values: Any) -> Any:
-            leaks = t == 2 and 0 in shard.agents
+            leaks = t == 2 and 0 in dataset.agents
             return {c: v.value if c == "d" and leaks and isinstance(v, Bounded) else v for c, v in values.items()}
 
-        return meddled(super().step(t, shard, s), opened, lambda _, reply: reply)
+        return meddled(super().step(t, dataset, s), opened, lambda _, reply: reply)
 
 
 def test_what_blocks_say_must_be_alike_and_must_not_start_from_data() -> None:

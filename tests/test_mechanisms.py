@@ -7,23 +7,23 @@ import pytest
 from scipy import stats
 
 from decentral_dp.privacy.keys import Streams, secret_root, seeded_root, tag
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
+from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.prices import grid
-from decentral_dp.privacy.sensitivity import Bounded, Spread
+from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 
 ROOT = seeded_root(5, b"test")
 
 
-def mechanism(kind: str, agents: int, scale: float = 1.0, decay: float = 0.0, root: bytes = ROOT) -> Mechanism:
+def mechanism(kind: str, agents: int, scale: float = 1.0, decay: float = 0.0, root: bytes = ROOT) -> ScheduledReleaser:
     schedule = NoiseSchedule(np.full(agents, scale), np.full(agents, decay))
-    return Mechanism(kind, {"y": schedule, "z": schedule}, Streams(root, "noise", np.arange(agents)))
+    return ScheduledReleaser(kind, {"y": schedule, "z": schedule}, Streams(root, "noise", np.arange(agents)))
 
 
 def bounded(private: np.ndarray, kind: str, public: np.ndarray | None = None) -> Bounded:
     ones = np.ones(len(private))
     norm = "l1" if kind == "laplace" else "l2"
     base = np.zeros_like(private) if public is None else public
-    return Bounded(base, private, {"train": Spread(ones, ones, None)}, norm)
+    return Bounded(base, private, {"train": Sensitivity(ones, ones, None)}, norm)
 
 
 def released(kind: str, private: np.ndarray, index: int = 1, **options: float) -> np.ndarray:
@@ -64,7 +64,7 @@ def test_a_retry_repeats_the_draw_and_placement_does_not_matter(kind: str) -> No
     assert np.array_equal(together, released(kind, query))
     schedule = NoiseSchedule(np.ones(1), np.zeros(1))
     for agent in range(4):
-        alone = Mechanism(kind, {"y": schedule}, Streams(ROOT, "noise", [agent]))
+        alone = ScheduledReleaser(kind, {"y": schedule}, Streams(ROOT, "noise", [agent]))
         got = alone.release(1, {"y": bounded(query[agent : agent + 1], kind)})["y"]
         assert np.array_equal(got[0], together[agent])
 
@@ -105,9 +105,9 @@ def test_laplace_rounds_stochastically() -> None:
     m = mechanism("laplace", 100)
     with_query = m.release(1, {"y": bounded(query, "laplace")})["y"]
     without = mechanism("laplace", 100).release(1, {"y": bounded(np.zeros_like(query), "laplace")})["y"]
-    moved = (with_query - without) / g
-    assert set(np.unique(moved)) == {0.0, 1.0}
-    assert abs(moved.mean() - 0.25) < 0.01
+    sensitivity = (with_query - without) / g
+    assert set(np.unique(sensitivity)) == {0.0, 1.0}
+    assert abs(sensitivity.mean() - 0.25) < 0.01
 
 
 def test_wide_gaussian_releases_are_rounded_by_tosses_on_a_finer_grid() -> None:
@@ -118,7 +118,7 @@ def test_wide_gaussian_releases_are_rounded_by_tosses_on_a_finer_grid() -> None:
 
     def released(narrow: float, wide: float, who: list[int]) -> dict[str, np.ndarray]:
         schedule = NoiseSchedule(np.ones(len(who)), np.zeros(len(who)))
-        m = Mechanism("gaussian", {"y": schedule, "z": schedule}, Streams(ROOT, "noise", who))
+        m = ScheduledReleaser("gaussian", {"y": schedule, "z": schedule}, Streams(ROOT, "noise", who))
         values = {
             "y": bounded(np.full((len(who), 5), narrow * cells[5]), "gaussian"),
             "z": bounded(np.full((len(who), width), wide * cells[width]), "gaussian"),
@@ -129,10 +129,10 @@ def test_wide_gaussian_releases_are_rounded_by_tosses_on_a_finer_grid() -> None:
     none, some = released(0.0, 0.0, [0, 1, 2]), released(0.25, 0.25, [0, 1, 2])
     assert all((np.mod(v, 1.0) == 0.0).all() for v in (*none.values(), *some.values()))
     assert np.array_equal(none["y"], some["y"])
-    moved = some["z"] - none["z"]
-    assert set(np.unique(moved)) == {0.0, 1.0}
-    assert np.abs(moved.mean(axis=1) - 0.25).max() < 0.02
-    assert np.abs(np.corrcoef(moved) - np.eye(agents)).max() < 0.03
+    sensitivity = some["z"] - none["z"]
+    assert set(np.unique(sensitivity)) == {0.0, 1.0}
+    assert np.abs(sensitivity.mean(axis=1) - 0.25).max() < 0.02
+    assert np.abs(np.corrcoef(sensitivity) - np.eye(agents)).max() < 0.03
     assert stats.kstest(none["z"].ravel() * cells[width], "norm").pvalue > 1e-3
     for agent in range(agents):
         alone = released(0.25, 0.25, [agent])

@@ -15,7 +15,7 @@ from spider_loop import SpiderLoop, made, table
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.problems.minimax import composite
 from decentral_dp.problems.models import linear
 
@@ -89,7 +89,7 @@ def test_without_noise_on_all_records_all_of_them_are_gradient_descent_ascent(pr
     sgda = {"kind": "dp_sgda", "x": SGD["x"], "y": SGD["x"]}
     for algorithm in (SGD, SPIDER, SPIDER | {"period": 7}, sgda):
         job = made(algorithm | {"rate": 1.0}, problem, privacy=NONE)
-        ends.append(performed(job.house(), job.rounds)[1][-1])
+        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
     for end in ends[1:]:
         for name in ("x", "y"):
             np.testing.assert_allclose(end[name], ends[0][name], atol=1e-12)
@@ -106,15 +106,15 @@ def test_scdro_without_averages_is_gradient_descent() -> None:
     recursive = {"kind": "recursive_spider", "period": 1} | {k: v for k, v in SCDRO.items() if k != "kind"}
     for algorithm in (SCDRO, recursive):
         job = made(algorithm | {"averaging": {"scale": 1.0}, "rate": 1.0}, "kl_dro", privacy=NONE)
-        ends.append(performed(job.house(), job.rounds)[1][-1])
+        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
     for name in ("x", "y"):
         np.testing.assert_allclose(ends[1][name], ends[0][name], atol=1e-12)
 
 
 def test_scdro_survives_empty_samples() -> None:
-    n = made(SCDRO, "kl_dro", privacy=NONE).desk.n  # type: ignore[union-attr]  # a coordinator's job
+    n = made(SCDRO, "kl_dro", privacy=NONE).context.n  # type: ignore[union-attr]  # a coordinator's job
     job = made(SCDRO | {"rate": 1.001 / n}, "kl_dro", privacy=NONE)
-    last = performed(job.house(), job.rounds)[1][-1]
+    last = performed(job.coordinator_node(), job.rounds)[1][-1]
     assert all(np.isfinite(v).all() for v in last.values())
 
 
@@ -133,11 +133,12 @@ def test_both_gradients_are_clipped_as_one_vector(problem: str) -> None:
         record = train.inputs[k], float(train.labels[k])
         for bound in (0.01, 0.3, 50.0):
             here, change = job.problem.sums(
-                one, [Query("joint", *points[0], bound), Query("joint", *points[0], bound, since=points[1])]
+                one,
+                [ClippedQuery("joint", *points[0], bound), ClippedQuery("joint", *points[0], bound, since=points[1])],
             )
             wanted = loop.term("joint", points[0], *record)
-            moved = wanted - loop.term("joint", points[1], *record)
-            for found, whole in ((here, wanted), (change, moved)):
+            sensitivity = wanted - loop.term("joint", points[1], *record)
+            for found, whole in ((here, wanted), (change, sensitivity)):
                 size = np.linalg.norm(whole)
                 np.testing.assert_allclose(found, whole * min(1.0, bound / size) if size else whole, atol=1e-12)
 
@@ -163,7 +164,7 @@ def test_a_forgotten_clip_is_found(algorithm: dict[str, Any], monkeypatch: pytes
 @BOTH
 def test_no_release_costs_more_than_planned(algorithm: dict[str, Any]) -> None:
     job = made(algorithm)
-    outcome = performed(job.house(), job.rounds)[0]
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)
     dearer = replace(job.ledger, channels=tuple(replace(c, scale=1.01 * c.scale) for c in job.ledger.channels))
     assert not outcome.ledger.costs_within(dearer)
@@ -184,7 +185,7 @@ def test_the_cut_into_blocks_changes_nothing(algorithm: dict[str, Any], blocks: 
     ends = []
     for cut in (1, blocks):
         job = made(algorithm, run={"blocks": cut})
-        outcome, seen = performed(job.house(), job.rounds)
+        outcome, seen = performed(job.coordinator_node(), job.rounds)
         ends.append((outcome.ledger, seen[-1]))
     assert ends[0][0].same_releases(ends[1][0])
     for name in ("x", "y"):
@@ -199,12 +200,12 @@ def test_the_cut_into_blocks_changes_nothing(algorithm: dict[str, Any], blocks: 
 def test_as_printed_it_is_the_loop(algorithm: dict[str, Any], rate: float) -> None:
     job = made(algorithm | {"rate": rate}, privacy=PRINTED)
     agree(job, SpiderLoop(job, with_noise))
-    assert performed(job.house(), job.rounds)[0].ledger.costs_within(job.ledger)
+    assert performed(job.coordinator_node(), job.rounds)[0].ledger.costs_within(job.ledger)
 
 
 def test_printed_noise_by_hand() -> None:
     job = made(SPIDER | {"rounds": 30}, privacy=PRINTED)
-    n, root = job.desk.n, math.sqrt(math.log(1e4))
+    n, root = job.context.n, math.sqrt(math.log(1e4))
     lines = {c.channel: c for c in job.ledger.channels}
     anchor, change = (max(1.0 / (0.4 * n), math.sqrt(30.0 / q) / n) for q in (3.0, 1.0))
     np.testing.assert_allclose(lines["g"].scale, 0.2 * root / 0.5 * anchor)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
-from decentral_dp.problems.minimax.desk import MinimaxDesk
-from decentral_dp.problems.minimax.holder import MinimaxHolder
+from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.problems.minimax.holder import MinimaxClientBlock
 
 _D, _N, _L = 4, 5, 3
 # What an agent's coins are drawn for.
@@ -64,7 +64,7 @@ class Setting(NamedTuple):
     """base: the records of one agent. others: what its first record is replaced by, one record each."""
 
     problem: Any
-    desk: MinimaxDesk
+    context: MinimaxContext
     base: Any
     others: list[Any]
 
@@ -76,7 +76,7 @@ def setting(name: str, clip: float = 0.8) -> Setting:
     limits = {"x": clip, "y": clip}
     facts = MinimaxFacts(width, case.classes, case.options, l2=2.0, trajectory=played, clip=limits)
     problem = MINIMAX[case.kind].build(facts)
-    desk = MinimaxDesk(problem, {"train": _N, "validation": 0}, 1, Clip("l2", **limits))
+    context = MinimaxContext(problem, {"train": _N, "validation": 0}, 1, Clip("l2", **limits))
     rows = [rng.normal(size=width) * size for size in (1.0, 1.0, 1.0, 30.0, 1e-3, 1e-170, 1e150, 1e300)]
     rows += [-rows[0], np.zeros(width), np.full(width, np.inf), np.full(width, np.nan), np.r_[np.nan, rows[0][1:]]]
     cancelling = rng.normal(size=width)
@@ -91,31 +91,33 @@ def setting(name: str, clip: float = 0.8) -> Setting:
     features, told = np.array([row for row, _ in pairs]), np.array([label for _, label in pairs])
     everyone = problem.prepare(features, told, "l2")
     base = problem.prepare(rng.normal(size=(_N, width)), np.array([labels[k % len(labels)] for k in range(_N)]), "l2")
-    return Setting(problem, desk, base, [type(base)(*(c[k : k + 1] for c in everyone)) for k in range(len(pairs))])
+    return Setting(problem, context, base, [type(base)(*(c[k : k + 1] for c in everyone)) for k in range(len(pairs))])
 
 
-def told(s: Setting, first: Any, asked: Query, number: int) -> Array:
+def told(s: Setting, first: Any, asked: ClippedQuery, number: int) -> Array:
     """The mean that the coordinator gets with this first record."""
     records = type(s.base)(*(np.concatenate([one, rest[1:]]) for one, rest in zip(first, s.base, strict=True)))
-    holder = MinimaxHolder(np.zeros(1, dtype=np.int64), s.problem, [records], Streams(b"n" * 32, "coins", [0]))
-    answer = s.desk.combined(number, {"g": asked}, holder.answer(number, {"g": asked}))["g"]
-    assert answer.spread["train"].sensitivity[0] == s.desk.moved(asked)
+    client_block = MinimaxClientBlock(
+        np.zeros(1, dtype=np.int64), s.problem, [records], Streams(b"n" * 32, "coins", [0])
+    )
+    answer = s.context.combined(number, {"g": asked}, client_block.answer(number, {"g": asked}))["g"]
+    assert answer.sensitivities["train"].sensitivity[0] == s.context.sensitivity_of(asked)
     return np.asarray(answer.private[0])
 
 
-def farthest(s: Setting, asked: Query) -> float:
+def farthest(s: Setting, asked: ClippedQuery) -> float:
     """The largest movement between two choices of the first record, over the charge."""
     number = next(k for k in range(99) if Streams(b"n" * 32, "coins", [0]).at(0, k, _TRAIN).random(1)[0] < asked.rate)
     means = np.array([told(s, first, asked, number) for first in s.others])
     assert np.isfinite(means).all()
     gaps = np.linalg.norm(means[:, None] - means[None], axis=2)
-    return float(gaps.max()) / s.desk.moved(asked)
+    return float(gaps.max()) / s.context.sensitivity_of(asked)
 
 
 def points(s: Setting) -> list[tuple[Array, Array]]:
     """Public points: the start, and one away from it."""
     rng = np.random.default_rng(3)
-    x, y = s.desk.start("x", {}), s.desk.start("y", {})
+    x, y = s.context.start("x", {}), s.context.start("y", {})
     there = s.problem.project_x(x + 0.5 * rng.normal(size=x.size))
     return [(x, y), (there, s.problem.project_y(y + 0.5 * np.abs(rng.normal(size=y.size))))]
 
@@ -124,7 +126,7 @@ def points(s: Setting) -> list[tuple[Array, Array]]:
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_no_record_moves_a_mean_further_than_charged(name, term, rate):
     s = setting(name)
-    found = [farthest(s, s.desk.query(term, x, y, rate)) for x, y in points(s)]
+    found = [farthest(s, s.context.query(term, x, y, rate)) for x, y in points(s)]
     assert max(found) <= 1.0
     # The search is worth something: a charge of half of that would be found out.
     assert max(found) > 0.5
@@ -139,7 +141,7 @@ def test_no_record_moves_a_change_further_than_charged(name, term, size):
         x, y = points(s)[1]
         here = x + size * rng.normal(size=x.size), s.problem.project_y(y + size * rng.normal(size=y.size))
         away = float(np.linalg.norm(np.concatenate([here[0] - x, here[1] - y])))
-        found = farthest(s, s.desk.query(term, *here, rate, (x, y), share * away))
+        found = farthest(s, s.context.query(term, *here, rate, (x, y), share * away))
         assert found <= 1.0
         best = max(best, found)
     # What is constant but for jumps seldom changes in a short step.
@@ -151,12 +153,12 @@ def test_a_sampled_record_adds_at_most_half_of_the_charge(name, term):
     """A Poisson sample's price is for a record beside its absence, about the public centre."""
     s = setting(name)
     for x, y in points(s):
-        asked = s.desk.query(term, x, y, 0.4)
+        asked = s.context.query(term, x, y, 0.4)
         nobody = s.problem.sums(type(s.base)(*(c[:0] for c in s.base)), [asked])[0]
         assert not nobody.any()
         with np.errstate(all="ignore"):
             most = max(float(np.linalg.norm(s.problem.sums(one, [asked])[0])) for one in s.others)
-        assert most / (0.4 * _N) <= 0.5 * s.desk.moved(asked)
+        assert most / (0.4 * _N) <= 0.5 * s.context.sensitivity_of(asked)
 
 
 @pytest.mark.parametrize("kind", ["mspbe", "mspbe_mlp"])
@@ -164,7 +166,7 @@ def test_what_stands_after_the_end_of_a_trajectory_does_not_count(kind):
     """Whatever is there: it is no part of the record."""
     s = setting(kind)
     x, y = points(s)[1]
-    asked = [Query(term, x, y, 0.8) for term in ("grad_x", "grad_y")]
+    asked = [ClippedQuery(term, x, y, 0.8) for term in ("grad_x", "grad_y")]
     one = s.base._replace(lengths=np.ones(_N))
     other = one._replace(observations=one.observations.copy(), rewards=one.rewards.copy())
     other.observations[:, 2:], other.rewards[:, 1:] = 7.0, -3.0

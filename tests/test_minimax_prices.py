@@ -27,30 +27,31 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.models.linear import Linear
 
 N, M, R = 60_000, 2048, 2344
 Q, DELTA = M / N, N**-1.1
 STEP = StepSize(0.1)
-DESK = MinimaxDesk(
+CONTEXT = MinimaxContext(
     Composite(Linear(2, 1), AucObjective(0.5)), {"train": N, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), R
 )
 
 
-def line(name: str, charge: Charge, scale: np.ndarray, moved: np.ndarray) -> ChannelLedger:
+def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) -> ChannelLedger:
     """Of one coordinate: what rounding to a grid adds is another matter."""
     rate = charge.rate.get("train", 1.0)
     return ChannelLedger(
-        name, "gaussian", 1, np.zeros(1, dtype=np.int64), charge.indices, scale[:, None], {"train": moved[:, None]},
+        name, "gaussian", 1, np.zeros(1, dtype=np.int64), charge.indices, scale[:, None], {"train": sensitivity[:,
+        None]},
         {"train": np.full((charge.indices.size, 1), rate)}, "", "poisson" if rate < 1.0 else "fixed",
     )  # fmt: skip
 
 
 def cost(program: Any, found: dict[str, Calibration]) -> float:
-    charges = program.planned(DESK, R)
+    charges = program.planned_releases(CONTEXT, R)
     lines = [line(name, charges[name], f.scale, f.sensitivity["train"]) for name, f in found.items()]
-    return float(epsilon_of(Ledger(1, tuple(lines), program.exchanges), DELTA)[0])
+    return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def cost(program: Any, found: dict[str, Calibration]) -> float:
 )
 def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float, coarse: float) -> None:
     program = DpSgda(STEP, STEP, Q, protocol="printed")
-    found = program.printed(DESK, R, claimed, DELTA)
+    found = program.printed_calibration(CONTEXT, R, claimed, DELTA)
     # 8 C √(R log(1/δ))/(nε) on both means.
     wanted = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)
     assert all(f.scale == pytest.approx(np.full(R, wanted)) for f in found.values())
@@ -83,9 +84,9 @@ def test_the_fine_and_the_coarse_numbers_are_those_of_two_grids() -> None:
 def test_the_noise_that_is_needed(claimed: float, z: float) -> None:
     assert claimed_noise.needed(claimed) == pytest.approx(z, rel=0.012)
     # As two releases of one sample, √2 z each.
-    charge = DpSgda(STEP, STEP, Q).planned(DESK, R)
-    moved = np.full(R, 2.0 / (math.sqrt(2.0) * z))
-    joint = Ledger(1, tuple(line(name, c, np.ones(R), moved) for name, c in charge.items()))
+    charge = DpSgda(STEP, STEP, Q).planned_releases(CONTEXT, R)
+    sensitivity = np.full(R, 2.0 / (math.sqrt(2.0) * z))
+    joint = Ledger(1, tuple(line(name, c, np.ones(R), sensitivity) for name, c in charge.items()))
     assert float(epsilon_of(joint, DELTA)[0]) == pytest.approx(claimed, rel=0.02)
 
 
@@ -103,11 +104,11 @@ def test_sound_programs_of_one_size_cost_what_their_events_cost() -> None:
     """Prices of one weight 1 a round: R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, whatever T is."""
 
     def price(program: Any, mu: float) -> float:
-        charges = program.planned(DESK, R)
+        charges = program.planned_releases(CONTEXT, R)
         lines = [
             line(c, charge, np.ones(charge.indices.size), mu * charge.weight["train"]) for c, charge in charges.items()
         ]
-        return float(epsilon_of(Ledger(1, tuple(lines), program.exchanges), DELTA)[0])
+        return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
 
     # √Σμ² that costs DP-SGDA a claim of 1: √R·2/z̄.
     mu = math.sqrt(R) * 2.0 / 12.8
@@ -118,6 +119,6 @@ def test_sound_programs_of_one_size_cost_what_their_events_cost() -> None:
         assert price(PrivateDiffXY(STEP, STEP, period, smooth, Q), mu) == pytest.approx(sgda, rel=0.06)
         program = PrivateDiff(STEP, period, STEP, 3, smooth, Q)
         assert price(program, mu) == pytest.approx(sgda, rel=0.06)
-        settled = program.planned(DESK, R)
+        settled = program.planned_releases(CONTEXT, R)
         assert settled["gy"].indices.size == 3 * R
         assert sum(float((c.weight["train"] ** 2).sum()) for c in settled.values()) == pytest.approx(1.0)

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import null_space
 
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.keys import Streams, seeded_root, tag
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.conjugates import divergence
 from decentral_dp.problems.minimax.dro import DroObjective
-from decentral_dp.problems.minimax.holder import MinimaxHolder
+from decentral_dp.problems.minimax.holder import MinimaxClientBlock
 from decentral_dp.problems.minimax.record_losses import capped_loss
 from decentral_dp.problems.minimax.slots import block_size, blocks
 from decentral_dp.problems.models.mlp import mlp
@@ -57,7 +57,7 @@ def at_a_kink() -> tuple[Composite, np.ndarray, np.ndarray]:
 
 def test_one_more_record_moves_no_other_even_where_derivatives_jump() -> None:
     problem, x, unseen = at_a_kink()
-    asked = [Query("grad_x", x, np.zeros(1), CLIP)]
+    asked = [ClippedQuery("grad_x", x, np.zeros(1), CLIP)]
     worst, naive = 0.0, 0.0
     for row in unseen:
         records = Labelled(np.repeat(row[None], 8, axis=0), np.ones(8))
@@ -75,20 +75,22 @@ def test_one_more_record_moves_no_other_even_where_derivatives_jump() -> None:
         pytest.skip("on this machine products of three and of four rows round alike, and the trap is not there")
 
 
-def test_a_holder_keeps_the_places() -> None:
+def test_a_client_block_keeps_the_positions() -> None:
     """Its sums over a sample are those of the same records, each evaluated where it would stand in any sample."""
     problem = Composite(mlp(4, [6], 1, 0), AucObjective(0.5))
     rng = np.random.default_rng(5)
     records = Labelled(rng.normal(size=(40, 4)), (rng.random(40) < 0.5).astype(float))
-    holder = MinimaxHolder(np.array([0]), problem, [records], Streams(seeded_root(1, b"slots"), "coins", [0]))
+    client_block = MinimaxClientBlock(
+        np.array([0]), problem, [records], Streams(seeded_root(1, b"slots"), "coins", [0])
+    )
     x = problem.start["x"]
     sizes = []
     for number in range(1, 6):
         questions = {
-            "gx": Query("grad_x", x, np.zeros(1), 0.3, rate=0.4),
-            "dual": Query("dual", x, np.zeros(1), 0.5, rate=0.4),
+            "gx": ClippedQuery("grad_x", x, np.zeros(1), 0.3, rate=0.4),
+            "dual": ClippedQuery("dual", x, np.zeros(1), 0.5, rate=0.4),
         }
-        told = holder.answer(number, questions)
+        told = client_block.answer(number, questions)
         coins = Streams(seeded_root(1, b"slots"), "coins", [0])
 
         drawn = np.flatnonzero(coins.at(0, number, tag("train")).random(40) < 0.4)

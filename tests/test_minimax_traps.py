@@ -11,14 +11,14 @@ from coordinator_replay import Listening, Scripted, scripted, with_noise
 from minimax_loop import Loop, agree, made
 from scipy.stats import binom, norm
 
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.keys import tag
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.pld import poisson_profile
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.problems.minimax.holder import MinimaxHolder
+from decentral_dp.problems.minimax.holder import MinimaxClientBlock
 from decentral_dp.problems.models.linear import Linear
 from decentral_dp.problems.protocol import take
 
@@ -171,7 +171,7 @@ def test_a_sample_whose_size_is_told_or_divided_by_costs_several_times_as_much()
     assert hidden <= ours <= 1.02 * hidden
 
 
-def divided(self: MinimaxHolder, number: int, questions: Any) -> dict[str, np.ndarray]:
+def divided(self: MinimaxClientBlock, number: int, questions: Any) -> dict[str, np.ndarray]:
     """As many implementations do it: a sum over the sample, times the expected and over the real number of records."""
     out = HONEST(self, number, questions)
     for name, asked in questions.items():
@@ -182,7 +182,7 @@ def divided(self: MinimaxHolder, number: int, questions: Any) -> dict[str, np.nd
     return out
 
 
-HONEST = MinimaxHolder.answer
+HONEST = MinimaxClientBlock.answer
 
 
 def test_answers_are_sums_over_a_public_number_and_a_division_by_the_sample_is_noticed(
@@ -190,30 +190,30 @@ def test_answers_are_sums_over_a_public_number_and_a_division_by_the_sample_is_n
 ) -> None:
     job = made(SGDA)
     agree(job, Loop(job, with_noise))
-    monkeypatch.setattr(MinimaxHolder, "answer", divided)
+    monkeypatch.setattr(MinimaxClientBlock, "answer", divided)
     with pytest.raises(AssertionError):
         agree(job, Loop(job, with_noise))
 
 
 def test_an_empty_sample_is_released_like_any_other() -> None:
     """One record on average, and every third sample is empty: zeros are the sums, and noise is what everybody sees."""
-    n = made(SGDA).desk.n  # type: ignore[union-attr]  # a coordinator's job
+    n = made(SGDA).context.n  # type: ignore[union-attr]  # a coordinator's job
     job = made(SGDA | {"rate": 1.001 / n}, privacy={"epsilon": 1.0, "delta": 1e-3})
-    curator = Listening(job)
+    releaser = Listening(job)
     told: dict[Any, np.ndarray] = {}
-    real = curator.release
+    real = releaser.release
 
     def release(index: int, values: Any) -> Any:
         out = real(index, values)
-        told.update({(index, c): v for c, v in out.own.items()})
+        told.update({(index, c): v for c, v in out.released.items()})
         return out
 
-    curator.release = release  # type: ignore[method-assign]  # A spy.
-    scripted(job, curator)
+    releaser.release = release  # type: ignore[method-assign]  # A spy.
+    scripted(job, releaser)
     assert sorted(told) == sorted((i, c) for i in range(1, 8) for c in ("gx", "gy"))
-    empty = [key for key, wanted in curator.wanted.items() if (wanted.private == 0.0).all()]
+    empty = [key for key, wanted in releaser.wanted.items() if (wanted.private == 0.0).all()]
     assert empty
-    assert all((told[key] != curator.wanted[key].value).all() for key in empty)
+    assert all((told[key] != releaser.wanted[key].value).all() for key in empty)
 
 
 # What z is -----------------------------------------------------------------------------------------------------------
@@ -223,10 +223,10 @@ def test_an_empty_sample_is_released_like_any_other() -> None:
 def test_noise_on_the_sum_is_z_clips_and_a_replaced_record_is_two_of_them(rate: float) -> None:
     """One convention: deviation z·C on the sum, z·C/(qn) on the mean; two worlds are 2C apart, which is μ = 2/z."""
     job = made(SGDA | {"rate": rate})
-    curator = Listening(job)
-    scripted(job, curator)
-    n, clip = job.desk.n, 0.2  # type: ignore[union-attr]  # a coordinator's job
-    (line,) = [c for c in curator.ledger().channels if c.channel == "gx"]
+    releaser = Listening(job)
+    scripted(job, releaser)
+    n, clip = job.context.n, 0.2  # type: ignore[union-attr]  # a coordinator's job
+    (line,) = [c for c in releaser.ledger().channels if c.channel == "gx"]
     (planned,) = [c for c in job.ledger.channels if c.channel == "gx"]
     z = line.scale[:, 0] * rate * n / clip
     np.testing.assert_allclose(planned.sensitivity["train"][:, 0], 2.0 / z, rtol=1e-9)
@@ -243,7 +243,7 @@ def test_noise_on_the_sum_is_z_clips_and_a_replaced_record_is_two_of_them(rate: 
 def test_two_worlds_are_two_clips_apart_and_no_more() -> None:
     """A record exchanged for one of the other class with the same long features: nearly opposite, the sums 2C apart."""
     problem, clip = Composite(Linear(1, 1), AucObjective(0.5)), 0.01
-    query = Query("grad_x", np.zeros(4), np.ones(1), clip)
+    query = ClippedQuery("grad_x", np.zeros(4), np.ones(1), clip)
     rows = np.array([[300.0], [1.0], [2.0]])
     one, other = (problem.sums(Labelled(rows, np.array([label, 1.0, 1.0])), [query])[0] for label in (0.0, 1.0))
     assert 1.999 * clip < np.linalg.norm(one - other) <= 2.0 * clip * (1.0 + 1e-12)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from model_cases import CASES, ROOM, case, data, rows_at, slope, with_beside
+from model_cases import CASES, ROOM, case, data, rows_at, slope, with_extra
 from torch import nn
 
 from decentral_dp.problems.models.mlp import mlp
@@ -25,7 +25,7 @@ def test_clipped_changes(name, step, share):
     beside = step * beside
     here, there = slope(model, x, records, cotangents), slope(model, before, records, then)
     rows = rows_at(oracle, x, records, cotangents) - rows_at(oracle, before, records, then)
-    norms = with_beside(rows, beside)
+    norms = with_extra(rows, beside)
     bound = share * float(np.median(norms))
     total, factors = model.clipped_change(here, there, beside, bound)
     # Two gradients are known to 1e-15 of their size, and so is their difference.
@@ -46,7 +46,7 @@ def test_change_of_one_layer_is_exact():
     records, cotangents, beside = data(5)
     before = cotangents[::-1].copy()
     here, there = (slope(model, model.start, records, c) for c in (cotangents, before))
-    norms = with_beside(np.einsum("ni,nj->nij", cotangents - before, np.c_[records, np.ones(6)]).reshape(6, -1), beside)
+    norms = with_extra(np.einsum("ni,nj->nij", cotangents - before, np.c_[records, np.ones(6)]).reshape(6, -1), beside)
     np.testing.assert_allclose(model.clipped_change(here, there, beside, 0.7)[1], np.minimum(1.0, 0.7 / norms))
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_cases import CASES, ROOM, case, data, rows_at, slope, with_beside
+from model_cases import CASES, ROOM, case, data, rows_at, slope, with_extra
 from torch import nn
 
 from decentral_dp.problems.models.mlp import Dense, Mlp
@@ -35,7 +35,7 @@ def test_clipped_sums(name, bound):
     x = np.random.default_rng(2).normal(size=model.p) * 0.7
     total, factors = model.clipped(slope(model, x, records, cotangents), beside, bound)
     rows = rows_at(oracle, x, records, cotangents)
-    norms = with_beside(rows, beside)
+    norms = with_extra(rows, beside)
     expected = np.minimum(1.0, bound / norms)
     np.testing.assert_allclose(factors, expected, rtol=1e-10)
     np.testing.assert_allclose(total, expected @ rows, rtol=1e-9, atol=1e-12 * min(bound, 10.0))
@@ -110,8 +110,8 @@ def test_what_is_not_finite_counts_as_nothing(name, bad, where):
             kept, _ = model.clipped(here, beside[rest], bound)
             np.testing.assert_allclose(total, kept, atol=1e-10)
             if others[2] == 0.0:
-                moved, _ = model.clipped_change(here, there, beside[rest], bound)
-                np.testing.assert_allclose(change, moved, atol=1e-10)
+                sensitivity, _ = model.clipped_change(here, there, beside[rest], bound)
+                np.testing.assert_allclose(change, sensitivity, atol=1e-10)
         assert np.isfinite(total).all()
         assert np.isfinite(change).all()
 

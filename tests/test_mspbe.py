@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts, mspbe
 from decentral_dp.problems.minimax.mspbe import Mspbe, Trajectories
 
@@ -95,7 +95,7 @@ def test_both_gradients_are_differences_of_the_loss(hidden: tuple[int, ...]) -> 
     for i in range(5):
         wanted = gradients(m, theta, omega, r, i)
         for term in ("grad_x", "grad_y"):
-            (found,) = m.sums(one(r, i), [Query(term, theta, omega, np.inf)])
+            (found,) = m.sums(one(r, i), [ClippedQuery(term, theta, omega, np.inf)])
             np.testing.assert_allclose(found, wanted[term], rtol=2e-5, atol=2e-6)
 
 
@@ -112,7 +112,7 @@ def test_the_formulas_of_the_description_hold_with_a_linear_value() -> None:
             delta = r.rewards[i, t] + DISCOUNT * theta @ after - theta @ psi
             by_x += (psi @ omega) * (DISCOUNT * after - psi) / LENGTHS[i]
             by_y += (delta - psi @ omega) * psi / LENGTHS[i]
-        found = m.sums(one(r, i), [Query(t, theta, omega, np.inf) for t in ("grad_x", "grad_y")])
+        found = m.sums(one(r, i), [ClippedQuery(t, theta, omega, np.inf) for t in ("grad_x", "grad_y")])
         np.testing.assert_allclose(found[0], by_x, rtol=1e-12, atol=1e-13)
         np.testing.assert_allclose(found[1], by_y, rtol=1e-12, atol=1e-13)
 
@@ -127,8 +127,8 @@ def test_every_trajectory_is_clipped_as_a_whole(bound: float) -> None:
         here, there = gradients(m, theta, omega, r, i), gradients(m, *earlier, r, i)
         for name, v in (*here.items(), ("change", here["grad_x"] - there["grad_x"])):
             wanted[name] += v * min(1.0, bound / float(np.linalg.norm(v)))
-    asked = [Query(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
-    asked.append(Query("grad_x", theta, omega, bound, since=earlier))
+    asked = [ClippedQuery(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
+    asked.append(ClippedQuery("grad_x", theta, omega, bound, since=earlier))
     for name, found in zip(wanted, m.sums(r, asked), strict=True):
         np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
 
@@ -137,15 +137,15 @@ def test_a_centre_is_taken_off_before_the_clip() -> None:
     m, r = problem(2), records()
     theta, omega = point(m)
     centre = np.full(m.p, 0.3)
-    rows = [m.sums(one(r, i), [Query("grad_y", theta, omega, np.inf)])[0] - centre for i in range(5)]
-    (found,) = m.sums(r, [Query("grad_y", theta, omega, 0.4, centre=centre)])
+    rows = [m.sums(one(r, i), [ClippedQuery("grad_y", theta, omega, np.inf)])[0] - centre for i in range(5)]
+    (found,) = m.sums(r, [ClippedQuery("grad_y", theta, omega, 0.4, centre=centre)])
     np.testing.assert_allclose(found, sum(v * min(1.0, 0.4 / np.linalg.norm(v)) for v in rows), rtol=1e-12)
 
 
 def test_what_follows_the_end_of_a_trajectory_is_not_read() -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
-    asked = [Query(t, theta, omega, 1.0) for t in ("grad_x", "grad_y")]
+    asked = [ClippedQuery(t, theta, omega, 1.0) for t in ("grad_x", "grad_y")]
     other = Trajectories(*(a.copy() for a in r))
     for i, length in enumerate(LENGTHS.astype(int)):
         other.observations[i, length + 1 :] = 7.0
@@ -161,7 +161,7 @@ def test_what_follows_the_end_of_a_trajectory_is_not_read() -> None:
 def test_parts_add_up_and_no_records_are_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
-    asked = [Query(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
+    asked = [ClippedQuery(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
     whole, scores = m.sums(r, asked), m.scores(theta, omega, r, None)
     monkeypatch.setattr(mspbe, "_CELLS", 1)
     for one_go, in_parts in zip(whole, m.sums(r, asked), strict=True):
@@ -174,7 +174,7 @@ def test_parts_add_up_and_no_records_are_nothing(monkeypatch: pytest.MonkeyPatch
 def test_a_trajectory_that_overflows_counts_as_zero() -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
-    asked = [Query(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
+    asked = [ClippedQuery(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
     r.rewards[2] = 1e308
     r.observations[2] = 1e308
     rest = Trajectories(*(np.delete(a, 2, axis=0) for a in r))
@@ -201,8 +201,8 @@ def test_a_replaced_trajectory_moves_a_sum_by_no_more_than_two_clips(
     other.observations[1] = size * draw.normal(size=(STEPS + 1, WIDTH))
     other.rewards[1] = size * draw.normal(size=STEPS)
     other.lengths[1], other.terminal[1] = length, end
-    asked = [Query(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
-    asked += [Query(t, theta, omega, bound, since=point(m, 4)) for t in ("grad_x", "grad_y")]
+    asked = [ClippedQuery(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
+    asked += [ClippedQuery(t, theta, omega, bound, since=point(m, 4)) for t in ("grad_x", "grad_y")]
     with np.errstate(all="ignore"):
         pairs = list(zip(m.sums(r, asked), m.sums(other, asked), strict=True))
     for before, after in pairs:
@@ -218,7 +218,7 @@ def test_two_clips_are_reached() -> None:
         which.rewards[1] = sign
         which.observations[1] = 0.5
     for term in ("grad_x", "grad_y"):
-        before, after = (m.sums(which, [Query(term, theta, omega, 0.3)])[0] for which in (r, other))
+        before, after = (m.sums(which, [ClippedQuery(term, theta, omega, 0.3)])[0] for which in (r, other))
         assert np.linalg.norm(before - after) >= 2.0 * 0.3 * (1.0 - 1e-6)
 
 
@@ -254,7 +254,7 @@ def test_primal_is_the_largest_of_the_objective_over_the_dual(
     best = solved[0]
     np.testing.assert_allclose(best, np.linalg.solve(g + 0.05 * np.eye(m.p), b), rtol=1e-4, atol=1e-6)
     # Nothing rises from there: ∇_ω F = 0, the data's part and the public part together.
-    (slope,) = m.sums(r, [Query("grad_y", theta, best, np.inf)])
+    (slope,) = m.sums(r, [ClippedQuery("grad_y", theta, best, np.inf)])
     np.testing.assert_allclose(slope / 5 + m.public("grad_y", theta, best, 0), 0.0, atol=1e-7)
     b, g = moments(m, theta, records(5))
     assert scores["test_mspbe"] == pytest.approx(0.5 * b @ np.linalg.solve(g + 0.05 * np.eye(m.p), b), rel=1e-6)

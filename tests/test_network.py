@@ -24,7 +24,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.job import Job, build
 from decentral_dp.network import ASSUMPTIONS, NetworkView, network_budget, prepare
-from decentral_dp.network_command import beside, coalitions_of
+from decentral_dp.network_command import coalitions_of, comparisons
 from decentral_dp.numbers import epsilon_text
 from decentral_dp.plots.pairs import by_distance, by_topology, heat_map, write_pairs
 
@@ -131,9 +131,11 @@ def test_the_linear_system_is_what_the_engine_runs(kind: str, stream: str) -> No
         features[record] = 0.0
         features[record, 2] = sign * 50.0
         whole = np.full(len(features), 50.0)
-        moved = records._replace(features=features, l1=np.where(features.any(1), whole, 1.0), l2=records.l2.copy())
-        moved.l2[record] = 50.0
-        train = tuple(moved if i == victim else r for i, r in enumerate(one.records["train"]))
+        sensitivity = records._replace(
+            features=features, l1=np.where(features.any(1), whole, 1.0), l2=records.l2.copy()
+        )
+        sensitivity.l2[record] = 50.0
+        train = tuple(sensitivity if i == victim else r for i, r in enumerate(one.records["train"]))
         snaps: list[Any] = []
 
         def keep(snap: Any, into: list[Any] = snaps) -> bool:
@@ -235,7 +237,7 @@ def test_the_map_and_the_curve_are_the_numbers(view: NetworkView) -> None:
 
 def test_curves_of_several_graphs(job: Job, view: NetworkView) -> None:
     graphs = ["ring", "random_regular, degree = 4", "florentine_families, weights=max_degree"]
-    others = {name: graph.view() for name, graph in beside(job.scenario, graphs, job.n_agents).items()}
+    others = {name: graph.view() for name, graph in comparisons(job.scenario, graphs, job.n_agents).items()}
     families = "florentine families, 15 agents, weights=max_degree"
     assert list(others) == ["ring", "random regular, degree = 4", families]
     assert [v.name for v in others.values()] == ["ring", "random_regular", "florentine_families"]
@@ -257,17 +259,17 @@ def test_curves_of_several_graphs(job: Job, view: NetworkView) -> None:
 )
 def test_a_wrong_graph_is_quoted_as_it_was_typed(job: Job, graph: str, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
-        beside(job.scenario, [graph], job.n_agents)
+        comparisons(job.scenario, [graph], job.n_agents)
     assert str(caught.value).startswith(sentence)
 
 
 def test_nothing_is_priced_where_rounding_alone_could_tell_everything() -> None:
     """Messages that grow for long leave their grid: ν = ∞ is known without the exact prices."""
     short, long = (prepare(job_of("problem.stream=all", f"algorithm.rounds={n}")) for n in (7, 1200))
-    assert not short.settled
-    assert not long.settled
+    assert not short.finished
+    assert not long.finished
     hopeless = replace(long, nu=np.full(9, np.inf), floor=long.job.budget.epsilon + 0.0 * long.floor)
-    assert hopeless.settled
+    assert hopeless.finished
     view = hopeless.view(lambda *_: pytest.fail("nothing was to be priced"))
     assert not view.priced
     known = ~np.eye(9, dtype=bool)

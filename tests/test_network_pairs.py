@@ -70,8 +70,8 @@ def written_out(case: Case, members: Sequence[int], victim: int, arrival: int, o
     noisy = outside if own_noise_known else list(range(m))
     sent = response[:, seen].reshape(rounds * len(seen), rounds, m)
     spread = (sent[:, :, noisy] * case.noise[:, noisy]).reshape(len(sent), -1)
-    moved = sent[:, arrival:, victim] @ case.moves[arrival:, victim]
-    return float(np.sqrt(moved @ cho_solve(cho_factor(spread @ spread.T), moved)))
+    sensitivity = sent[:, arrival:, victim] @ case.moves[arrival:, victim]
+    return float(np.sqrt(sensitivity @ cho_solve(cho_factor(spread @ spread.T), sensitivity)))
 
 
 def worst_written_out(case: Case, members: Sequence[int], victim: int) -> float:
@@ -276,7 +276,7 @@ def test_a_step_before_gossip_is_another_linear_system() -> None:
         for victim in out:
             push = np.eye(m)[victim]
             one, two, three = (push * parts[1][t, victim] for t in range(rounds))
-            moved = np.concatenate([one, steps[1] @ one + two, steps[2] @ (steps[1] @ one + two) + three])
+            sensitivity = np.concatenate([one, steps[1] @ one + two, steps[2] @ (steps[1] @ one + two) + three])
             noise = [np.diag(parts[2][t] ** 2 * np.isin(range(m), out)) for t in range(rounds)]
             zero, big = np.zeros((m, m)), np.eye(3 * m)
             first = np.block(
@@ -286,7 +286,7 @@ def test_a_step_before_gossip_is_another_linear_system() -> None:
                 first @ np.block([[noise[0], zero, zero], [zero, noise[1], zero], [zero, zero, noise[2]]]) @ first.T
             )
             rows = big[[t * m + j for t in range(rounds) for j in seen]]
-            gap = rows @ moved
+            gap = rows @ sensitivity
             wanted = np.sqrt(gap @ np.linalg.solve(rows @ spread @ rows.T, gap))
             assert found.mu[row, victim] == pytest.approx(wanted, rel=1e-9)
 

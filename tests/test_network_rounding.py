@@ -15,11 +15,11 @@ from decentral_dp.job import Job
 from decentral_dp.network import network_budget
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.keys import Streams, seeded_root, tag
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
+from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.network import NetworkBudget, pairwise
 from decentral_dp.privacy.network_rounding import Sent, certified_epsilon, rounding
 from decentral_dp.privacy.prices import grid
-from decentral_dp.privacy.sensitivity import Bounded, Spread
+from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 
 
 def messages(job: Job) -> list[Any]:
@@ -46,8 +46,8 @@ def test_everything_sent_lies_on_the_grid_of_its_noise(kind: str) -> None:
     """Whatever the public part: its low bits are what its sender received from others."""
     rng = np.random.default_rng(1)
     schedule = NoiseSchedule(10.0 ** rng.uniform(-3, 3, 5), np.zeros(5))
-    mechanism = Mechanism(kind, {"y": schedule}, Streams(seeded_root(1, b""), "noise", np.arange(5)))
-    spread = {"train": Spread(np.ones(5), np.ones(5), None)}
+    mechanism = ScheduledReleaser(kind, {"y": schedule}, Streams(seeded_root(1, b""), "noise", np.arange(5)))
+    spread = {"train": Sensitivity(np.ones(5), np.ones(5), None)}
     public = rng.normal(size=(5, 40)) * 10.0 ** rng.uniform(-8, 4, (5, 1))
     value = Bounded(public, rng.normal(size=(5, 40)), spread, "l1" if kind == "laplace" else "l2")
     cells = grid(schedule.at(3, kind), kind, 40)[:, None]
@@ -153,10 +153,10 @@ def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() ->
     told = of(job)
     seen = job.stream.averaged(np.arange(job.rounds)[:, None], job.counts["train"])
     step = LAMBDA * (np.arange(job.rounds) + 1.0) ** -0.2
-    moved = step[:, None] * 2 * CLIP / seen
-    told = told._replace(summed=moved * 1.01 * seen * (seen + told.dimension + 8) * 2.0**-53)
+    sensitivity = step[:, None] * 2 * CLIP / seen
+    told = told._replace(summed=sensitivity * 1.01 * seen * (seen + told.dimension + 8) * 2.0**-53)
     draws = np.array([8, 7]) * job.rounds * job.problem.q
-    pairs = pairwise(job.topology.mixing, told.contraction, moved, told.noise, [[3], [0, 1]],
+    pairs = pairwise(job.topology.mixing, told.contraction, sensitivity, told.noise, [[3], [0, 1]],
                      np.diff(seen, axis=0, prepend=0) > 0)  # fmt: skip
     nu, every = rounding(told, pairs.observers), job.budget.epsilon
     wanted = certified_epsilon(pairs.mu, nu, draws, job.problem.q, 1e-5, every)

@@ -13,7 +13,7 @@ from decentral_dp.algorithms.pricing import (
     Use,
     before,
     fading,
-    free,
+    free_release,
     grid,
     moves,
     nothing_proven,
@@ -26,7 +26,7 @@ from decentral_dp.privacy.clipping import Clip
 ROUNDS = 4
 TRAIN = np.array([[3, 5], [4, 5], [5, 5], [5, 5]], dtype=float)
 VALIDATION = np.array([[1, 2]] * ROUNDS, dtype=float)
-TOUCHES: Any = {
+READS_RECORDS: Any = {
     "lower_grad_y": "train",
     "lower_hvp": "train",
     "lower_jvp": "train",
@@ -35,11 +35,11 @@ TOUCHES: Any = {
 P, Q = 3, 2
 
 
-def public(clip: Clip | None = None, touches: Any = None) -> Public:
+def public(clip: Clip | None = None, reads_records: Any = None) -> Public:
     counts: Any = {"train": TRAIN, "validation": VALIDATION}
     rates: Any = {"train": np.full((ROUNDS, 2), 0.25), "validation": np.full((ROUNDS, 2), 0.5)}
     clip = clip or Clip("l1", x=2.0, y=0.5, z=0.25)
-    return Public(ROUNDS, counts, rates, np.array([0.6, 0.4]), touches or TOUCHES, clip, None, P, Q)
+    return Public(ROUNDS, counts, rates, np.array([0.6, 0.4]), reads_records or READS_RECORDS, clip, None, P, Q)
 
 
 def slack(n: float, width: int) -> float:
@@ -94,12 +94,12 @@ def test_a_term_without_records_is_free() -> None:
     got = released(public(), index, [Use("upper_grad_x", np.ones(2), t)])
     assert got.sensitivity == {}
     assert (got.largest == 0.0).all()
-    assert free(public(), index).sensitivity == {}
+    assert free_release(public(), index).sensitivity == {}
     # A matrix reads what the term that it is the whole of reads.
     without: Any = {"lower_grad_y": "train"}
-    assert released(public(touches=without), index, [Use("lower_hessian", np.ones(2), t)]).sensitivity == {}
+    assert released(public(reads_records=without), index, [Use("lower_hessian", np.ones(2), t)]).sensitivity == {}
     assert reads(public(), ("lower_hessian",), "train")
-    assert not reads(public(touches=without), ("lower_hessian", "lower_jacobian"), "train")
+    assert not reads(public(reads_records=without), ("lower_hessian", "lower_jacobian"), "train")
     assert not reads(public(), ("lower_hessian", "upper_grad_x"), "validation")
 
 
@@ -146,8 +146,10 @@ def test_what_is_forgotten_is_forgotten_even_if_it_was_unbounded() -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 7), st.data())
-def test_the_grid_lists_the_exchanges_in_order(rounds: int, exchanges: int, data: st.DataObject) -> None:
-    positions = sorted(data.draw(st.sets(st.integers(0, exchanges - 1), min_size=1)))
-    index, t = grid(rounds, exchanges, positions)
-    assert list(zip(t, index, strict=True)) == [(r, r * exchanges + e) for r in range(rounds) for e in positions]
+def test_the_grid_lists_the_exchanges_in_order(rounds: int, releases_per_round: int, data: st.DataObject) -> None:
+    positions = sorted(data.draw(st.sets(st.integers(0, releases_per_round - 1), min_size=1)))
+    index, t = grid(rounds, releases_per_round, positions)
+    assert list(zip(t, index, strict=True)) == [
+        (r, r * releases_per_round + e) for r in range(rounds) for e in positions
+    ]
     assert (np.diff(index) > 0).all()

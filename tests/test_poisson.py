@@ -17,14 +17,14 @@ from decentral_dp import InputError
 from decentral_dp.privacy.accountants import epsilon_of, gaussian_epsilon, price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.pld import Releases, epsilons, poisson_profile
-from decentral_dp.privacy.sensitivity import Kind
+from decentral_dp.privacy.sensitivity import Split
 
 
-def line(mechanism: str, moved: float, releases: int, rate: float = 1.0, **keys: object) -> ChannelLedger:
-    kinds: tuple[Kind, ...] = ("train",)
+def line(mechanism: str, sensitivity: float, releases: int, rate: float = 1.0, **keys: object) -> ChannelLedger:
+    kinds: tuple[Split, ...] = ("train",)
     one = np.ones((releases, 1))
     index = np.arange(1, releases + 1)
-    moves, rates = dict.fromkeys(kinds, moved * one), dict.fromkeys(kinds, rate * one)
+    moves, rates = dict.fromkeys(kinds, sensitivity * one), dict.fromkeys(kinds, rate * one)
     return ChannelLedger("v", mechanism, 1, np.zeros(1, dtype=np.int64), index, one, moves, rates, **keys)  # type: ignore[arg-type]
 
 

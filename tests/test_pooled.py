@@ -14,7 +14,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.exponential import choose
 from decentral_dp.privacy.granular import Clips, implicit_sensitivity
-from decentral_dp.privacy.sensitivity import MIXED, Bounded, Spread, summation_slack
+from decentral_dp.privacy.sensitivity import MIXED, Bounded, Sensitivity, summation_slack
 from decentral_dp.problems import pooled, pooled_bounds
 from decentral_dp.problems.certified import DENSE_LIMIT
 from decentral_dp.problems.families import family_of
@@ -70,12 +70,12 @@ def neighbours(case: Case, kind: str, n: int, seed: int) -> list[tuple[Pooled, P
     return out
 
 
-def moved(here: Bounded, there: Bounded) -> float:
+def sensitivity(here: Bounded, there: Bounded) -> float:
     return float(np.linalg.norm(here.value - there.value))
 
 
 def carried(value: Bounded, kind: str) -> float:
-    spread = value.spread.get(kind)
+    spread = value.sensitivities.get(kind)
     return 0.0 if spread is None else float(spread.sensitivity[0])
 
 
@@ -95,8 +95,8 @@ def test_records_come_in_the_order_of_the_agents() -> None:
     exact = Exact(case, upper(case), whole, whole)
     assert np.allclose(y.value[0], exact.minimiser().astype(float), atol=1e-9)
     assert y.norm == "l2"
-    assert y.spread["train"].batch is None
-    assert np.array_equal(y.spread["train"].rate, [1.0])
+    assert y.sensitivities["train"].batch is None
+    assert np.array_equal(y.sensitivities["train"].rate, [1.0])
 
 
 def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
@@ -149,9 +149,9 @@ def test_values_are_those_of_the_formulas(key: str) -> None:
     pool, x = pool_of(case, train, validation), upper(case)
     bounds, exact = pool.bounds, Exact(case, x, train, validation)
     y = exact.minimiser()
-    for pull in (None, 0.1):
-        away = np.linalg.norm(pool.minimiser(x, pull).value[0] - exact.minimiser(pull))
-        assert away <= bounds.facts(x, pull).accuracy
+    for penalty in (None, 0.1):
+        away = np.linalg.norm(pool.minimiser(x, penalty).value[0] - exact.minimiser(penalty))
+        assert away <= bounds.facts(x, penalty).accuracy
 
     def score(at: Array) -> Any:
         there = Exact(case, at, train, validation)
@@ -228,7 +228,7 @@ def test_one_record_moves_no_release_further_than_it_carries(key: str, kind: str
             "clipped": [p.implicit(x, y, Clip("l2", x=0.3, z=0.7)) for p in (here, there)],
         }
         for name, (a, b) in releases.items():
-            change, bound = moved(a, b), carried(a, kind)
+            change, bound = sensitivity(a, b), carried(a, kind)
             assert bound == carried(b, kind)
             assert change <= bound, name
             worst[name] = max(worst.get(name, 0.0), change / bound if bound else 0.0)
@@ -242,12 +242,12 @@ def test_one_record_moves_no_release_further_than_it_carries(key: str, kind: str
 def test_what_reads_no_record_of_a_kind_is_not_charged_for_it(key: str) -> None:
     case = CASES[key]
     pool = pool_of(case, dataset(case, "random", 4), dataset(case, "random", 4, 1))
-    x, reads = upper(case), "lower_grad_y" in case.problem.touches
-    assert set(pool.minimiser(x).spread) == ({"train"} if reads else set())
-    assert set(pool.minimiser(x, 1.0).spread) == ({"train", "validation"} if reads else {"validation"})
-    assert set(pool.hypergradient(x).spread) == ({"train", "validation"} if reads else {"validation"})
-    hessian = "lower_hvp" in case.problem.touches
-    assert set(pool.implicit(x, x[:1] * np.ones(case.problem.q)).spread) == (
+    x, reads = upper(case), "lower_grad_y" in case.problem.reads_records
+    assert set(pool.minimiser(x).sensitivities) == ({"train"} if reads else set())
+    assert set(pool.minimiser(x, 1.0).sensitivities) == ({"train", "validation"} if reads else {"validation"})
+    assert set(pool.hypergradient(x).sensitivities) == ({"train", "validation"} if reads else {"validation"})
+    hessian = "lower_hvp" in case.problem.reads_records
+    assert set(pool.implicit(x, x[:1] * np.ones(case.problem.q)).sensitivities) == (
         {"train", "validation"} if hessian else {"validation"}
     )
 
@@ -298,11 +298,11 @@ class Worlds:
         self.case, n = CASES["mean"], 4000
         axis = np.array([RADIUS, 0.0, 0.0])
         others = np.zeros((n, D)), np.zeros(n)
-        self.pools = []
+        self.needs_records = []
         for sign in (1.0, -1.0):
             data = replaced(others, sign * axis, 0.0)
             sides = (data, others) if kind == "train" else (others, data)
-            self.pools.append(pool_of(self.case, *sides))
+            self.needs_records.append(pool_of(self.case, *sides))
         self.x = np.full(D, 0.2)
         self._patch = monkeypatch
         self.direction = np.array([1.0, 0.0, 0.0])
@@ -311,7 +311,7 @@ class Worlds:
         """(moved, carried) with solutions off by a, and inverse products by τ, each the worst way in its world."""
         minimise, inverse_product = pooled.minimise, pooled.inverse_product
         results = []
-        for pool, sign in zip(self.pools, (1.0, -1.0), strict=True):
+        for pool, sign in zip(self.needs_records, (1.0, -1.0), strict=True):
 
             def off(objective: Any, f: Any, sign: float = sign) -> Array:
                 return minimise(objective, f) + sign * y_sign * f.accuracy * self.direction
@@ -323,7 +323,7 @@ class Worlds:
                 patch.setattr(pooled, "minimise", off)
                 patch.setattr(pooled, "inverse_product", solve)
                 results.append(getattr(pool, method)(self.x))
-        return moved(*results), carried(results[0], kind)
+        return sensitivity(*results), carried(results[0], kind)
 
 
 def test_solvers_that_err_as_much_as_certified_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,14 +338,16 @@ def test_solvers_that_err_as_much_as_certified_are_paid_for(monkeypatch: pytest.
 def test_what_is_forgotten_is_seen(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if forgotten == "2a":
         plain = pooled_bounds.minimiser_sensitivity
-        monkeypatch.setattr(pooled_bounds, "minimiser_sensitivity", lambda c, m, n, a, pull: plain(c, m, n, 0.0, pull))
+        monkeypatch.setattr(
+            pooled_bounds, "minimiser_sensitivity", lambda c, m, n, a, penalty: plain(c, m, n, 0.0, penalty)
+        )
         change, bound = Worlds(monkeypatch, "train").change("minimiser", "train", 1.0, 0.0)
     elif forgotten == "another x":
         case = CASES["ridge_shared"]
         right = pooled_bounds.PooledBounds.at
-        monkeypatch.setattr(pooled_bounds.PooledBounds, "at", lambda s, x, pull=None: right(s, x + 3.0, pull))
+        monkeypatch.setattr(pooled_bounds.PooledBounds, "at", lambda s, x, penalty=None: right(s, x + 3.0, penalty))
         pairs = [(a.minimiser(upper(case)), b.minimiser(upper(case))) for a, b in neighbours(case, "train", 4, 11)]
-        change, bound = max((moved(a, b) / carried(a, "train"), 1.0) for a, b in pairs)
+        change, bound = max((sensitivity(a, b) / carried(a, "train"), 1.0) for a, b in pairs)
     else:
         slack = pooled_bounds.estimate_slack
         drop = (lambda c, a, t: slack(c, 0.0, t)) if forgotten == "C a" else (lambda c, a, t: slack(c, a, 0.0))
@@ -366,7 +368,7 @@ def test_declared_constants_are_enough() -> None:
     for method, arguments in (("minimiser", (x,)), ("hypergradient", (x,)), ("implicit", (x, y))):
         ours, theirs = getattr(analytic, method)(*arguments), getattr(declared, method)(*arguments)
         assert np.allclose(ours.value, theirs.value, atol=1e-8)
-        for kind in ours.spread:
+        for kind in ours.sensitivities:
             assert carried(theirs, kind) >= carried(ours, kind) * (1 - 1e-9)
     # g + f/λ need not be convex where nobody knows of f.
     with pytest.raises(InputError, match="penalty"):
@@ -388,7 +390,7 @@ def test_a_wide_box_is_bounded_piece_by_piece() -> None:
 def mean(rows: Array, kind: str, bound: float, public: Array | float = 0.0) -> Bounded:
     """A clipped mean of rows (n, d) that were clipped to `bound`, as a coordinator gets it."""
     n, width = rows.shape
-    spread = Spread(np.array([2.0 * bound / n * float(summation_slack(n, width))]), np.ones(1), None)
+    spread = Sensitivity(np.array([2.0 * bound / n * float(summation_slack(n, width))]), np.ones(1), None)
     value = rows.mean(axis=0)[None]
     kinds: Any = {kind: spread}
     return Bounded(np.zeros_like(value) + public, value, kinds, "l2")
@@ -458,7 +460,7 @@ def test_means_combine_to_the_implicit_gradient(n: int, weight: float, positive:
     for kind in ("train", "validation"):
         before = world.release()
         world.replace(kind)
-        assert moved(before, world.release()) <= carried(before, kind)
+        assert sensitivity(before, world.release()) <= carried(before, kind)
 
 
 def test_combined_sensitivities_are_those_of_the_other_derivation() -> None:
@@ -487,8 +489,8 @@ def test_combined_sensitivities_are_attained() -> None:
         return implicit_mean(np.zeros((1, 2)), mean(b, "validation", 1.0), j, hessian, clip)
 
     none, full = np.zeros((2, 2)), np.diag([1.0, 0.0])
-    turned = moved(at(e, none), at(-e, none)), carried(at(e, none), "validation")
-    bent = moved(at(e, none), at(e, full)), carried(at(e, none), "train")
+    turned = sensitivity(at(e, none), at(-e, none)), carried(at(e, none), "validation")
+    bent = sensitivity(at(e, none), at(e, full)), carried(at(e, none), "train")
     assert 0.999999 < turned[0] / turned[1] <= 1.0
     assert 0.999999 < bent[0] / bent[1] <= 1.0
 
@@ -505,14 +507,14 @@ def test_nothing_is_amplified_by_sampling_and_nothing_certified_without_clips() 
     world = Asked(5, 1.0, True, False, 2)
     flat = [np.stack([np.ravel(v) for v in part]) for part in (world.a, world.b, world.j, world.h)]
     sampled = mean(flat[1], "validation", world.C.z)
-    (spread,) = sampled.spread.values()
+    (spread,) = sampled.sensitivities.values()
     drawn: Any = {"validation": spread._replace(rate=np.array([0.1]), batch=4, sampling="poisson")}
     sampled = Bounded(sampled.public, sampled.private, drawn, "l2")
     j, h = mean(flat[2], "train", world.C.x), mean(flat[3], "train", world.C.z) + world.ridge.reshape(1, -1)
     out = implicit_mean(mean(flat[0], "validation", world.C.x), sampled, j, h, world.C)
-    assert out.spread["validation"].batch == MIXED
-    assert np.array_equal(out.spread["validation"].rate, [1.0])
-    assert out.spread["train"].batch is None
+    assert out.sensitivities["validation"].batch == MIXED
+    assert np.array_equal(out.sensitivities["validation"].rate, [1.0])
+    assert out.sensitivities["train"].batch is None
     free = implicit_mean(
         mean(flat[0], "validation", np.inf),
         mean(flat[1], "validation", np.inf),
@@ -521,7 +523,7 @@ def test_nothing_is_amplified_by_sampling_and_nothing_certified_without_clips() 
         Clip("l2"),
     )
     assert np.allclose(free.value[0], world.exact(), rtol=1e-9)
-    assert all(np.isinf(s.sensitivity).all() for s in free.spread.values())
+    assert all(np.isinf(s.sensitivity).all() for s in free.sensitivities.values())
 
 
 def test_means_that_cannot_be_combined_are_refused() -> None:
@@ -531,7 +533,7 @@ def test_means_that_cannot_be_combined_are_refused() -> None:
     with pytest.raises(InputError, match="raise the ridge"):
         implicit_mean(np.zeros((1, 2)), b, j, mean(np.zeros((1, 4)), "train", 1.0), clip)
     with pytest.raises(ValueError, match="in l1"):
-        implicit_mean(np.zeros((1, 2)), Bounded(b.public, b.private, b.spread, "l1"), j, j, clip)
+        implicit_mean(np.zeros((1, 2)), Bounded(b.public, b.private, b.sensitivities, "l1"), j, j, clip)
     wide = LogisticHyperparameter(DENSE_LIMIT + 1)
     records = wide.prepare(np.ones((2, DENSE_LIMIT + 1)), np.ones(2), "l2")
     pool = Pooled.of(family_of(wide, 1.0), [(records, records)])

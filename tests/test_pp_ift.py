@@ -15,7 +15,7 @@ from decentral_dp.job import Job, build
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, tag
-from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.desk import CoordinatorContext
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"kind": "box", "low": -3.0, "high": 0.5}
@@ -67,7 +67,7 @@ def test_agrees_with_a_loop_over_records(content: Make) -> None:
     run = decentral_dp.run(content())
     train, validation = raw(run.job)
     q, lines = train.shape[1], {c.channel: c for c in run.records.channels}
-    family = run.job.desk.family  # type: ignore[union-attr] # it has a desk
+    family = run.job.context.family  # type: ignore[union-attr] # it has a context
     assert family is not None
     x, y = np.full(q, -1.0), np.zeros(q)
     for t in range(3):
@@ -90,11 +90,11 @@ def test_agrees_with_a_loop_over_records(content: Make) -> None:
 def test_every_release_hides_a_record_as_planned(content: Make) -> None:
     """Worst neighbours of the published point: a flipped record, or one turned against another; 4000 of them."""
     job = build(load(content(topology={"kind": "complete", "agents": 1})))
-    desk, rng = job.desk, np.random.default_rng(8)
-    assert isinstance(desk, Desk)
+    context, rng = job.context, np.random.default_rng(8)
+    assert isinstance(context, CoordinatorContext)
     train, validation = raw(job)
     x, y = np.full(train.shape[1], -1.0), rng.normal(size=train.shape[1]) * 0.3
-    price = bound_of(desk, train, validation, x, y)
+    price = bound_of(context, train, validation, x, y)
     here = gradient_of(train, validation, x, y)
     worst = 0.0
     for _ in range(4000):
@@ -112,7 +112,9 @@ def gradient_of(train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.
     return np.asarray(-(np.exp(x) * y) * np.linalg.solve(h + np.diag(np.exp(x)), b))
 
 
-def bound_of(desk: Desk, train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+def bound_of(
+    context: CoordinatorContext, train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray
+) -> dict[str, float]:
     """The two sensitivities by hand: ‖J‖ = max w_s|y_s|, w₀ = min w_s; the public-J form of the paper's rival."""
     w = np.exp(x)
     k, floor, root = float(np.abs(w * y).max()), float(w.min()), float(np.abs(np.sqrt(w) * y).max())
@@ -125,9 +127,9 @@ def test_the_ledger_states_the_sensitivities_by_hand(content: Make) -> None:
     run = decentral_dp.run(content(algorithm={"rounds": 1}))
     train, validation = raw(run.job)
     line = next(c for c in run.records.channels if c.channel == "gx")
-    by_hand = bound_of(run.job.desk, train, validation, run.released["x"][0], run.released["y"][0])  # type: ignore[arg-type] # it has a desk
-    for kind, moved in by_hand.items():
-        assert float(line.sensitivity[kind][0, 0]) == pytest.approx(moved, rel=1e-3)  # type: ignore[index] # kinds are these two
+    by_hand = bound_of(run.job.context, train, validation, run.released["x"][0], run.released["y"][0])  # type: ignore[arg-type] # it has a context
+    for kind, sensitivity in by_hand.items():
+        assert float(line.sensitivity[kind][0, 0]) == pytest.approx(sensitivity, rel=1e-3)  # type: ignore[index] # kinds are these two
 
 
 def test_a_record_costs_what_its_releases_add_up_to(content: Make) -> None:
@@ -155,8 +157,8 @@ def test_without_noise_and_clips_it_is_the_hypergradient(content: Make) -> None:
     del made["privacy"]["clip"], made["privacy"]["epsilon"]
     run = decentral_dp.run(made)
     norms = run.metrics[run.metrics["name"] == "hypergradient_norm"]
-    moved = float(np.linalg.norm(run.released["x"][0] + 1.0)) / 0.5
-    assert moved == pytest.approx(float(norms[norms["round"] == 1]["value"].iloc[0]), rel=1e-6)
+    sensitivity = float(np.linalg.norm(run.released["x"][0] + 1.0)) / 0.5
+    assert sensitivity == pytest.approx(float(norms[norms["round"] == 1]["value"].iloc[0]), rel=1e-6)
 
 
 def test_losses_that_are_not_convex_are_floored(content: Make) -> None:
@@ -176,7 +178,7 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
     del made["privacy"]["clip"]
     job = build(load(made))
     assert job.algorithm.x is not None  # type: ignore[union-attr] # it is PpIft
-    assert np.isfinite(job.desk.clip.z)  # type: ignore[union-attr] # it has a desk
+    assert np.isfinite(job.context.clip.z)  # type: ignore[union-attr] # it has a context
     assert job.budget.epsilon.max() == pytest.approx(4.0, rel=2e-3)
     assert decentral_dp.run(made).result["status"] == "ok"
 
@@ -184,28 +186,30 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
 @pytest.mark.parametrize("planted", ["half the noise", "a forgotten clip", "an uncharged release"])
 def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
     from decentral_dp.algorithms.central.pp_ift import PpIft
-    from decentral_dp.privacy.curator import Curator
-    from decentral_dp.problems.holder import Holder
+    from decentral_dp.privacy.curator import PlannedReleaser
+    from decentral_dp.problems.holder import ClientBlock
 
     if planted == "half the noise":
-        whole = Curator.scale
-        monkeypatch.setattr(Curator, "scale", lambda *a: 0.5 * whole(*a))
+        whole = PlannedReleaser.scale
+        monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * whole(*a))
         with pytest.raises(RuntimeError, match="planned"):
             decentral_dp.run(content())
     elif planted == "a forgotten clip":
-        answer = Holder.answer
+        answer = ClientBlock.answer
         made = content()
 
-        def unclipped(self: Holder, number: int, questions: Any) -> Any:
+        def unclipped(self: ClientBlock, number: int, questions: Any) -> Any:
             object.__setattr__(self, "_clip", Clip("l2"))
             return answer(self, number, questions)
 
         honest = decentral_dp.run(made)
-        monkeypatch.setattr(Holder, "answer", unclipped)
+        monkeypatch.setattr(ClientBlock, "answer", unclipped)
         assert not np.allclose(decentral_dp.run(made).released["y"], honest.released["y"], atol=1e-4)
     else:
-        honest_plan = PpIft.planned
-        monkeypatch.setattr(PpIft, "planned", lambda *a: {c: v for c, v in honest_plan(*a).items() if c != "gx"})
+        honest_plan = PpIft.planned_releases
+        monkeypatch.setattr(
+            PpIft, "planned_releases", lambda *a: {c: v for c, v in honest_plan(*a).items() if c != "gx"}
+        )
         with pytest.raises(ValueError, match="not planned"):
             decentral_dp.run(content())
 

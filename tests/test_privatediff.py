@@ -16,7 +16,7 @@ from minimax_loop import Loop, agree, content, made
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.central.anchors import split, threshold
-from decentral_dp.exchange import Ask, Bundle, Published, Query
+from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
 from decentral_dp.job import Job
 from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -80,9 +80,9 @@ def test_agrees_with_a_loop_and_the_jobs_own_noise(name: str) -> None:
 
 def prices_of(job: Job) -> dict[tuple[int, str], float]:
     return {
-        (int(index), c.channel): float(moved / scale)
+        (int(index), c.channel): float(sensitivity / scale)
         for c in job.ledger.charged
-        for index, moved, scale in zip(c.rounds, c.sensitivity["train"][:, 0], c.scale[:, 0], strict=True)
+        for index, sensitivity, scale in zip(c.rounds, c.sensitivity["train"][:, 0], c.scale[:, 0], strict=True)
     }
 
 
@@ -113,12 +113,12 @@ def test_without_noise_and_samples_the_period_is_nothing() -> None:
         assert np.abs(paths[0][-1]).max() > 0.1
 
 
-def asked_of(program: str, protocol: str) -> list[list[Query]]:
+def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
     """The questions of three rounds of a program that is told noise of its own, however it was asked."""
     job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
-    state, out, rng = job.algorithm.init(job.desk), [], np.random.default_rng(3)
+    state, out, rng = job.algorithm.init(job.context), [], np.random.default_rng(3)
     for t in range(3):
-        running, reply, asked = job.algorithm.step(t, job.desk, state), None, []
+        running, reply, asked = job.algorithm.step(t, job.context, state), None, []
         while True:
             try:
                 request: Any = running.send(reply)
@@ -128,10 +128,10 @@ def asked_of(program: str, protocol: str) -> list[list[Query]]:
             if isinstance(request, Ask):
                 asked += request.values.values()
                 zero = {c: np.zeros((3, job.problem.width(q.term))) for c, q in request.values.items()}
-                reply = job.desk.combined(1, request.values, zero)
+                reply = job.context.combined(1, request.values, zero)
             else:
                 told = {c: rng.normal(size=(1, v.private.shape[1])) for c, v in request.values.items()}
-                reply = Published(Bundle(told), dict.fromkeys(told, 1.0))
+                reply = Released(Bundle(told), dict.fromkeys(told, 1.0))
         out.append(asked)
     return out
 
@@ -157,7 +157,7 @@ def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> Non
                 assert last.since is None
 
 
-def same(since: Any, before: Query) -> bool:
+def same(since: Any, before: ClippedQuery) -> bool:
     return np.array_equal(since[0], before.x) and np.array_equal(since[1], before.y)
 
 
@@ -232,9 +232,9 @@ def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
     for seed, scale in ((1, 0.8), (2, 0.8), (3, 50.0)):
         changed = PROGRAMS[name] | {"x": {"scale": scale}}
         job = made(changed, problem={"seed": seed})
-        curator = Listening(job)
-        scripted(job, curator)
-        runs.append((sorted(curator.wanted), job.ledger))
+        releaser = Listening(job)
+        scripted(job, releaser)
+        runs.append((sorted(releaser.wanted), job.ledger))
     assert runs[0][0] == runs[1][0] == runs[2][0]
     assert runs[0][1].same_releases(runs[1][1])
     assert runs[0][1].same_releases(runs[2][1])
@@ -248,22 +248,22 @@ def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
 def test_where_nothing_moves_a_difference_is_nothing_and_costs_nothing() -> None:
     still = PROGRAMS["xy"] | {"x": {"scale": 0.0}, "y": {"scale": 0.0}}
     job = made(still)
-    curator = Listening(job)
+    releaser = Listening(job)
     told: dict[Any, Any] = {}
-    real = curator.release
+    real = releaser.release
 
     def release(index: int, values: Any) -> Any:
         out = real(index, values)
-        told.update({(index, c): v for c, v in out.own.items()})
+        told.update({(index, c): v for c, v in out.released.items()})
         return out
 
-    curator.release = release  # type: ignore[method-assign]  # A spy.
-    scripted(job, curator)
+    releaser.release = release  # type: ignore[method-assign]  # A spy.
+    scripted(job, releaser)
     changes = [key for key in told if key[1] in ("dx", "dy")]
     assert len(changes) == 2 * 4
     assert all((told[key] == 0.0).all() for key in changes)
     assert all((told[key] != 0.0).all() for key in told if key not in changes)
-    spent = curator.ledger()
+    spent = releaser.ledger()
     assert {c.channel: float(c.sensitivity["train"].max()) for c in spent.channels if c.channel[0] == "d"} == {
         "dx": 0.0,
         "dy": 0.0,
@@ -289,7 +289,7 @@ def test_nothing_that_is_released_can_stop_a_run(name: str, scale: float) -> Non
 # What one record can do ----------------------------------------------------------------------------------------------
 
 
-def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: Query) -> np.ndarray:
+def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: ClippedQuery) -> np.ndarray:
     # As where the records are: what overflows is cut to zero, and is no warning.
     with np.errstate(all="ignore"):
         return problem.sums(Labelled(a, labels), [query])[0]
@@ -302,21 +302,23 @@ def test_no_neighbour_moves_a_difference_by_more_than_twice_its_threshold(seed: 
     problem = Composite(Linear(2, 1), AucObjective(float(rng.uniform(0.05, 0.95))))
     a, labels = rng.normal(size=(6, 2)) * 10.0 ** rng.uniform(-3, 3), (rng.random(6) < 0.5).astype(float)
     points = [(rng.normal(size=5) * 10.0 ** rng.uniform(-2, 2), rng.uniform(0, 2, 1)) for _ in range(2)]
-    query = Query(term, *points[0], bound, since=points[1])
+    query = ClippedQuery(term, *points[0], bound, since=points[1])
     other, others = a.copy(), labels.copy()
     other[2], others[2] = rng.normal(size=2) * 10.0 ** rng.uniform(-3, 300), 1.0 - labels[2]
-    moved = float(np.linalg.norm(sums(problem, a, labels, query) - sums(problem, other, others, query)))
-    assert moved <= 2.0 * bound * (1.0 + 1e-12) + 1e-300
+    sensitivity = float(np.linalg.norm(sums(problem, a, labels, query) - sums(problem, other, others, query)))
+    assert sensitivity <= 2.0 * bound * (1.0 + 1e-12) + 1e-300
 
 
 def test_opposite_records_move_a_difference_by_all_of_it() -> None:
     """A positive and a negative record at the same features, scores on their way up: gradients change oppositely."""
     problem, bound = Composite(Linear(1, 1), AucObjective(0.5)), 1e-3
     here, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
-    query = Query("grad_x", *here, bound, since=before)
+    query = ClippedQuery("grad_x", *here, bound, since=before)
     a = np.ones((3, 1))
-    moved = sums(problem, a, np.array([1.0, 1.0, 0.0]), query) - sums(problem, a, np.array([0.0, 1.0, 0.0]), query)
-    assert np.linalg.norm(moved) == pytest.approx(2.0 * bound, rel=1e-9)
+    sensitivity = sums(problem, a, np.array([1.0, 1.0, 0.0]), query) - sums(
+        problem, a, np.array([0.0, 1.0, 0.0]), query
+    )
+    assert np.linalg.norm(sensitivity) == pytest.approx(2.0 * bound, rel=1e-9)
 
 
 # As printed ----------------------------------------------------------------------------------------------------------
@@ -335,15 +337,15 @@ def test_the_printed_form_agrees_with_a_loop(inner: int, rate: float) -> None:
     class Silent(Scripted):
         def release(self, index: int, values: Any) -> Any:
             out = super().release(index, values)
-            exact = {c: v.value if c == "gy" else out.own[c] for c, v in values.items()}
-            return out._replace(own=type(out.own)(exact))
+            exact = {c: v.value if c == "gy" else out.released[c] for c, v in values.items()}
+            return out._replace(released=type(out.released)(exact))
 
     agree(job, Loop(job, unheard, clip_y=0.6), Silent(), program="as_printed")
 
 
 def test_the_printed_noise_is_that_of_the_remark_and_y_leaves_as_it_is() -> None:
     job = made(PROGRAMS["ascent"] | {"inner": 3, "period": 4, "rounds": 9}, privacy=PRINTED)
-    n, root = job.desk.n, math.sqrt(9 * math.log(1e4))  # type: ignore[union-attr]  # a coordinator's job
+    n, root = job.context.n, math.sqrt(9 * math.log(1e4))  # type: ignore[union-attr]  # a coordinator's job
     lines = {c.channel: c for c in job.ledger.charged}
     assert set(lines) == {"gy", "gx", "dx", "y"}
     assert lines["gx"].scale == pytest.approx(np.full((3, 1), 4.0 * root / 2.0 / (n * 6.0) * 0.2))
@@ -354,16 +356,16 @@ def test_the_printed_noise_is_that_of_the_remark_and_y_leaves_as_it_is() -> None
     assert (lines["gy"].scale == 0.0).all()
     assert all(np.isinf(c.sensitivity["train"]).all() for c in lines.values())
     assert list(lines["gx"].rounds) == [4, 20, 36]
-    curator, out = Listening(job), {}
-    real = curator.release
+    releaser, out = Listening(job), {}
+    real = releaser.release
 
     def release(index: int, values: Any) -> Any:
         told = real(index, values)
-        out.update({(index, c): (values[c], v) for c, v in told.own.items() if isinstance(values[c], Bounded)})
+        out.update({(index, c): (values[c], v) for c, v in told.released.items() if isinstance(values[c], Bounded)})
         return told
 
-    curator.release = release  # type: ignore[method-assign]  # A spy.
-    scripted(job, curator)
+    releaser.release = release  # type: ignore[method-assign]  # A spy.
+    scripted(job, releaser)
     for (_, channel), (wanted, told) in out.items():
         assert np.array_equal(wanted.value, told) == (channel == "gy")
 

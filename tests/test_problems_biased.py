@@ -81,7 +81,7 @@ def numerical_upper(name, agents, x):
 def test_p_is_q_and_x_touches_nothing(name):
     problem = PROBLEMS[name]
     assert problem.p == problem.q == {"intercept": 4, "softmax": 9}.get(name, 3)
-    assert dict(problem.touches) == {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
+    assert dict(problem.reads_records) == {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -213,8 +213,8 @@ def test_no_two_points_move_a_penalty_farther_than_its_constants(seed, rule):
         far = np.abs(a[argument] - b[argument]).sum()
         first, second = rule.terms(*a), rule.terms(*b)
         for row, term in enumerate(("jvp", "grad_y", "hvp")):
-            moved = np.abs(getattr(first, term) - getattr(second, term)).sum()
-            assert moved <= bound[row, argument] * far * (1 + 1e-12) + 1e-15
+            sensitivity = np.abs(getattr(first, term) - getattr(second, term)).sum()
+            assert sensitivity <= bound[row, argument] * far * (1 + 1e-12) + 1e-15
 
 
 def test_penalty_constants_by_hand():

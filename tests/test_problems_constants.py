@@ -61,12 +61,12 @@ def largest_ratios(problem, rng, tries):
         step = rng.normal(size=point[u].size)
         if rng.random() < 0.7:
             step *= np.arange(step.size) == rng.integers(step.size)
-        moved = list(point)
-        moved[u] = inside(CHANNELS[u], point[u] + 10.0 ** rng.uniform(-4, 1) * step)
-        distance = np.abs(moved[u] - point[u]).sum()
+        sensitivity = list(point)
+        sensitivity[u] = inside(CHANNELS[u], point[u] + 10.0 ** rng.uniform(-4, 1) * step)
+        distance = np.abs(sensitivity[u] - point[u]).sum()
         if distance < 1e-7:
             continue
-        before, after = directions(problem, record, point), directions(problem, record, moved)
+        before, after = directions(problem, record, point), directions(problem, record, sensitivity)
         for part, ratios in found.items():
             for v in range(3):
                 ratio = np.abs(after[part][v] - before[part][v]).sum() / distance

@@ -105,7 +105,7 @@ def test_terms_and_matrices_agree_with_a_loop_over_records(clip, agent):
 
 def test_touches_and_what_is_wanted():
     rng = np.random.default_rng(2)
-    assert dict(PROBLEM.touches) == dict.fromkeys(TRAIN_TERMS, "train") | {"upper_grad_y": "validation"}
+    assert dict(PROBLEM.reads_records) == dict.fromkeys(TRAIN_TERMS, "train") | {"upper_grad_y": "validation"}
     records, held = placed(*raw(rng, 6)), PROBLEM.prepare(*raw(rng, 4), "l1")
     point = points(rng)
     whole = PROBLEM.terms(*point, records, held, Clip())

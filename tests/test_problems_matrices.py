@@ -116,7 +116,7 @@ def naive_mean(name, wanted, features, labels, x, y, matrix, clip):
 
 
 def there(name):
-    return [m for m in MATRICES if MATRICES[m] in PROBLEMS[name].touches]
+    return [m for m in MATRICES if MATRICES[m] in PROBLEMS[name].reads_records]
 
 
 @pytest.mark.parametrize("clip", CLIPS, ids=repr)

@@ -64,7 +64,7 @@ def test_the_lower_gradient_ignores_the_state_and_nothing_else_reads_train_recor
     points = np.random.default_rng(5).normal(size=(2, 3, D)) * 1e6
     one, other = (PROBLEM.terms(*p, train, train, clip).lower_grad_y for p in points)
     assert np.array_equal(one, other)
-    assert dict(PROBLEM.touches) == {"lower_grad_y": "train", "upper_grad_y": "validation"}
+    assert dict(PROBLEM.reads_records) == {"lower_grad_y": "train", "upper_grad_y": "validation"}
     names = ("lower_hessian", "lower_jacobian", "lower_hessian_product")
     assert PROBLEM.matrices(*points[0][:2], np.eye(D), train, clip, names) == {}
 
@@ -148,8 +148,8 @@ def test_opposite_records_move_the_mean_by_the_whole_bound(n: int, norm: Any) ->
         part = PROBLEM.prepare(features, np.zeros(n), norm)
         ends.append(PROBLEM.terms(np.zeros(D), np.zeros(D), np.zeros(D), part, part, clip))
     for term, bound in (("lower_grad_y", 0.6), ("upper_grad_y", 0.25)):
-        moved = LENGTH[norm](getattr(ends[0], term) - getattr(ends[1], term))
-        assert moved == pytest.approx(2 * bound / n, rel=1e-9)
+        sensitivity = LENGTH[norm](getattr(ends[0], term) - getattr(ends[1], term))
+        assert sensitivity == pytest.approx(2 * bound / n, rel=1e-9)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e308, 1e160])
@@ -185,12 +185,12 @@ def test_constants_hold_and_are_reached() -> None:
     bounds = {**constants.data, "regulariser": constants.regulariser}
     for u in range(3):
         point = rng.normal(size=(3, D))
-        moved = point.copy()
-        moved[u] += rng.normal(size=D)
-        before, after = directions(np.ones(D), *point), directions(np.ones(D), *moved)
+        sensitivity = point.copy()
+        sensitivity[u] += rng.normal(size=D)
+        before, after = directions(np.ones(D), *point), directions(np.ones(D), *sensitivity)
         for part, bound in bounds.items():
             for v in range(3):
-                ratio = LENGTH["l1"](after[part][v] - before[part][v]) / LENGTH["l1"](moved[u] - point[u])
+                ratio = LENGTH["l1"](after[part][v] - before[part][v]) / LENGTH["l1"](sensitivity[u] - point[u])
                 assert ratio == pytest.approx(bound[v, u], abs=1e-12)
     one = np.array([radius, 0.0, 0.0])
     here, there = (directions(a, *point) for a in (one, -one))

@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import loss_problem
-from decentral_dp.problems.meta_learning import TOUCHES, MetaLearning
+from decentral_dp.problems.meta_learning import READS_RECORDS, MetaLearning
 from decentral_dp.problems.network import Convolutional, Dense
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.problems.solve import solve_inverse_hvp, solve_lower, true_hypergradient
@@ -24,7 +24,7 @@ CLASSES = 6
 # Class 5 is in no task, classes 1 and 2 are in two of them.
 TASKS = ((0, 1, 2), (1, 2, 4), (0, 3, 4))
 CLIPS = [Clip("l1", 0.4, 0.9, 0.3), Clip("l2", 0.2, 0.5, 0.1), Clip("l2"), Clip("l1")]
-FEEDS = {"lower_grad_y": "y", "lower_hvp": "z", "lower_jvp": "x", "upper_grad_y": "z", "upper_grad_x": "x"}
+CLIP_OF_TERM = {"lower_grad_y": "y", "lower_hvp": "z", "lower_jvp": "x", "upper_grad_y": "z", "upper_grad_x": "x"}
 LENGTH = {"l1": lambda v: float(np.abs(v).sum()), "l2": lambda v: float(np.sqrt((v * v).sum()))}
 
 
@@ -80,7 +80,7 @@ def torch_terms(problem, image, x, y, z, features, labels, clip):
         across, hvp = torch.autograd.grad(by_y @ torch.tensor(z), (u, v))
         found = (by_y, hvp, across, by_y, by_x)
         for term, value in zip(TERMS, (t.detach().numpy() for t in found), strict=True):
-            length, bound = LENGTH[clip.norm](value), clip.bound(FEEDS[term])
+            length, bound = LENGTH[clip.norm](value), clip.bound(CLIP_OF_TERM[term])
             sums[term] = sums[term] + (value if length <= bound else value * (bound / length))
     return {term: total / len(labels) for term, total in sums.items()}
 
@@ -247,7 +247,7 @@ def test_a_record_changes_no_other_record_s_row(shape, junk):
         whole, rest = (problem.terms(x, y, z, r, r, clip) for r in (strange, few))
         for term in TERMS:
             own = 7 * getattr(whole, term) - 6 * getattr(rest, term)
-            assert LENGTH[clip.norm](own) <= clip.bound(FEEDS[term]) * (1 + 1e-9)
+            assert LENGTH[clip.norm](own) <= clip.bound(CLIP_OF_TERM[term]) * (1 + 1e-9)
             if not np.isfinite(junk):
                 np.testing.assert_allclose(own, 0.0, atol=1e-13)
 
@@ -280,7 +280,7 @@ def test_random_neighbours_never_exceed_the_bound(seed, shape, clip, feature_sca
     for term in TERMS:
         difference = getattr(means[0], term) - getattr(means[1], term)
         assert np.isfinite(difference).all()
-        assert LENGTH[clip.norm](difference) <= (1 + 1e-9) * 2 * clip.bound(FEEDS[term]) / n
+        assert LENGTH[clip.norm](difference) <= (1 + 1e-9) * 2 * clip.bound(CLIP_OF_TERM[term]) / n
 
 
 @pytest.mark.parametrize("n", [1, 7])
@@ -304,7 +304,7 @@ def test_adversarial_neighbours_come_near_the_bound(shape, clip, n):
         for records in (problem.prepare(features, b, clip.norm) for b in (labels, other))
     )
     for term in ("lower_grad_y", "upper_grad_y", "upper_grad_x", "lower_jvp"):
-        ratio = LENGTH[clip.norm](getattr(one, term) - getattr(two, term)) / (2 * clip.bound(FEEDS[term]) / n)
+        ratio = LENGTH[clip.norm](getattr(one, term) - getattr(two, term)) / (2 * clip.bound(CLIP_OF_TERM[term]) / n)
         assert ratio <= 1 + 1e-9
         assert ratio >= 0.95, term
 
@@ -336,7 +336,7 @@ def test_strange_points_give_finite_clipped_terms(shape, value):
         for clip in CLIPS[:2]:
             for term, mean in zip(TERMS, problem.terms(*strange, records, records, clip), strict=True):
                 assert np.isfinite(mean).all()
-                assert LENGTH[clip.norm](mean) <= clip.bound(FEEDS[term]) * (1 + 1e-12)
+                assert LENGTH[clip.norm](mean) <= clip.bound(CLIP_OF_TERM[term]) * (1 + 1e-12)
 
 
 def test_sizes_adapt_to_the_image():
@@ -359,8 +359,8 @@ def test_sizes_adapt_to_the_image():
     assert isinstance(MetaLearning.from_dataset(6, 3, (1, 6, 1)).network, Dense)
     conv = MetaLearning.from_dataset(64, 10, (8, 8, 1))
     assert (conv.p, conv.q) == (80 + 16 + 2 * (584 + 16), 2 * 5 * 9)
-    assert dict(conv.touches) == dict(TOUCHES)
-    assert set(TOUCHES) == set(TERMS)
+    assert dict(conv.reads_records) == dict(READS_RECORDS)
+    assert set(READS_RECORDS) == set(TERMS)
     assert conv.constants({"x": 1.0, "y": 1.0, "z": 1.0}, 1.0) is None
 
 

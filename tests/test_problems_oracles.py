@@ -110,7 +110,7 @@ def test_terms_agree_with_a_loop_over_records(name, clip):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_touches_lists_exactly_the_terms_that_read_records(name):
-    assert dict(PROBLEMS[name].touches) == {
+    assert dict(PROBLEMS[name].reads_records) == {
         "lower_grad_y": "train",
         "lower_hvp": "train",
         "upper_grad_y": "validation",

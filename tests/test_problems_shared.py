@@ -43,7 +43,7 @@ def agents(problem: Any, seed: int) -> list[tuple[Any, Any]]:
 def test_there_is_one_upper_variable(name: str) -> None:
     problem = SHARED[name]
     assert (problem.p, problem.q) == (1, 4 if name == "intercept" else 3)
-    assert set(problem.touches) == {"lower_grad_y", "lower_hvp", "upper_grad_y"}
+    assert set(problem.reads_records) == {"lower_grad_y", "lower_hvp", "upper_grad_y"}
 
 
 def test_the_penalty_is_differentiated_rightly() -> None:
@@ -141,7 +141,7 @@ def test_only_the_upper_gradient_reads_records(clip: Clip) -> None:
         size = np.abs(v).sum() if clip.norm == "l1" else np.sqrt(v @ v)
         total += v * min(1.0, clip.z / size)
     np.testing.assert_allclose(got.upper_grad_y, total / 9, rtol=1e-12)
-    assert [t for t in TERMS if getattr(got, t) is not None] == ["upper_grad_y"] == list(LINEAR.touches)
+    assert [t for t in TERMS if getattr(got, t) is not None] == ["upper_grad_y"] == list(LINEAR.reads_records)
     assert LINEAR.terms(x, y, z, train, validation, clip, ("lower_grad_y",)) == (None,) * 5
     assert LINEAR.matrices(x, y, None, train, clip, ("lower_hessian",)) == {}
     assert LINEAR.accuracy(x, y, train) is None
@@ -193,12 +193,12 @@ def test_no_neighbour_moves_it_farther_than_its_constants(seed: int) -> None:
     assert not constants.swap["train"].any()
     x, y, z, dx, dy, dz = rng.normal(size=(6, D))
     before, after = (LINEAR.regulariser(*(v[None] for v in p)) for p in ((x, y, z), (x + dx, y + dy, z + dz)))
-    moved = [
+    sensitivity = [
         np.abs(v[0] - u[0]).sum()
         for u, v in ((before.jvp, after.jvp), (before.grad_y, after.grad_y), (before.hvp, after.hvp))
     ]
     steps = np.array([np.abs(d).sum() for d in (dx, dy, dz)])
-    assert (np.array(moved) <= constants.regulariser @ steps * (1 + 1e-12)).all()
+    assert (np.array(sensitivity) <= constants.regulariser @ steps * (1 + 1e-12)).all()
 
 
 def test_wrong_parameters_are_refused() -> None:

@@ -14,7 +14,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.recursion import endless_remainder, hidden_state, private_state
-from decentral_dp.privacy.sensitivity import Constants
+from decentral_dp.privacy.sensitivity import LipschitzConstants
 
 NOTHING = np.zeros((3, 3))
 
@@ -23,7 +23,7 @@ def stream_counts(rounds: int) -> dict[str, np.ndarray]:
     return dict.fromkeys(("train", "validation"), np.arange(1.0, rounds + 1))
 
 
-def moved(rounds: int, weight: float = RING_WEIGHT, constants: Constants = GLM) -> np.ndarray:
+def sensitivity(rounds: int, weight: float = RING_WEIGHT, constants: LipschitzConstants = GLM) -> np.ndarray:
     """D_0, …, D_rounds of a pair, (rounds + 1, 3)."""
     return private_state(constants, STEPS, np.array([weight]), stream_counts(rounds), rounds, "pair")[:, 0]
 
@@ -45,7 +45,7 @@ def cost(state: np.ndarray, agent: int = 1) -> np.ndarray:
 )
 def test_logistic_regression_on_the_ring(agent: int, finite: tuple[float, ...], endless: float) -> None:
     rounds = 10_000
-    state = moved(rounds)
+    state = sensitivity(rounds)
     spent = cost(state, agent)
     np.testing.assert_allclose(spent[[100, 1000, 10_000]], finite, atol=1.5e-4)
     rest = endless_remainder(GLM, STEPS, RING_WEIGHT, state[-1], rounds, 1, noise(agent), "pair")
@@ -61,13 +61,13 @@ def test_logistic_regression_on_the_ring(agent: int, finite: tuple[float, ...], 
 )  # fmt: skip
 def test_over_the_weights_of_ring_path_star_grid_complete_and_random_graphs(weight: float, epsilon: float) -> None:
     with np.errstate(over="ignore"):
-        found = cost(moved(10_000, weight))[-1]
+        found = cost(sensitivity(10_000, weight))[-1]
     assert found == pytest.approx(epsilon, rel=4e-3)
 
 
 def test_through_a_ledger() -> None:
     rounds, index = 100, np.arange(1, 101)
-    state = moved(rounds)
+    state = sensitivity(rounds)
     lines = [line(c, {"train": state[1:, v]}, laplace_scales(c, index)) for v, c in enumerate(FIRST_DECAY)]
     assert price(Ledger(1, tuple(lines)), 0.0).epsilon_pure[0] == pytest.approx(2.1766, abs=1e-4)
 
@@ -119,7 +119,7 @@ def swapped(jacobian: np.ndarray, swap: np.ndarray, rounds: int, steps_of: dict[
 def test_linear_losses_attain_the_recursion_and_outgrow_the_printed_theorem() -> None:
     """l = ξᵀy with ‖ξ‖₁ ≤ c, h = 0: exact ε = 1.42487 c at T = 100, above the printed 235.61 for c > 165."""
     for c in (1.0, 170.0):
-        linear = Constants({"train": NOTHING}, NOTHING, {"train": np.array([0, 2 * c, 0])}, two_point=False)
+        linear = LipschitzConstants({"train": NOTHING}, NOTHING, {"train": np.array([0, 2 * c, 0])}, two_point=False)
         state = private_state(linear, STEPS, np.array([RING_WEIGHT]), stream_counts(100), 100, "train")[:, 0]
         exact = swapped(NOTHING, np.array([0, 2 * c, 0]), 100, STEPS, 1 - RING_WEIGHT)
         np.testing.assert_allclose(state, exact, rtol=1e-12)
@@ -131,8 +131,8 @@ def test_swap_constants_at_one_point_need_the_whole_lipschitz_constant() -> None
     """l = y²/2 + xy + ξy, h = φy, |φ| ≤ 1: the swap at one point has S_x = 0, but ∇²_xy l·z moves with z."""
     lipschitz = np.array([[0.0, 0, 1], [1, 1, 0], [0, 0, 1]])
     swap = np.array([0.0, 2, 2])
-    one_point = Constants({"train": lipschitz}, NOTHING, {"train": swap}, two_point=False)
-    trap = Constants({"train": lipschitz}, NOTHING, {"train": swap}, two_point=True)
+    one_point = LipschitzConstants({"train": lipschitz}, NOTHING, {"train": swap}, two_point=False)
+    trap = LipschitzConstants({"train": lipschitz}, NOTHING, {"train": swap}, two_point=True)
     weight, counts = np.array([RING_WEIGHT]), stream_counts(4)
     signed = np.array([[0.0, 0, -1], [1, 1, 0], [0, 0, 1]])
     exact = swapped(signed, swap, 4, STEPS, 1 - RING_WEIGHT)
@@ -149,7 +149,7 @@ def test_concave_quadratic_shows_the_trap_in_the_total_loss() -> None:
     exact = cost(swapped(-lipschitz, swap, 100, fast, 1 - RING_WEIGHT))[-1]
     sums = {}
     for two_point in (False, True):
-        constants = Constants({"train": lipschitz}, NOTHING, {"train": swap}, two_point)
+        constants = LipschitzConstants({"train": lipschitz}, NOTHING, {"train": swap}, two_point)
         state = private_state(constants, fast, np.array([RING_WEIGHT]), stream_counts(100), 100, "train")
         sums[two_point] = cost(state[:, 0])[-1]
     assert exact / sums[True] == pytest.approx(1.43, abs=0.005)
@@ -169,7 +169,7 @@ def test_radial_clipping_doubles_the_lipschitz_constant() -> None:
     assert box <= 1.0
     plain = private_state(GLM, STEPS, np.array([0.6]), stream_counts(50), 50, "train")
     radial = private_state(GLM, STEPS, np.array([0.6]), stream_counts(50), 50, "train", radial_clip=True)
-    doubled = Constants({k: 2 * v for k, v in GLM.data.items()}, GLM.regulariser, GLM.swap, True)
+    doubled = LipschitzConstants({k: 2 * v for k, v in GLM.data.items()}, GLM.regulariser, GLM.swap, True)
     np.testing.assert_array_equal(
         radial, private_state(doubled, STEPS, np.array([0.6]), stream_counts(50), 50, "train")
     )
@@ -263,13 +263,13 @@ def test_one_record_costs_less_than_a_pair_and_both_together_at_least_as_much() 
 
 
 def test_a_one_point_swap_costs_a_little_more() -> None:
-    declared = Constants(GLM.data, GLM.regulariser, GLM.swap, two_point=False)
-    assert cost(moved(10_000, constants=declared))[-1] == pytest.approx(2.946, abs=1e-3)
+    declared = LipschitzConstants(GLM.data, GLM.regulariser, GLM.swap, two_point=False)
+    assert cost(sensitivity(10_000, constants=declared))[-1] == pytest.approx(2.946, abs=1e-3)
 
 
 def test_the_bound_for_infinitely_many_rounds_is_one() -> None:
     """Continuing the recursion never passes the bound made at an earlier round, and comes near it."""
-    late = moved(20_000)
+    late = sensitivity(20_000)
     spent = cost(late)
     bounds = [
         spent[r] + endless_remainder(GLM, STEPS, RING_WEIGHT, late[r], r, 1, noise(1), "pair")
@@ -283,7 +283,7 @@ def test_the_bound_for_infinitely_many_rounds_is_one() -> None:
 def test_the_bound_covers_a_state_far_from_its_limit() -> None:
     """Start the rest at a large D: a bound that only knew the limit of the recursion would be passed at once."""
     swap = np.array([0.0, 2, 0])
-    linear = Constants({"train": NOTHING}, NOTHING, {"train": swap}, two_point=True)
+    linear = LipschitzConstants({"train": NOTHING}, NOTHING, {"train": swap}, two_point=True)
     start, rounds = 100, 20_000
     t = np.arange(start, start + rounds)
     change = STEPS["y"].scale * (t + 1.0) ** -STEPS["y"].decay * 2 / (t + 1.0)
@@ -298,7 +298,7 @@ def test_the_bound_covers_a_state_far_from_its_limit() -> None:
 
 
 def test_infinitely_many_rounds_may_have_no_bound() -> None:
-    state = moved(2000)
+    state = sensitivity(2000)
     as_fast = noise(1) | {"y": Power(1.0, STEPS["y"].decay)}
     assert endless_remainder(GLM, STEPS, 0.6, state[-1], 2000, 1, as_fast, "pair") == math.inf
     assert endless_remainder(GLM, STEPS, 2.0, state[-1], 2000, 1, noise(1), "pair") == math.inf

@@ -18,7 +18,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.central.anchors import is_anchor
 from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider, State
 from decentral_dp.algorithms.central.spider_steps import composed
-from decentral_dp.exchange import Ask, Publish
+from decentral_dp.exchange import Ask, Release
 from decentral_dp.problems.minimax import composite
 from decentral_dp.problems.models import linear
 
@@ -76,7 +76,7 @@ def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
         if period == 1:
             algorithm.pop("smoothness")
         job = made(algorithm, KL, privacy=NONE)
-        ends.append(performed(job.house(), job.rounds)[1])
+        ends.append(performed(job.coordinator_node(), job.rounds)[1])
     for end in ends[1:]:
         for name in ("x", "y"):
             np.testing.assert_allclose(end[-1][name], ends[0][-1][name], atol=1e-12)
@@ -100,7 +100,7 @@ def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
 
 def test_no_release_costs_more_than_planned() -> None:
     job = made(RECURSIVE, KL)
-    outcome = performed(job.house(), job.rounds)[0]
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)
     dearer = replace(job.ledger, channels=tuple(replace(c, scale=1.01 * c.scale) for c in job.ledger.channels))
     assert not outcome.ledger.costs_within(dearer)
@@ -116,21 +116,21 @@ def test_three_releases_a_round_are_one_event_and_share_alike() -> None:
     squares = {name: float((c.sensitivity["train"] ** 2).sum()) for name, c in lines.items()}
     half = squares["gx"]
     assert squares == pytest.approx({"gx": half, "dx": half, "gy": half, "dy": half, "s": 2.0 * half})
-    curator = Listening(job)
-    scripted(job, curator)
+    releaser = Listening(job)
+    scripted(job, releaser)
     for t in range(1, 8):
-        batches = {w.spread["train"].batch for (index, _), w in curator.wanted.items() if index == t}
+        batches = {w.sensitivities["train"].batch for (index, _), w in releaser.wanted.items() if index == t}
         assert batches == {t}
 
 
 def test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change() -> None:
     """C_s = β/2·(1 − e^{−B/λ}) + (1−β)τ_s, and the 2/(qn) of a replaced record."""
     job = made(RECURSIVE, KL)
-    curator, loop = Scripted(), SpiderLoop(job, with_noise)
-    scripted(job, curator)
+    releaser, loop = Scripted(), SpiderLoop(job, with_noise)
+    scripted(job, releaser)
     loop.run()
     for t in range(1, 8):
-        spread = curator.wanted[t, "s"].spread["train"]
+        spread = releaser.wanted[t, "s"].sensitivities["train"]
         assert spread.sensitivity[0] == pytest.approx(2.0 * loop.bounds[t, "s"] / (0.4 * loop.n), rel=1e-9)
         assert spread.rate[0] == 0.4
 
@@ -139,9 +139,9 @@ def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
     """With s far below its noise the step divides by the noise, not by e^{−B/λ}."""
     job = made(RECURSIVE | {"averaging": {"scale": 0.3}}, KL, problem={"cap": 5.0, "radius": 5.0})
     noise: dict[str, float] = {"s": -3.0}
-    curator = Scripted(lambda index, channel, width: np.full(width, noise.get(channel, 0.0)))
+    releaser = Scripted(lambda index, channel, width: np.full(width, noise.get(channel, 0.0)))
     loop = SpiderLoop(job, lambda index, channel, public, private: public + private + noise.get(channel, 0.0))
-    agree(job, loop, curator)
+    agree(job, loop, releaser)
     assert math.exp(-5.0 / 0.6) < SCALE
 
 
@@ -150,7 +150,7 @@ def test_the_cut_into_blocks_changes_nothing(blocks: int) -> None:
     ends = []
     for cut in (1, blocks):
         job = made(RECURSIVE, KL, run={"blocks": cut})
-        outcome, seen = performed(job.house(), job.rounds)
+        outcome, seen = performed(job.coordinator_node(), job.rounds)
         ends.append((outcome.ledger, seen[-1]))
     assert ends[0][0].same_releases(ends[1][0])
     for name in ("x", "y"):
@@ -177,19 +177,21 @@ def test_a_forgotten_clip_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exceeded(widest(far_apart()))
 
 
-def _forgetful(self: RecursiveSpider, t: int, desk: Any, s: State) -> Generator[Any, Any, State]:
+def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generator[Any, Any, State]:
     """The step without 1 − β on the change of h."""
-    asked, beta = self._questions(t, desk, s), self.weight(t)
+    asked, beta = self._questions(t, context, s), self.weight(t)
     answer = yield Ask(**asked)
     slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
-    told = yield Publish(**slopes, s=beta * answer.now + answer.change if t else answer.now)
+    told = yield Release(**slopes, s=beta * answer.now + answer.change if t else answer.now)
     v, u = (
-        (told.own.gx[0], told.own.gy[0]) if is_anchor(t, self.period) else (s.v + told.own.dx[0], s.u + told.own.dy[0])
+        (told.released.gx[0], told.released.gy[0])
+        if is_anchor(t, self.period)
+        else (s.v + told.released.dx[0], s.u + told.released.dy[0])
     )
     kept = 1.0 - beta if t else 0.0
-    value, variance = kept * s.s + told.own.s[0], kept**2 * s.variance + told.scale["s"] ** 2
-    by_x, by_y = composed(desk, s.y, np.maximum(value, math.sqrt(variance)), v, u)
-    x, y = desk.problem.project_x(s.x - self.x(t) * by_x), desk.problem.project_y(s.y + self.y(t) * by_y)
+    value, variance = kept * s.s + told.released.s[0], kept**2 * s.variance + told.scale["s"] ** 2
+    by_x, by_y = composed(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+    x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
     return State(x, y, v, u, value, variance, s.x, s.y)
 
 
@@ -205,9 +207,9 @@ def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_is_noised_is_the_difference_and_not_the_estimate() -> None:
     job = made(RECURSIVE, KL)
-    curator = Listening(job)
-    scripted(job, curator)
-    changes = [w for (_, channel), w in curator.wanted.items() if channel in ("dx", "dy")]
+    releaser = Listening(job)
+    scripted(job, releaser)
+    changes = [w for (_, channel), w in releaser.wanted.items() if channel in ("dx", "dy")]
     assert len(changes) == 8
     assert all((w.public == 0.0).all() for w in changes)
 
@@ -223,7 +225,7 @@ def test_as_printed_it_is_the_loop(rate: float) -> None:
 
 def test_printed_noise_is_that_of_theorem_8_and_worth_nothing() -> None:
     job = made(RECURSIVE | {"rounds": 30}, KL, privacy=PRINTED)
-    n, root, clip_y = job.desk.n, math.sqrt(math.log(1e4)), 1.0 / (math.e * 0.6)
+    n, root, clip_y = job.context.n, math.sqrt(math.log(1e4)), 1.0 / (math.e * 0.6)
     change = root * max(1.0 / (0.4 * n), math.sqrt(30.0) / n)
     anchor, whole = root * math.sqrt(30.0) / (3.0 * n), root * math.sqrt(30.0) / n
     wanted = {"gx": 0.2 * anchor, "gy": clip_y * anchor, "dx": change, "dy": change, "s": whole}
@@ -241,7 +243,7 @@ def test_printed_noise_is_that_of_theorem_8_and_worth_nothing() -> None:
 
 def test_as_printed_recorded_is_planned() -> None:
     job = made(RECURSIVE, KL, privacy=PRINTED)
-    outcome = performed(job.house(), job.rounds)[0]
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)
 
 

@@ -12,15 +12,15 @@ import pytest
 from scipy.optimize import minimize
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.granular import Granular, minimiser_sensitivity, printed_slope
-from decentral_dp.privacy.sensitivity import KINDS
+from decentral_dp.privacy.granular import ProblemConstants, minimiser_sensitivity, printed_slope
+from decentral_dp.privacy.sensitivity import SPLITS
 from decentral_dp.problems.families import Family, family_of
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.mean_estimation import MeanEstimation
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.refute import TARGETS, Arena, Pair, search, search_all, search_constants
+from decentral_dp.problems.refute import TARGETS, Pair, SearchSpace, search, search_all, search_constants
 from decentral_dp.problems.regularised import (
     biased_regularisation,
     logistic_regularisation,
@@ -28,7 +28,7 @@ from decentral_dp.problems.regularised import (
     ridge_regularisation,
 )
 from decentral_dp.problems.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.worlds import World, minimiser
+from decentral_dp.problems.worlds import NeighbourPair, minimiser
 
 TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)
 # Room for the search's own arithmetic.
@@ -60,15 +60,15 @@ class Planted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.honest, name)
 
-    def constants(self, low: np.ndarray, high: np.ndarray, mass: float = 1.0) -> Granular:
-        c = self.honest.constants(low, high, 1.0 if self.narrow else mass)
+    def constants(self, low: np.ndarray, high: np.ndarray, record_mass: float = 1.0) -> ProblemConstants:
+        c = self.honest.constants(low, high, 1.0 if self.narrow else record_mass)
         return c._replace(**{name: factor * getattr(c, name) for name, factor in self.wrong.items()})
 
 
-def arena(name: str, plant: Callable[[Family], Any] = lambda f: f, **changes: Any) -> Arena:
+def space(name: str, plant: Callable[[Family], Any] = lambda f: f, **changes: Any) -> SearchSpace:
     problem, classes, low, high = CASES[name]
     box = {"low": np.full(problem.p, float(low)), "high": np.full(problem.p, float(high))}
-    return Arena(plant(family_of(problem, 1.0, 1.0)), 2, 1.0, classes=classes, **(box | changes))
+    return SearchSpace(plant(family_of(problem, 1.0, 1.0)), 2, 1.0, classes=classes, **(box | changes))
 
 
 def at(w: float) -> dict[str, np.ndarray]:
@@ -80,16 +80,16 @@ def at(w: float) -> dict[str, np.ndarray]:
 def test_no_proven_bound_is_broken(name: str) -> None:
     few: dict[str, Any] = {"n_train": 1, "n_validation": 1, "lam": 0.05}
     for changes, tries in (({}, 10), (few, 5)):
-        found = search_all(arena(name, **changes), seed=1, tries=tries)
-        assert set(found) == {f"{t}.{r}" for t in TARGETS for r in KINDS}
+        found = search_all(space(name, **changes), seed=1, tries=tries)
+        assert set(found) == {f"{t}.{r}" for t in TARGETS for r in SPLITS}
         for target, pair in found.items():
             assert pair.ratio <= ROOM, (target, pair)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_constant_is_broken_and_many_are_reached(name: str) -> None:
-    found = search_constants(arena(name), seed=2, tries=25)
-    assert set(found) == set(Granular._fields) - {"label"}
+    found = search_constants(space(name), seed=2, tries=25)
+    assert set(found) == set(ProblemConstants._fields) - {"label"}
     for constant, pair in found.items():
         assert pair.ratio <= ROOM, (constant, pair)
         assert pair.ratio > 0.2 or pair.bound == 0.0, (constant, pair)
@@ -109,7 +109,7 @@ def test_tight_bounds_are_nearly_reached() -> None:
         ("logistic", "implicit", "validation"): 0.7,
     }
     for (name, target, role), ratio in least.items():
-        assert search(arena(name), target, role, seed=3, tries=100).ratio > ratio, (name, target, role)
+        assert search(space(name), target, role, seed=3, tries=100).ratio > ratio, (name, target, role)
 
 
 # Planted bugs -------------------------------------------------------------------------------------------------------
@@ -121,19 +121,19 @@ def test_tight_bounds_are_nearly_reached() -> None:
 def test_gs_ball_is_too_small_for_pulled_minimisers(w: float, lam: float, ratio: float) -> None:
     """D = 2R(R R_th + B) of ridge regression holds where g's minimisers are; those of g + f/λ lie farther out."""
     changes = {**at(w), "n_train": 200, "n_validation": 200, "lam": lam}
-    wrong = arena("ridge", lambda f: Planted(f, {}, narrow=True), **changes)
+    wrong = space("ridge", lambda f: Planted(f, {}, narrow=True), **changes)
     assert search(wrong, "pulled", "train", seed=1, tries=400).ratio > ratio
-    assert search(arena("ridge", **changes), "pulled", "train", seed=1, tries=100).ratio <= ROOM
+    assert search(space("ridge", **changes), "pulled", "train", seed=1, tries=100).ratio <= ROOM
 
 
 @pytest.mark.parametrize(("name", "changes"), [("ridge", at(0.1)), ("logistic", at(0.05)), ("biased squares", {})])
 def test_the_printed_slope_is_broken(name: str, changes: Any) -> None:
     """Lemma B.6 of Lowy & Liu, whose G has no curvature of the lower level in it."""
 
-    def printed(a: Arena, world: World) -> Any:
-        return dict.fromkeys(KINDS, printed_slope(a.constants(world), a.n_train))
+    def printed(a: SearchSpace, pair: NeighbourPair) -> Any:
+        return dict.fromkeys(SPLITS, printed_slope(a.constants(pair), a.n_train))
 
-    where = arena(name, n_train=20, n_validation=20, **changes)
+    where = space(name, n_train=20, n_validation=20, **changes)
     assert search(where, "hypergradient", "train", 1, 250, printed).ratio > 1.25
 
 
@@ -149,24 +149,24 @@ def test_the_printed_slope_is_broken(name: str, changes: Any) -> None:
     ],
 )
 def test_half_a_constant_is_found_out(constant: str, target: str, role: Any, name: str) -> None:
-    half = arena(name, lambda f: Planted(f, {constant: 0.5}))
+    half = space(name, lambda f: Planted(f, {constant: 0.5}))
     assert search(half, target, role, seed=4, tries=120).ratio > 1.05
 
 
 @pytest.mark.parametrize(
-    "constant", [n for n in Granular._fields if n not in ("label", "l_fx", "d_fx", "b_fxx", "b_fxy")]
+    "constant", [n for n in ProblemConstants._fields if n not in ("label", "l_fx", "d_fx", "b_fxx", "b_fxy")]
 )
 def test_every_wrong_constant_is_found_out(constant: str) -> None:
     """Half of it (μ: twice), in a family where it is tight."""
     name = {"d_hxy": "groups", "c_gyy": "biased logistic", "m": "mean"}.get(constant, "logistic")
-    wrong = arena(name, lambda f: Planted(f, {constant: 2.0 if constant == "mu" else 0.5}))
+    wrong = space(name, lambda f: Planted(f, {constant: 2.0 if constant == "mu" else 0.5}))
     found = search_constants(wrong, seed=5, tries=60, names=(constant,))
     assert set(found) == {constant}
     assert found[constant].ratio > 1.05
 
 
 def test_what_is_said_to_be_nothing_is_found_out() -> None:
-    wrong = arena("logistic", lambda f: Planted(f, {"d_hyy": 0.0}))
+    wrong = space("logistic", lambda f: Planted(f, {"d_hyy": 0.0}))
     assert search_constants(wrong, seed=6, tries=10)["d_hyy"].ratio == math.inf
 
 
@@ -174,13 +174,13 @@ def test_what_is_said_to_be_nothing_is_found_out() -> None:
 
 
 def test_it_is_deterministic_by_its_seed() -> None:
-    one, same, other = (search(arena("ridge"), "minimiser", "train", seed, 30) for seed in (1, 1, 2))
+    one, same, other = (search(space("ridge"), "minimiser", "train", seed, 30) for seed in (1, 1, 2))
     assert one == same
     assert one != other
 
 
 def test_more_tries_find_no_less() -> None:
-    ratios = [search(arena("logistic"), "hypergradient", "train", 1, tries).ratio for tries in (3, 300)]
+    ratios = [search(space("logistic"), "hypergradient", "train", 1, tries).ratio for tries in (3, 300)]
     assert ratios[0] < ratios[1]
 
 
@@ -192,20 +192,20 @@ def test_ratios() -> None:
 
 def test_there_is_no_other_sensitivity() -> None:
     with pytest.raises(InputError, match="no sensitivity 'y'; wanted is one of minimiser, pulled"):
-        search(arena("ridge"), "y", "train", 1)
+        search(space("ridge"), "y", "train", 1)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_worlds_are_neighbours_within_the_domain(name: str) -> None:
-    where = arena(name, n_train=5, n_validation=4)
+    where = space(name, n_train=5, n_validation=4)
     rng = np.random.default_rng(8)
-    for role, kind in enumerate(KINDS):
-        world = where.world(where.draw(rng) * 3.0, kind)
-        assert (where.low <= world.x).all()
-        assert (world.x <= where.high).all()
-        c = where.family.constants(world.x, world.x)
-        assert np.linalg.norm(world.y - where.family.centre(world.x)) <= c.radius * ROOM
-        for which, (one, other) in enumerate(zip(*world.sides, strict=True)):
+    for role, split in enumerate(SPLITS):
+        pair = where.pair(where.draw(rng) * 3.0, split)
+        assert (where.low <= pair.x).all()
+        assert (pair.x <= where.high).all()
+        c = where.family.constants(pair.x, pair.x)
+        assert np.linalg.norm(pair.y - where.family.centre(pair.x)) <= c.radius * ROOM
+        for which, (one, other) in enumerate(zip(*pair.sides, strict=True)):
             changed = [
                 int((np.abs(a - b).reshape(len(a), -1) > 0).any(axis=1).sum()) for a, b in zip(one, other, strict=True)
             ]
@@ -217,23 +217,23 @@ def test_worlds_are_neighbours_within_the_domain(name: str) -> None:
 def test_minimisers_are_minimisers() -> None:
     """Against a general method on values alone."""
     for name in ("logistic", "softmax features", "groups", "ridge features"):
-        where = arena(name)
-        world = where.world(where.draw(np.random.default_rng(9)), "train")
-        train = world.sides[0][0]
+        where = space(name)
+        pair = where.pair(where.draw(np.random.default_rng(9)), "train")
+        train = pair.sides[0][0]
 
-        def value(y: np.ndarray, world: World = world, train: Any = train) -> float:
-            rows = world.x[None], y[None]
-            lower = world.problem.losses(*rows, train, np.full(3, 1 / 3))[0][0]
-            return float(lower + world.problem.regulariser_value(*rows)[0])
+        def value(y: np.ndarray, pair: NeighbourPair = pair, train: Any = train) -> float:
+            rows = pair.x[None], y[None]
+            lower = pair.problem.losses(*rows, train, np.full(3, 1 / 3))[0][0]
+            return float(lower + pair.problem.regulariser_value(*rows)[0])
 
-        found = minimize(value, np.zeros(world.problem.q), method="BFGS", options={"gtol": 1e-8})
-        best = minimiser(world, world.x, 0)
+        found = minimize(value, np.zeros(pair.problem.q), method="BFGS", options={"gtol": 1e-8})
+        best = minimiser(pair, pair.x, 0)
         assert value(best) <= found.fun + 1e-12
         np.testing.assert_allclose(best, found.x, atol=1e-4)
 
 
 def test_halved_bounds_are_seen_by_a_bound_of_ones_own() -> None:
-    def half(a: Arena, world: World) -> Any:
-        return {k: v / 2 for k, v in minimiser_sensitivity(a.constants(world), a.n_train, a.n_validation, 0.0).items()}
+    def half(a: SearchSpace, pair: NeighbourPair) -> Any:
+        return {k: v / 2 for k, v in minimiser_sensitivity(a.constants(pair), a.n_train, a.n_validation, 0.0).items()}
 
-    assert search(arena("logistic"), "minimiser", "train", 1, 120, half).ratio > 1.5
+    assert search(space("logistic"), "minimiser", "train", 1, 120, half).ratio > 1.5

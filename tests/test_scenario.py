@@ -413,9 +413,9 @@ def test_extreme_numbers_are_refused_or_run_or_diverge(scenario: Make, key: str,
         with suppress(InputError):
             done = decentral_dp.run(load(content, [f"{key}={number}"]))
             assert done.result["status"] in ("ok", "diverged", "budget_reached")
-            trouble = done.result["status"] == "diverged"
-            assert trouble == (not all(np.isfinite(v).all() for v in done.released.values()))
-            assert not trouble or "stopped being finite at round" in done.result["reason"]
+            divergence = done.result["status"] == "diverged"
+            assert divergence == (not all(np.isfinite(v).all() for v in done.released.values()))
+            assert not divergence or "stopped being finite at round" in done.result["reason"]
 
 
 @pytest.mark.parametrize("key", WORDY)

@@ -114,11 +114,11 @@ def test_neighbours_move_the_estimate_less_than_is_charged(content: Make) -> Non
             )
         )
     )
-    assert job.desk is not None
-    family, counts = job.desk.family, job.desk.counts
-    pool = job.desk.pooled(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    assert job.context is not None
+    family, counts = job.context.family, job.context.counts
+    pool = job.context.pooled(list(zip(job.records["train"], job.records["validation"], strict=True)))
     x = np.array([-1.0])
-    carried = pool.hypergradient(x).spread
+    carried = pool.hypergradient(x).sensitivities
     train, validation = raw(job)
     here, worst = slope(train, validation, -1.0), {"train": 0.0, "validation": 0.0}
     angles = np.linspace(0.0, 2.0 * np.pi, 25)[:-1]
@@ -131,8 +131,8 @@ def test_neighbours_move_the_estimate_less_than_is_charged(content: Make) -> Non
                 worst[kind] = max(worst[kind], abs(there - here))
     assert family is not None
     assert min(counts.values()) > 1
-    for kind, moved in worst.items():
-        assert 0.0 < moved <= float(carried[kind].sensitivity[0]), kind  # type: ignore[index] # kinds are these two
+    for kind, sensitivity in worst.items():
+        assert 0.0 < sensitivity <= float(carried[kind].sensitivity[0]), kind  # type: ignore[index] # kinds are these two
 
 
 @pytest.mark.parametrize("planted", ["accuracy", "constants"])
@@ -143,11 +143,11 @@ def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: py
     def cheap(self: PooledBounds, x: np.ndarray) -> dict[Any, float]:
         return {k: s * (2.0 if planted == "constants" else 1.0) for k, s in honest(self, x).items()}
 
-    from decentral_dp.privacy.curator import Curator
+    from decentral_dp.privacy.curator import PlannedReleaser
 
-    whole = Curator.scale
+    whole = PlannedReleaser.scale
     if planted == "accuracy":
-        monkeypatch.setattr(Curator, "scale", lambda *a: 0.5 * whole(*a))
+        monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * whole(*a))
         with pytest.raises(RuntimeError, match="planned"):
             decentral_dp.run(content())
     else:

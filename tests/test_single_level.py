@@ -285,7 +285,8 @@ def worlds(algorithm: Any, norm: Any, stream: Stream, seed: int, kind: str, prob
     problem = problem or Crossed(2)
     return [
         replay(
-            algorithm, problem, *(problem.prepare(*w[k], norm) for k in ("t", "v")), rounds=ROUNDS, self_weight=0.6,
+            algorithm, problem, *(problem.prepare(*w[k], norm) for k in ("t", "v")), rounds=ROUNDS,
+            neighbour_weight=0.6,
             own=own, received=received, clip=Clip(norm, y=CLIP), stream=stream,
         )
         for w in (data, other)
@@ -316,19 +317,19 @@ def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(name: str
 class Half(LdpSingleLevel):
     """Forgets that a replaced record leaves and enters."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
-        out = super().planned(public)
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
         return out | {"y": out["y"]._replace(sensitivity={"train": out["y"].sensitivity["train"] / 2})}
 
 
 class Hidden(LdpSingleLevel):
     """Goes on from its own y before noise."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        step = super().step(t, shard, s)
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step = super().step(t, dataset, s)
         reply = yield next(step)
         try:
-            step.send(reply._replace(own=type(reply.own)({"y": s.y})))
+            step.send(reply._replace(released=type(reply.released)({"y": s.y})))
         except StopIteration as done:
             return done.value
 
@@ -336,11 +337,11 @@ class Hidden(LdpSingleLevel):
 class Twice(LdpSingleLevel):
     """Adds the gradient of the round before again, from the same fresh batch."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        own, near = yield next(super().step(t, shard, s))
-        y = (1.0 - shard.self_weight) * own.y + near.y
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        own, near = yield next(super().step(t, dataset, s))
+        y = (1.0 - dataset.neighbour_weight) * own.y + near.y
         for earlier in (t, t - 1) if t else (t,):
-            y = y - self.y(t) * shard.batch(earlier).lower_grad_y(s.x, own.y)
+            y = y - self.y(t) * dataset.batch(earlier).lower_grad_y(s.x, own.y)
         return s._replace(y=y)
 
 
@@ -351,7 +352,7 @@ def test_a_planted_bug_is_refused(bug: Any) -> None:
     job = made("crossed", content)
     broken = bug(job.algorithm.y, start=job.algorithm.start)
     planned = plan(
-        broken, job.problem, job.counts, job.stream, job.topology.self_weight, job.clip, None, job.rounds,
+        broken, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, None, job.rounds,
         job.mechanism, job.noise,
     )  # fmt: skip
     nodes = [n._replace(program=broken) for n in job.nodes()]

@@ -129,8 +129,8 @@ class Spied(Spdb):
 
     seen: ClassVar[list[Any]] = []
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        s = yield from super().step(t, shard, s)
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        s = yield from super().step(t, dataset, s)
         self.seen.append(s.multiplier)
         return s
 
@@ -324,7 +324,7 @@ def test_no_neighbour_exceeds_the_certificate(kind: str, norm: Any, stream: Any)
 
 def test_the_released_plan_states_what_the_replay_carries() -> None:
     for stream in READ:
-        planned = certified().planned(public_of(ROUNDS, stream))
+        planned = certified().planned_releases(public_of(ROUNDS, stream))
         run = worlds(certified(), ROUNDS, scene, "train", "l1", stream, 0, True)[0]
         for kind in ("train", "validation"):
             for channel, sizes in certified_change(run, kind).items():
@@ -338,8 +338,8 @@ def test_the_released_plan_states_what_the_replay_carries() -> None:
 class Half(Spdb):
     """Forgets that one term of x reads train and the other validation records."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
-        out = super().planned(public)
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
         return out | {
             "x": out["x"]._replace(sensitivity={k: s * (k == "train") for k, s in out["x"].sensitivity.items()})
         }
@@ -348,13 +348,13 @@ class Half(Spdb):
 class Personal(Spdb):
     """Keeps y to itself, as nobody mixes it, and still takes gradients there."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        inner, reply = super().step(t, shard, s), None
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        inner, reply = super().step(t, dataset, s), None
         try:
             while True:
                 reply = yield inner.send(reply)
-                if "y" in reply.own:
-                    reply = reply._replace(own=type("Own", (), {"x": reply.own["x"], "y": s.y})())
+                if "y" in reply.released:
+                    reply = reply._replace(released=type("Own", (), {"x": reply.released["x"], "y": s.y})())
         except StopIteration as done:
             return done.value
 
@@ -362,13 +362,13 @@ class Personal(Spdb):
 class Reused(Spdb):
     """One fresh batch for everything in a round, charged as if it were forgotten after each release."""
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
         class Same:
             def __getattr__(self, name: str) -> Any:
-                return getattr(shard, name)
+                return getattr(dataset, name)
 
             def batch(self, t: int, draw: int = 0) -> Any:
-                return shard.batch(t, 0)
+                return dataset.batch(t, 0)
 
         return (yield from super().step(t, Same(), s))  # type: ignore[arg-type] # a shard in all that is used
 

@@ -11,10 +11,10 @@ from scipy.stats import norm
 from decentral_dp.experiments import spider_budgets as e16
 from decentral_dp.experiments.draws import generator
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Bounded, Spread
+from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.models.linear import Linear
 
 N, T = 25_500, 6000
@@ -72,28 +72,31 @@ def test_a_clipped_mean_is_thousands_of_deviations_away() -> None:
         assert e16.separation(N, batch, 100, 6, 1.0) == pytest.approx(wanted, rel=1e-9)
 
 
-def test_the_desk_charges_a_clipped_mean_with_twice_the_clip() -> None:
+def test_a_clipped_mean_is_charged_twice_the_clip() -> None:
     """The neighbours of that attack meet it; they do not exceed it."""
-    desk = MinimaxDesk(Composite(Linear(3, 1), AucObjective(0.5)), {"train": 128, "validation": 0}, 1, Clip("l2"))
-    rng, spread = np.random.default_rng(1), {"train": Spread(np.array([np.inf]), np.array([0.1]), 1, "poisson")}
+    context = MinimaxContext(Composite(Linear(3, 1), AucObjective(0.5)), {"train": 128, "validation": 0}, 1, Clip("l2"))
+    rng, sensitivities = (
+        np.random.default_rng(1),
+        {"train": Sensitivity(np.array([np.inf]), np.array([0.1]), 1, "poisson")},
+    )
     worst = 0.0
     for _ in range(50):
         others = rng.normal(size=(127, 6))
         ends = []
         for sign in (1.0, -1.0):
             mean = (others.sum(axis=0) + sign * 1e4 * np.eye(6)[0])[None] / 128
-            cut = desk.cut(Bounded(np.zeros((1, 6)), mean, spread, "l2"), 0.3)
+            cut = context.cut(Bounded(np.zeros((1, 6)), mean, sensitivities, "l2"), 0.3)
             assert np.linalg.norm(cut.value) <= 0.3 * (1 + 1e-12)
             ends.append(cut)
-        charged = ends[0].spread["train"]
+        charged = ends[0].sensitivities["train"]
         assert charged.rate[0] == 1.0
         assert charged.batch is None
-        moved = float(np.linalg.norm(ends[0].value - ends[1].value))
-        assert moved <= charged.sensitivity[0]
-        worst = max(worst, moved / float(charged.sensitivity[0]))
+        sensitivity = float(np.linalg.norm(ends[0].value - ends[1].value))
+        assert sensitivity <= charged.sensitivity[0]
+        worst = max(worst, sensitivity / float(charged.sensitivity[0]))
     assert worst > 0.99
     for bad in (np.inf, np.nan, 1e308):
-        cut = desk.cut(Bounded(np.zeros((1, 2)), np.full((1, 2), bad), spread, "l2"), 0.3)
+        cut = context.cut(Bounded(np.zeros((1, 2)), np.full((1, 2), bad), sensitivities, "l2"), 0.3)
         assert np.linalg.norm(cut.value) <= 0.3
 
 

@@ -18,11 +18,11 @@ from decentral_dp.describe import delta_notes, notes
 from decentral_dp.errors import InputError
 from decentral_dp.job import build
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.tails import Query, at_infinity, losses, remainder
+from decentral_dp.privacy.tails import DecayingRelease, at_infinity, losses, remainder
 
 
-def queries(*channels: str, agent: int = 1, clip: float = 1.0) -> list[Query]:
-    return [Query(STEPS[c], noise(agent)[c], clip) for c in channels]
+def queries(*channels: str, agent: int = 1, clip: float = 1.0) -> list[DecayingRelease]:
+    return [DecayingRelease(STEPS[c], noise(agent)[c], clip) for c in channels]
 
 
 def test_endless_stream_of_one_record_a_round() -> None:
@@ -32,7 +32,7 @@ def test_endless_stream_of_one_record_a_round() -> None:
 
 @pytest.mark.parametrize(("agent", "epsilon"), [(1, 2.2611), (10, 15.943)])
 def test_endless_stream_with_the_swap_of_a_pair(agent: int, epsilon: float) -> None:
-    pair = [Query(STEPS["y"], noise(agent)["y"], 1.0), Query(STEPS["z"], noise(agent)["z"], 1.25)]
+    pair = [DecayingRelease(STEPS["y"], noise(agent)["y"], 1.0), DecayingRelease(STEPS["z"], noise(agent)["z"], 1.25)]
     assert at_infinity(pair, 1) == pytest.approx(epsilon, rel=3e-5)
 
 
@@ -92,7 +92,7 @@ def test_remainder_against_a_long_sum() -> None:
 
 def test_squares_of_a_finite_shard_may_converge_where_the_sum_does_not() -> None:
     """Constant Laplace noise, v = 0.7: Σε diverges, Σε² = Σ u^{−1.4} does not, and neither does ε(δ)."""
-    query = [Query(Power(0.01, 0.7), Power(1.0, 0.0), 1.0)]
+    query = [DecayingRelease(Power(0.01, 0.7), Power(1.0, 0.0), 1.0)]
     assert at_infinity(query, 20, records=20) == math.inf
     assert at_infinity(query, 20, records=20, delta=1e-5) < 0.1
     gaussian = at_infinity(query, 20, records=20, mechanism="gaussian", delta=1e-5)
@@ -164,7 +164,7 @@ def test_one_level_alone_has_the_limit_of_its_only_channel(
     assert math.isfinite(finite) == bounded
     if bounded:
         [noised] = job.noise.values()
-        query = [Query(Power(1.0, 0.9), Power(float(noised.scale.min()), noise_decay), 1.0)]
+        query = [DecayingRelease(Power(1.0, 0.9), Power(float(noised.scale.min()), noise_decay), 1.0)]
         fewest = int(job.shards.train_counts.min())
         assert finite == at_infinity(query, fewest, records=fewest, mechanism="gaussian", delta=1e-5)
         assert finite > float(job.budget.epsilon.max()) * 0.99

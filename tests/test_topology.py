@@ -169,8 +169,8 @@ def test_ten_agents(
     kind: str, params: dict[str, Any], weights: Any, low: float, high: float, delta2: float, rho: float
 ) -> None:
     topology = build(kind, 10, params, weights)
-    assert topology.self_weight.min() == pytest.approx(low, abs=5.1e-4)
-    assert topology.self_weight.max() == pytest.approx(high, abs=5.1e-4)
+    assert topology.neighbour_weight.min() == pytest.approx(low, abs=5.1e-4)
+    assert topology.neighbour_weight.max() == pytest.approx(high, abs=5.1e-4)
     # The last printed digit of grid and prism is rounded up from 0.0955 and 0.3455.
     assert topology.delta2 == pytest.approx(delta2, abs=6e-4)
     assert topology.rho == pytest.approx(rho, abs=6e-4)
@@ -184,10 +184,10 @@ def test_closed_forms(m: int) -> None:
     assert build("path", m).delta2 == pytest.approx((2 / 3) * (1 - math.cos(math.pi / m)), rel=1e-12)
     star = build("star", m)
     assert star.delta2 == pytest.approx(1 / m, rel=1e-12)
-    np.testing.assert_allclose(star.self_weight, [(m - 1) / m] + [1 / m] * (m - 1), rtol=1e-14)
+    np.testing.assert_allclose(star.neighbour_weight, [(m - 1) / m] + [1 / m] * (m - 1), rtol=1e-14)
     complete = build("complete", m)
     assert complete.rho < 1e-15
-    np.testing.assert_allclose(complete.self_weight, (m - 1) / m, rtol=1e-14)
+    np.testing.assert_allclose(complete.neighbour_weight, (m - 1) / m, rtol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_one_agent_and_two() -> None:
 
 def test_the_own_coefficient_may_be_negative() -> None:
     topology = build("small_world", 10, {"degree": 4, "rewire": 0.0}, {"kind": "constant", "value": 0.28})
-    assert topology.self_weight.min() > 1
+    assert topology.neighbour_weight.min() > 1
     assert topology.rho < 1
     check(topology)
 

@@ -27,10 +27,10 @@ from decentral_dp.job import build
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import Recorder, assemble
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
+from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.prices import grid, laplace_loss
 from decentral_dp.privacy.recursion import hidden_state, private_state
-from decentral_dp.privacy.sensitivity import Bounded, Constants, Spread, memory_slack, summation_slack
+from decentral_dp.privacy.sensitivity import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.quadratic import Quadratic
 from decentral_dp.problems.softmax import SoftmaxHyperparameter
@@ -60,7 +60,9 @@ def test_a_radial_clip_is_searched_to_have_constant_two(dimension: int) -> None:
     boxed = np.abs(np.clip(at + step, -0.3, 0.3) - np.clip(at, -0.3, 0.3)).sum(axis=1) / np.abs(step).sum(axis=1)
     assert boxed.max() <= 1.0 + 1e-6
     lipschitz = np.diag([0.0, 1.0, 0.0])
-    known = Constants({"train": lipschitz}, np.zeros((3, 3)), {"train": np.array([0.0, 2.0, 0.0])}, two_point=False)
+    known = LipschitzConstants(
+        {"train": lipschitz}, np.zeros((3, 3)), {"train": np.array([0.0, 2.0, 0.0])}, two_point=False
+    )
     steps = dict.fromkeys("xyz", StepSize(0.1))
     counts = {"train": np.ones(2)}
     plain, radial = (
@@ -84,16 +86,17 @@ def printed_loss(size: float, box: dict[str, float], rounds: int) -> tuple[float
     fixed = problem.prepare(np.ones((2, 1)), np.ones(2), "l1")
     runs = [
         replay(
-            algorithm, problem, problem.prepare(f, np.ones(2), "l1"), fixed, rounds=rounds, self_weight=0.6, own=own,
+            algorithm, problem, problem.prepare(f, np.ones(2), "l1"), fixed, rounds=rounds, neighbour_weight=0.6,
+            own=own,
             received=received, clip=clip, box=box, constants=constants,
         )
         for f in features
     ]  # fmt: skip
     noise = NoiseSchedule(np.ones(1), np.full(1, 0.7))
     scale = noise.at(np.arange(1, rounds + 1), "laplace")[:, 0]
-    realised = sum(float((moved / scale).sum()) for moved in realised_change(*runs).values())
+    realised = sum(float((sensitivity / scale).sum()) for sensitivity in realised_change(*runs).values())
     certified = sum(
-        float(np.array([wanted[c].spread["train"].sensitivity[0] for wanted in runs[0][1:]]) @ (1 / scale))  # type: ignore[union-attr]
+        float(np.array([wanted[c].sensitivities["train"].sensitivity[0] for wanted in runs[0][1:]]) @ (1 / scale))  # type: ignore[union-attr]
         for c in "xyz"
     )
     return realised, certified
@@ -141,14 +144,14 @@ def test_no_adversary_moves_the_boxed_printed_protocol_above_the_recursion(kind:
             records = {k: problem.prepare(v, np.ones(n), "l1") for k, v in world.items()}
             runs.append(
                 replay(
-                    algorithm, problem, records["train"], records["validation"], rounds=rounds, self_weight=0.6,
+                    algorithm, problem, records["train"], records["validation"], rounds=rounds, neighbour_weight=0.6,
                     own=own, received=received, clip=Clip("l1"), stream=stream, box=box,
                     constants=problem.constants(box, 1.0),
                 )
             )  # fmt: skip
         for channel, sizes in realised_change(*runs).items():
             for t, size in enumerate(sizes):
-                allowed = runs[0][t + 1][channel].spread[kind].sensitivity[0]  # type: ignore[union-attr, index]
+                allowed = runs[0][t + 1][channel].sensitivities[kind].sensitivity[0]  # type: ignore[union-attr, index]
                 # Exact arithmetic is claimed here: a state of 10⁴ is rounded at 10⁻¹².
                 assert size <= allowed * (1 + 1e-9) + 1e-11
                 best = max(best, size / allowed if allowed else 0.0)
@@ -174,7 +177,8 @@ def test_the_first_record_of_a_stream_is_the_dearest(protocol: Any) -> None:
         records = problem.prepare(features, np.ones(n), "l1")
         fixed = problem.prepare(base, np.ones(n), "l1")
         return replay(
-            algorithm, problem, records, fixed, rounds=rounds, self_weight=0.6, own=own, received=received, clip=clip,
+            algorithm, problem, records, fixed, rounds=rounds, neighbour_weight=0.6, own=own, received=received,
+            clip=clip,
             stream=stream,
         )  # fmt: skip
 
@@ -184,7 +188,7 @@ def test_the_first_record_of_a_stream_is_the_dearest(protocol: Any) -> None:
         features[k] = [0.0, 2.0]
         costs.append(sum(float((v / scale).sum()) for v in realised_change(reference, run(features)).values()))
     certified = sum(
-        float(reference[t + 1][c].spread["train"].sensitivity[0]) / scale[t] for c in "yz" for t in range(rounds)
+        float(reference[t + 1][c].sensitivities["train"].sensitivity[0]) / scale[t] for c in "yz" for t in range(rounds)
     )
     assert all(later < earlier for earlier, later in itertools.pairwise(costs))
     assert costs[0] == pytest.approx(certified, rel=1e-9)
@@ -270,9 +274,9 @@ def test_a_float32_sum_moves_by_more_than_its_sensitivity_and_ours_does_not() ->
         grad = problem.terms(zero, zero, zero, records, records, clip).lower_grad_y
         assert grad is not None
         means.append(Fraction(float(grad[0])))
-    moved, bound = abs(means[0] - means[1]), Fraction(2, n)
-    assert moved <= bound * Fraction(float(summation_slack(n, 1)))
-    assert float(moved / bound) == pytest.approx(1.0, rel=1e-8)
+    sensitivity, bound = abs(means[0] - means[1]), Fraction(2, n)
+    assert sensitivity <= bound * Fraction(float(summation_slack(n, 1)))
+    assert float(sensitivity / bound) == pytest.approx(1.0, rel=1e-8)
 
 
 def test_sums_in_float64_need_their_slack_too() -> None:
@@ -286,8 +290,8 @@ def test_sums_in_float64_need_their_slack_too() -> None:
             total += v
         sums.append(Fraction(total))
     n = 1 + first.size + 2000
-    moved = abs(sums[0] - sums[1])
-    assert Fraction(2) < moved <= 2 * Fraction(float(summation_slack(n, 1)))
+    sensitivity = abs(sums[0] - sums[1])
+    assert Fraction(2) < sensitivity <= 2 * Fraction(float(summation_slack(n, 1)))
 
 
 @pytest.mark.parametrize(("keep", "rounds"), [(0.99, 2000), (0.999, 5000)])
@@ -305,12 +309,12 @@ def test_a_remembered_state_rounds_more_than_its_queries(keep: float, rounds: in
         for _ in range(rounds):
             state = a * state + q
             exact = np.longdouble(a) * exact + np.longdouble(q)
-        moved = np.longdouble(2.0) * np.longdouble(state)
+        sensitivity = np.longdouble(2.0) * np.longdouble(state)
         weight = np.array([1.0 - float(a)])
         change = np.full((rounds, 1), 2.0 * float(q) * kappa)
         bound = hidden_state(change, weight, memory_slack(np.ones((rounds, 1))))[-1, 0]
-        without = max(without, float(moved / (2 * exact * np.longdouble(kappa)) - 1))
-        with_slack = max(with_slack, float(moved / np.longdouble(bound) - 1))
+        without = max(without, float(sensitivity / (2 * exact * np.longdouble(kappa)) - 1))
+        with_slack = max(with_slack, float(sensitivity / np.longdouble(bound) - 1))
     assert without > 0.0
     assert with_slack <= 0.0
 
@@ -358,16 +362,18 @@ def test_the_obvious_clip_lets_nan_through() -> None:
 
 def query(size: int, sensitivity: float = 1.0) -> Bounded:
     private = np.random.default_rng(2).normal(size=(1, size))
-    return Bounded(np.zeros((1, size)), private, {"train": Spread(np.full(1, sensitivity), np.ones(1), None)}, "l1")
+    return Bounded(
+        np.zeros((1, size)), private, {"train": Sensitivity(np.full(1, sensitivity), np.ones(1), None)}, "l1"
+    )
 
 
 def test_the_same_noise_at_two_scales_cancels() -> None:
     """The trap itself: one root for two scales gives 2·(v + Z) − (v + 2Z) = v, to the grid."""
     value, root = query(50), seeded_root(1, b"one root for both")
     first, second = (
-        Mechanism("laplace", {"y": NoiseSchedule(np.full(1, s), np.zeros(1))}, Streams(root, "noise", [0])).release(
-            1, {"y": value}
-        )["y"]
+        ScheduledReleaser(
+            "laplace", {"y": NoiseSchedule(np.full(1, s), np.zeros(1))}, Streams(root, "noise", [0])
+        ).release(1, {"y": value})["y"]
         for s in (1.0, 2.0)
     )
     np.testing.assert_allclose(2 * first - second, value.private, atol=1e-5)
@@ -459,20 +465,24 @@ def test_passing_on_what_is_public_hides_no_charge(public_at: int) -> None:
 def test_a_kind_of_record_that_joins_later_is_charged_from_then_on() -> None:
     recorder, value = Recorder(1), query(2)
     recorder.charge(1, "y", "laplace", np.ones(1), value)
-    both = Bounded(value.public, value.private, dict.fromkeys(("train", "validation"), value.spread["train"]), "l1")
+    both = Bounded(
+        value.public, value.private, dict.fromkeys(("train", "validation"), value.sensitivities["train"]), "l1"
+    )
     recorder.charge(2, "y", "laplace", np.ones(1), both)
     recorder.charge(3, "y", "laplace", np.ones(1), value)
     (y,) = assemble([(np.array([0]), recorder)], 1).channels
-    moved = float(value.spread["train"].sensitivity[0])
-    assert y.sensitivity["train"].ravel().tolist() == [moved] * 3
-    assert y.sensitivity["validation"].ravel().tolist() == [0.0, moved, 0.0]
+    sensitivity = float(value.sensitivities["train"].sensitivity[0])
+    assert y.sensitivity["train"].ravel().tolist() == [sensitivity] * 3
+    assert y.sensitivity["validation"].ravel().tolist() == [0.0, sensitivity, 0.0]
 
 
 def test_a_remembered_batch_and_an_amplified_one_do_not_mix() -> None:
     """Whichever is released first."""
     recorder = Recorder(1)
     rate = np.full(1, 0.1)
-    fresh = [Bounded(np.zeros((1, 1)), np.zeros((1, 1)), {"train": Spread(np.ones(1), rate, b)}, "l1") for b in (0, 1)]
+    fresh = [
+        Bounded(np.zeros((1, 1)), np.zeros((1, 1)), {"train": Sensitivity(np.ones(1), rate, b)}, "l1") for b in (0, 1)
+    ]
     recorder.charge(1, "z", "laplace", np.ones(1), fresh[0] + fresh[1])
     with pytest.raises(ValueError, match="may remember"):
         recorder.charge(1, "y", "laplace", np.ones(1), fresh[1])
@@ -480,26 +490,26 @@ def test_a_remembered_batch_and_an_amplified_one_do_not_mix() -> None:
 
 def test_numpy_spreads_no_bounded_value_over_columns() -> None:
     """Each would move further than the sensitivity that it carries; two agents with two columns are alike to numpy."""
-    spread = {"train": Spread(np.ones(2), np.ones(2), None)}
+    spread = {"train": Sensitivity(np.ones(2), np.ones(2), None)}
     wide, narrow = (Bounded(np.zeros((2, d)), np.ones((2, d)), spread, "l1") for d in (2, 1))
     for factor in (np.array([0.0, 1.0]), np.ones((1, 2)), np.ones((2, 2)), np.ones((1, 1))):
         with pytest.raises(ValueError, match="cannot be scaled"):
             factor * wide
     with pytest.raises(ValueError, match="cannot be added"):
         narrow + wide
-    assert (np.array([[0.0], [-2.0]]) * wide).spread["train"].sensitivity.tolist() == [0.0, 2.0]
+    assert (np.array([[0.0], [-2.0]]) * wide).sensitivities["train"].sensitivity.tolist() == [0.0, 2.0]
 
 
 def test_a_plan_that_forgets_a_channel_stops_the_run(scenario: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget that is printed is the plan's: a run that released anything else is not reported."""
-    planned = LdpDsbo.planned
+    planned = LdpDsbo.planned_releases
 
     def forgetful(self: LdpDsbo, public: Any) -> Any:
         out = dict(planned(self, public))
         shrunk = {k: 0.5 * s for k, s in out["z"].sensitivity.items()}
         return {**out, "z": out["z"]._replace(sensitivity=shrunk)}
 
-    monkeypatch.setattr(LdpDsbo, "planned", forgetful)
+    monkeypatch.setattr(LdpDsbo, "planned_releases", forgetful)
     with pytest.raises(RuntimeError, match="not those that were planned"):
         decentral_dp.run(scenario())
 

@@ -13,7 +13,7 @@ from decentral_dp import InputError, job, load
 from decentral_dp.algorithms import ALGORITHMS
 
 BOX = {"kind": "box", "low": -4.0, "high": 1.0}
-KINDS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
+SPLITS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
 
 
 def content(kind: str, **changes: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         ("algorithm.method", "em", "takes none, only"),
     ],
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SPLITS)
 def test_what_no_coordinator_takes_is_refused_before_a_record_is_read(
     kind: str, place: str, value: Any, words: str
 ) -> None:
@@ -156,9 +156,9 @@ def test_labels_of_classes_lie_within_the_bound_that_is_certified(data: str) -> 
     """Classes are numbered from 0 on, and a regression reads their numbers."""
     made = content("second_order_dp_bilevel", **{"problem.kind": "ridge_regularisation", "problem.data": data})
     built = job.build(load(made))
-    assert built.desk is not None
+    assert built.context is not None
     largest = max(float(np.abs(records[1]).max()) for kind in built.records.values() for records in kind)
-    assert built.desk.family.loss.label_bound == largest  # type: ignore[union-attr]  # of a least-squares family
+    assert built.context.family.loss.label_bound == largest  # type: ignore[union-attr]  # of a least-squares family
 
 
 def test_every_claim_belongs_to_a_program_with_a_printed_calibration() -> None:

@@ -24,7 +24,7 @@ from decentral_dp.job import Job, build
 from decentral_dp.numbers import epsilon_text, price_text
 from decentral_dp.plots import FIGURES
 from decentral_dp.plots.drawing import read_drawing
-from decentral_dp.privacy.granular import Granular
+from decentral_dp.privacy.granular import ProblemConstants
 from decentral_dp.summary import print_plan, print_run
 
 SECOND = "second_order_dp_bilevel"
@@ -108,8 +108,8 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
     assert "Kornowski" in claim["source"]
     spent = {"train": 0.0, "validation": 0.0}
     for line in job.ledger.charged:
-        for kind, moved in line.sensitivity.items():
-            spent[kind] += float(np.sum((moved / line.scale) ** 2))
+        for kind, sensitivity in line.sensitivity.items():
+            spent[kind] += float(np.sum((sensitivity / line.scale) ** 2))
     exact = gaussian(math.sqrt(max(spent.values())), 1e-5)
     # What float64 may tell is small beside so much noise, but not nothing.
     assert exact <= privacy["epsilon_max"] <= 1.02 * exact
@@ -151,7 +151,7 @@ def test_who_sees_what_is_what_the_program_does() -> None:
 
 def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     assert privacy_summary(job_of(SECOND))["constants"] == "analytic"
-    given = {"privacy.constants": {name: 1.0 for name in Granular._fields if name != "label"}}
+    given = {"privacy.constants": {name: 1.0 for name in ProblemConstants._fields if name != "label"}}
     privacy = privacy_summary(job_of(SECOND, **given))
     assert privacy["constants"] == "declared"
     assert any("only if they are true" in note for note in privacy["notes"])

@@ -16,12 +16,12 @@ from decentral_dp.data.loaders import load
 from decentral_dp.data.scaling import normalise, scale
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.curator import Curator as Mechanism
+from decentral_dp.privacy.curator import PlannedReleaser
 from decentral_dp.privacy.prices import gaussian_mu, laplace_loss
-from decentral_dp.privacy.sensitivity import KINDS, Kind
+from decentral_dp.privacy.sensitivity import SPLITS, Split
 from decentral_dp.tuning import exponential, penalty, ppift
 from decentral_dp.tuning.constants import Family, minimiser_sensitivity, score_sensitivity
-from decentral_dp.tuning.curator import Curator, Released, shortened
+from decentral_dp.tuning.curator import TunerRelease, TunerReleaser, shortened
 from decentral_dp.tuning.plan import gaussian_plan, pure_plan
 from decentral_dp.tuning.records import Records, project
 from decentral_dp.tuning.solver import Part, certificate, minimise, moments
@@ -104,8 +104,8 @@ def test_the_plan_composes_as_its_closed_form(method: str) -> None:
     plan = gaussian_plan(second, width, 15, 7, 1.0, 1e-6)
     squares = {"train": 0.0, "validation": 0.0}
     for line in plan.channels:
-        for kind, s in line.sensitivity.items():
-            squares[kind] += float((gaussian_mu(s, line.scale, line.dimension) ** 2).sum())
+        for split, s in line.sensitivity.items():
+            squares[split] += float((gaussian_mu(s, line.scale, line.dimension) ** 2).sum())
     for total in squares.values():
         assert 0.999 <= float(gaussian_epsilon(math.sqrt(total), 1e-6)) <= 1.0
     assert math.sqrt(squares["train"]) == pytest.approx(0.23670, rel=2e-3)
@@ -119,23 +119,23 @@ def test_no_scale_makes_a_release_dearer_than_planned(sensitivity: float, epsilo
         (pure_plan(d, epsilon), "model", laplace_loss),
     ):
         index = 1 if channel == "pulled" else 2
-        curator = Curator(plan, bytes(32))
-        for kind, planned in curator.mechanism.planned(index, channel).items():
-            scale = curator.mechanism.scale(index, channel, {kind: sensitivity})
+        releaser = TunerReleaser(plan, bytes(32))
+        for split, planned in releaser.mechanism.planned_cost(index, channel).items():
+            scale = releaser.mechanism.scale(index, channel, {split: sensitivity})
             assert loss(sensitivity, scale, d) <= loss(planned, 1.0, d)
 
 
 def test_releases_that_are_not_those_planned_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Mechanism.scale
+    whole = PlannedReleaser.scale
     for factor in (0.5, 2.0):
-        monkeypatch.setattr(Mechanism, "scale", lambda *a, f=factor: f * whole(*a))
+        monkeypatch.setattr(PlannedReleaser, "scale", lambda *a, f=factor: f * whole(*a))
         with pytest.raises(ValueError, match="did not cost what was planned"):
             call()
-    monkeypatch.setattr(Mechanism, "scale", whole)
-    curator = Curator(gaussian_plan("slope", 1, 1, 2, 1.0, 1e-6), bytes(32))
-    curator.release(1, "model", np.zeros(2), {"train": 0.1})
+    monkeypatch.setattr(PlannedReleaser, "scale", whole)
+    releaser = TunerReleaser(gaussian_plan("slope", 1, 1, 2, 1.0, 1e-6), bytes(32))
+    releaser.release(1, "model", np.zeros(2), {"train": 0.1})
     with pytest.raises(ValueError, match="not what was planned"):
-        curator.ledger()
+        releaser.ledger()
 
 
 @pytest.mark.parametrize(("index", "channel", "plan"), [(1, "model", "gaussian"), (2, "model", "pure")])
@@ -143,10 +143,10 @@ def test_the_noise_has_the_scale_that_is_charged(index: int, channel: str, plan:
     d = 40_000
     planned = pure_plan(d, 1.0) if plan == "pure" else gaussian_plan("slope", 1, 1, d, 1.0, 1e-4)
     value = np.full(d, 0.123)
-    found = Curator(planned, bytes(32)).release(index, channel, value, {"train": 0.01})
+    found = TunerReleaser(planned, bytes(32)).release(index, channel, value, {"train": 0.01})
     deviation = float((found.value - value).std()) / (math.sqrt(2.0) if plan == "pure" else 1.0)
     assert deviation == pytest.approx(found.scale, rel=0.03)
-    other = Curator(planned, bytes([1] * 32)).release(index, channel, value, {"train": 0.01})
+    other = TunerReleaser(planned, bytes([1] * 32)).release(index, channel, value, {"train": 0.01})
     assert abs(np.corrcoef(found.value, other.value)[0, 1]) < 0.03
 
 
@@ -157,21 +157,21 @@ def test_the_law_of_the_drawn_weight_is_pure() -> None:
     family = Family("logistic", 1.0, 1.0)
     weights = exponential.candidates(low, high)
     allowed = score_sensitivity(family, low, n, n, 0.0)
-    planned = Curator(pure_plan(1, 1.0), bytes(32)).mechanism.planned(1, "weight")
-    scale = max(moved / planned[kind] for kind, moved in allowed.items())
+    planned = TunerReleaser(pure_plan(1, 1.0), bytes(32)).mechanism.planned_cost(1, "weight")
+    scale = max(sensitivity / planned[split] for split, sensitivity in allowed.items())
 
-    def log_law(data: dict[Kind, np.ndarray]) -> np.ndarray:
-        r = [project(data[k][:, None], np.ones(n), "logistic", 1.0, 1.0) for k in KINDS]
+    def log_law(data: dict[Split, np.ndarray]) -> np.ndarray:
+        r = [project(data[k][:, None], np.ones(n), "logistic", 1.0, 1.0) for k in SPLITS]
         s = -exponential.score(family, r[0], r[1], weights) / scale
         return np.asarray(s - logsumexp(s))
 
-    worst = dict.fromkeys(KINDS, 0.0)
+    worst = dict.fromkeys(SPLITS, 0.0)
     for turn in range(60):
-        kind = KINDS[turn % 2]
-        data = {k: rng.choice([1.0, rng.uniform(-1, 1)], size=n) for k in KINDS}
-        data[kind][0] = 1.0
-        other = {**data, kind: np.append(-1.0, data[kind][1:])}
-        worst[kind] = max(worst[kind], float(np.abs(log_law(data) - log_law(other)).max()))
+        split = SPLITS[turn % 2]
+        data = {k: rng.choice([1.0, rng.uniform(-1, 1)], size=n) for k in SPLITS}
+        data[split][0] = 1.0
+        other = {**data, split: np.append(-1.0, data[split][1:])}
+        worst[split] = max(worst[split], float(np.abs(log_law(data) - log_law(other)).max()))
     # The bounds allow the scores' difference to change sign along the grid; these neighbours do not make it.
     assert 0.1 * planned["train"] < worst["train"] <= planned["train"]
     assert 0.1 * planned["validation"] < worst["validation"] <= planned["validation"]
@@ -187,9 +187,9 @@ def test_the_drawn_weight_follows_its_law() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exponential, "score", lambda *_: score)
         for seed in range(2000):
-            curator = Curator(plan, seed.to_bytes(32, "little"))
-            drawn.append(exponential.release_weight(curator, family, train, validation, low, high))
-        scale = float(curator.mechanism.recorder.columns["weight"].scale[0])
+            releaser = TunerReleaser(plan, seed.to_bytes(32, "little"))
+            drawn.append(exponential.release_weight(releaser, family, train, validation, low, high))
+        scale = float(releaser.mechanism.recorder.columns["weight"].scale[0])
     law = np.exp(-score / scale - logsumexp(-score / scale))
     below = np.searchsorted(exponential.candidates(low, high), drawn)
     counts = np.bincount(below, minlength=law.size)
@@ -221,8 +221,8 @@ def test_both_slopes_against_differences_of_the_exact_validation_loss(loss: str,
     theta = minimise(family, [Part(train, 1.0)], w)
     assert ppift.slope(family, train, validation, w, theta) == pytest.approx(exact, rel=1e-5)
     lam = 1e4 / w
-    pulled = minimise(family, [Part(train, 1.0), Part(validation, 1.0 / lam)], w)
-    found = penalty.slope(w, lam, Released(theta, 0.0), Released(pulled, 0.0))
+    penalised = minimise(family, [Part(train, 1.0), Part(validation, 1.0 / lam)], w)
+    found = penalty.slope(w, lam, TunerRelease(theta, 0.0), TunerRelease(penalised, 0.0))
     assert found == pytest.approx(exact, rel=2e-2)
     # The printed update adds the slope to w, and so takes the other direction.
     assert np.sign(found) == np.sign(exact) != 0
@@ -231,11 +231,14 @@ def test_both_slopes_against_differences_of_the_exact_validation_loss(loss: str,
 def test_the_noise_of_the_minimisers_is_taken_from_the_slope() -> None:
     """Without the correction d(s₂² − s₁²)/2 the estimate would be off by many standard errors."""
     rng = np.random.default_rng(1)
-    theta, pulled, w, lam, s1, s2 = np.array([0.3, -0.2, 0.5]), np.array([0.1, 0.4, 0.2]), 0.2, 10.0, 0.3, 0.9
-    exact = penalty.slope(w, lam, Released(theta, 0.0), Released(pulled, 0.0))
+    theta, penalised, w, lam, s1, s2 = np.array([0.3, -0.2, 0.5]), np.array([0.1, 0.4, 0.2]), 0.2, 10.0, 0.3, 0.9
+    exact = penalty.slope(w, lam, TunerRelease(theta, 0.0), TunerRelease(penalised, 0.0))
     found = [
         penalty.slope(
-            w, lam, Released(theta + s1 * rng.normal(size=3), s1), Released(pulled + s2 * rng.normal(size=3), s2)
+            w,
+            lam,
+            TunerRelease(theta + s1 * rng.normal(size=3), s1),
+            TunerRelease(penalised + s2 * rng.normal(size=3), s2),
         )
         for _ in range(4000)
     ]
@@ -405,31 +408,33 @@ def test_accuracy_of_the_slopes(w: float) -> None:
     family = Family("logistic", 1.0, 1.0)
     theta = minimise(family, [Part(train, 1.0)], w)
     truth = ppift.slope(family, train, validation, w, theta)
-    moved = minimiser_sensitivity(family, w, n, certificate(family, w, (n,), d).accuracy)
+    sensitivity = minimiser_sensitivity(family, w, n, certificate(family, w, (n,), d).accuracy)
 
     def error(plan: Any, draws: int, estimate: Any) -> float:
         found = []
         for seed in range(draws):
-            curator = Curator(plan, bytes([seed] * 32))
-            plain = curator.release(1, "model", theta, moved)
-            found.append(estimate(curator, plain) - truth)
+            releaser = TunerReleaser(plan, bytes([seed] * 32))
+            plain = releaser.release(1, "model", theta, sensitivity)
+            found.append(estimate(releaser, plain) - truth)
         return float(np.sqrt(np.mean(np.square(found))))
 
     by_penalty = []
     for lam in (10.0, 100.0):
-        pulled = minimise(family, [Part(train, 1.0), Part(validation, 1.0 / lam)], w)
+        penalised = minimise(family, [Part(train, 1.0), Part(validation, 1.0 / lam)], w)
 
-        def estimate(curator: Curator, plain: Released, lam: float = lam, pulled: np.ndarray = pulled) -> float:
+        def estimate(
+            releaser: TunerReleaser, plain: TunerRelease, lam: float = lam, penalised: np.ndarray = penalised
+        ) -> float:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(penalty, "minimise", lambda *_: pulled)
-                found = penalty.release_pulled(curator, 1, family, train, validation, w, lam)
+                patch.setattr(penalty, "minimise", lambda *_: penalised)
+                found = penalty.release_penalised(releaser, 1, family, train, validation, w, lam)
             return penalty.slope(w, lam, plain, found)
 
         by_penalty.append(error(gaussian_plan("pulled", d, 15, d, 1.0, 1e-6), 100, estimate))
 
-    def implicit(curator: Curator, plain: Released) -> float:
+    def implicit(releaser: TunerReleaser, plain: TunerRelease) -> float:
         at = shortened(family, w, plain.value)
-        return float(ppift.release_slope(curator, 1, family, train, validation, w, at).value[0])
+        return float(ppift.release_slope(releaser, 1, family, train, validation, w, at).value[0])
 
     by_ppift = error(gaussian_plan("slope", 1, 15, d, 1.0, 1e-6), 25, implicit)
     expected = TABLE[w]

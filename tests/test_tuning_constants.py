@@ -92,25 +92,27 @@ def neighbours(rng: np.random.Generator, loss: str, d: int, radius: float, bound
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("pulled", [False, True])
-def test_no_neighbour_moves_a_minimiser_further(loss: str, pulled: bool) -> None:
-    rng = np.random.default_rng(17 + 2 * LOSSES.index(loss) + pulled)
+@pytest.mark.parametrize("penalised", [False, True])
+def test_no_neighbour_moves_a_minimiser_further(loss: str, penalised: bool) -> None:
+    rng = np.random.default_rng(17 + 2 * LOSSES.index(loss) + penalised)
     worst = 0.0
     for _ in range(150):
         radius, bound = float(rng.choice([0.5, 1.0, 3.0])), float(rng.choice([0.3, 1.0]))
         w, lam = float(10.0 ** rng.uniform(-2.5, 1.5)), float(10.0 ** rng.uniform(-2, 2))
         data, other, role, n = neighbours(rng, loss, 3, radius, bound)
-        if not pulled and role == "validation":
+        if not penalised and role == "validation":
             continue
         fam = family(loss, radius, bound)
-        pull = (lam, n["validation"]) if pulled else None
-        moved = [
-            exact(loss, [(z["train"], 1.0)] + ([(z["validation"], 1.0 / lam)] if pulled else []), w)
+        penalty = (lam, n["validation"]) if penalised else None
+        sensitivity = [
+            exact(loss, [(z["train"], 1.0)] + ([(z["validation"], 1.0 / lam)] if penalised else []), w)
             for z in (data, other)
         ]
-        allowed = minimiser_sensitivity(fam, w, n["train"], 0.0, pull)[role]  # type: ignore[index] # one of the roles
-        worst = max(worst, float(np.linalg.norm(moved[0] - moved[1])) / allowed)
-        assert np.linalg.norm(moved[0]) <= fam.solution_radius(w, 1.0 + 1.0 / lam if pulled else 1.0) * (1 + 1e-9)
+        allowed = minimiser_sensitivity(fam, w, n["train"], 0.0, penalty)[role]  # type: ignore[index] # one of the roles
+        worst = max(worst, float(np.linalg.norm(sensitivity[0] - sensitivity[1])) / allowed)
+        assert np.linalg.norm(sensitivity[0]) <= fam.solution_radius(w, 1.0 + 1.0 / lam if penalised else 1.0) * (
+            1 + 1e-9
+        )
     assert 0.5 < worst <= 1.0 + 1e-9
 
 
@@ -121,8 +123,8 @@ def test_strong_regularisation_makes_the_bound_tight(loss: str) -> None:
     a = np.zeros((n, 2))
     a[0] = [1.0, 0.0]
     data, other = (records(loss, a * s, np.ones(n)) for s in (1.0, -1.0))
-    moved = np.linalg.norm(exact(loss, [(data, 1.0)], w) - exact(loss, [(other, 1.0)], w))
-    assert 0.97 < moved / minimiser_sensitivity(family(loss), w, n, 0.0)["train"] <= 1.0
+    sensitivity = np.linalg.norm(exact(loss, [(data, 1.0)], w) - exact(loss, [(other, 1.0)], w))
+    assert 0.97 < sensitivity / minimiser_sensitivity(family(loss), w, n, 0.0)["train"] <= 1.0
 
 
 @pytest.mark.parametrize(("w", "lam", "ratio"), [(3.0, 0.01, 1.6), (3.0, 0.02, 1.3), (10.0, 0.01, 1.3)])
@@ -136,10 +138,12 @@ def test_pulled_minimisers_leave_the_ball_of_the_plain_ones(w: float, lam: float
         a = np.tile([size, 0.0], (n, 1))
         a[0] = [math.sqrt(0.5), s * math.sqrt(0.5)]
         tilted.append(records("squared", a, np.append(-1.0, np.ones(n - 1))))
-    moved = np.linalg.norm(np.subtract(*(exact("squared", [(t, 1.0), (validation, 1.0 / lam)], w) for t in tilted)))
+    sensitivity = np.linalg.norm(
+        np.subtract(*(exact("squared", [(t, 1.0), (validation, 1.0 / lam)], w) for t in tilted))
+    )
     plain = 2.0 * fam.gradient_bound(fam.solution_radius(w)) / (w * n)
-    assert moved > ratio * plain
-    assert 0.4 < moved / minimiser_sensitivity(fam, w, n, 0.0, (lam, n))["train"] <= 1.0
+    assert sensitivity > ratio * plain
+    assert 0.4 < sensitivity / minimiser_sensitivity(fam, w, n, 0.0, (lam, n))["train"] <= 1.0
 
 
 @pytest.mark.parametrize("loss", LOSSES)

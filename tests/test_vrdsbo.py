@@ -201,7 +201,7 @@ def test_one_agent_finds_the_optimum() -> None:
 def test_tracking_keeps_the_mean() -> None:
     """Noise-free on all records, Σ_i Z^G_i = Σ_i ∇_y g_i at the points just sent: V telescopes."""
     job = made("quadratic", base(ALGORITHM | {"rounds": 6}, "none"))
-    said, e = conversation(job), job.algorithm.exchanges
+    said, e = conversation(job), job.algorithm.releases_per_round
     for t in range(6):
         x, y = said[t * e]["x"], said[t * e]["y"]
         wanted = sum(s.hessian @ y[i] - s.linear - 0.5 * x[i] for i, s in enumerate(squares(job)))
@@ -212,7 +212,7 @@ def test_a_complete_graph_agrees_at_once() -> None:
     """ρ = 0: once the points stand still Z^G is the same at all agents, before its noise, whatever was released."""
     still = {"x": {"scale": 0.0}, "y": {"scale": 0.0}, "averaging": {"scale": 1.0}}
     job = made("crossed", base(ALGORITHM | still, topology={"kind": "complete", "agents": 5}))
-    said, e = conversation(job, loud), job.algorithm.exchanges
+    said, e = conversation(job, loud), job.algorithm.releases_per_round
     first, second = (
         said[t * e + e - 1]["zg"] - np.stack([loud(t * e + e - 1, "zg", i, 2) for i in range(5)]) for t in (0, 1)
     )
@@ -290,11 +290,11 @@ def test_the_plan_is_the_hand_made_one(stream: Any) -> None:
             line = next(c for c in job.ledger.channels if c.channel == channel)
             assert line.rounds.tolist() == [7, 15, 23]
             for kind in kinds:
-                size, wanted, moved = int(job.counts[kind][agent]), [], 0.0
+                size, wanted, sensitivity = int(job.counts[kind][agent]), [], 0.0
                 for t, k in enumerate(kappa):
                     unit = bound / (size if seen is None else min(size, seen[t]))
-                    wanted.append((1 - k) * moved + (1 + k) * unit)
-                    moved = k * moved + (1 + k) * unit
+                    wanted.append((1 - k) * sensitivity + (1 + k) * unit)
+                    sensitivity = k * sensitivity + (1 + k) * unit
                 got = line.sensitivity[kind][:, line.group[agent]]
                 np.testing.assert_allclose(got, wanted, rtol=1e-11)
             # Batches live on in U and V, so nothing is amplified.
@@ -369,7 +369,7 @@ def test_no_neighbour_exceeds_the_certificate(kind: str, norm: Any, stream: Any)
 
 def test_the_released_plan_states_what_the_replay_carries() -> None:
     for stream in READ:
-        planned = certified().planned(public_of(ROUNDS, stream))
+        planned = certified().planned_releases(public_of(ROUNDS, stream))
         run = worlds(certified(), ROUNDS, scene(True), "train", "l1", stream, 0, True)[0]
         for kind in ("train", "validation"):
             for channel, sizes in certified_change(run, kind).items():
@@ -383,8 +383,8 @@ def test_the_released_plan_states_what_the_replay_carries() -> None:
 class Once(Vrdsbo):
     """Forgets that the old point moves too."""
 
-    def planned(self, public: Public) -> dict[str, Planned]:
-        out = super().planned(public)
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
         return out | {"zg": out["zg"]._replace(sensitivity={k: s * 0 + s[0] for k, s in out["zg"].sensitivity.items()})}
 
 
@@ -392,15 +392,15 @@ class Unreleased(Vrdsbo):
     """Keeps its series to itself."""
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return 2
 
     def _directions(self, at: Any, x: Any, y: Any) -> Any:
         w = yield from vrdsbo.solved([at] * self.inverse, x, y, self.smoothness, hidden=True)
         return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
 
-    def step(self, t: int, shard: Any, s: Any) -> Any:
-        inner, reply = super().step(t, shard, s), None
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        inner, reply = super().step(t, dataset, s), None
         try:
             while True:
                 exchange = inner.send(reply)
@@ -429,7 +429,7 @@ def test_a_state_that_forgets_its_past_exceeds_the_certificate() -> None:
     share = shares(runs, "train", "l1")["zf"][-1]
     last = runs[0][ROUNDS * E - 1]["zf"]
     assert isinstance(last, Bounded)
-    stated = last.spread["train"].sensitivity[0]
+    stated = last.sensitivities["train"].sensitivity[0]
     kappa, unit = 1.0 - 0.36, 2 * CLIPS["x"] / 3
     assert share * stated > 1.2 * (1.0 + kappa) * unit
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts, wgan
 from decentral_dp.problems.minimax.wgan import Real, Wgan
 
@@ -96,7 +96,7 @@ def test_fakes_are_clipped_as_records_are() -> None:
     rows = [clipped(differences(lambda w, f=f: float(told(w, (5,), f[None])[0]), y), bound) for f in fakes]
     np.testing.assert_allclose(m.public("grad_y", x, y, 0), -np.mean(rows, axis=0) - 0.6 * y, rtol=1e-5, atol=1e-6)
     # Records that are the fakes leave the penalty alone.
-    (total,) = m.sums(Real(m.generate(x, m.latents("fakes", wgan.FAKES, 0))), [Query("grad_y", x, y, bound)])
+    (total,) = m.sums(Real(m.generate(x, m.latents("fakes", wgan.FAKES, 0))), [ClippedQuery("grad_y", x, y, bound)])
     np.testing.assert_allclose(total / wgan.FAKES + m.public("grad_y", x, y, 0), -0.6 * y, atol=1e-12)
 
 
@@ -106,7 +106,7 @@ def test_records_are_clipped_one_by_one(hidden: tuple[int, ...], bound: float) -
     m, r = problem(*hidden), records()
     x, y = point(m)
     rows = [differences(lambda w, a=a: float(told(w, hidden, a[None])[0]), y) for a in r.inputs]
-    (found,) = m.sums(r, [Query("grad_y", x, y, bound)])
+    (found,) = m.sums(r, [ClippedQuery("grad_y", x, y, bound)])
     np.testing.assert_allclose(found, sum(clipped(v, bound) for v in rows), rtol=1e-5, atol=1e-6)
 
 
@@ -117,7 +117,7 @@ def test_a_replaced_record_moves_a_sum_by_no_more_than_two_clips(seed: int, size
     x, y = point(m)
     other = Real(r.inputs.copy())
     other.inputs[2] = size * np.random.default_rng(seed).normal(size=D)
-    asked = [Query("grad_y", x, y, 0.4), Query("grad_y", x, y, 0.4, since=(x, 0.9 * y))]
+    asked = [ClippedQuery("grad_y", x, y, 0.4), ClippedQuery("grad_y", x, y, 0.4, since=(x, 0.9 * y))]
     with np.errstate(all="ignore"):
         pairs = list(zip(m.sums(r, asked), m.sums(other, asked), strict=True))
     for before, after in pairs:
@@ -127,10 +127,10 @@ def test_a_replaced_record_moves_a_sum_by_no_more_than_two_clips(seed: int, size
 def test_parts_add_up_and_no_records_are_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     m, r = problem(5), records()
     x, y = point(m)
-    (whole,) = m.sums(r, [Query("grad_y", x, y, 0.4)])
+    (whole,) = m.sums(r, [ClippedQuery("grad_y", x, y, 0.4)])
     monkeypatch.setattr(wgan, "_CELLS", 1)
-    np.testing.assert_allclose(m.sums(r, [Query("grad_y", x, y, 0.4)])[0], whole, rtol=1e-12)
-    assert not m.sums(records(0), [Query("grad_y", x, y, 0.4)])[0].any()
+    np.testing.assert_allclose(m.sums(r, [ClippedQuery("grad_y", x, y, 0.4)])[0], whole, rtol=1e-12)
+    assert not m.sums(records(0), [ClippedQuery("grad_y", x, y, 0.4)])[0].any()
 
 
 def test_no_layer_mixes_records() -> None:

@@ -68,7 +68,7 @@ def check(topology: Topology) -> None:
     off = w - np.diag(np.diag(w))
     assert off.min() >= 0
     np.testing.assert_array_equal(np.argwhere(np.triu(off) > 0), topology.edges)
-    np.testing.assert_array_equal(topology.self_weight, -np.diag(w))
+    np.testing.assert_array_equal(topology.neighbour_weight, -np.diag(w))
     assert np.linalg.eigvalsh(-w).min() > -1e-12
     assert topology.rho == pytest.approx(svd_rho(w), abs=1e-9)
     assert topology.spectral_gap == pytest.approx(1 - topology.rho, abs=1e-9)

@@ -16,11 +16,11 @@ import numpy as np
 import decentral_dp
 from decentral_dp.job import Job, build
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.problems.protocol import FEEDS, TERMS, Regulariser, Terms
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms
 
 M = np.array([[1.0, 0.0], [0.5, 1.0], [1.0, -2.0]])
 C = np.array([[0.3, 0.0], [0.0, 0.4], [0.1, -0.2]])
-TOUCHES = {t: "train" if t.startswith("lower") else "validation" for t in TERMS}
+READS_RECORDS = {t: "train" if t.startswith("lower") else "validation" for t in TERMS}
 
 
 class Records(NamedTuple):
@@ -40,15 +40,15 @@ class Uneven:
     name: str = field(default="uneven")
 
     @property
-    def touches(self) -> Mapping[str, Any]:
-        return {t: k for t, k in TOUCHES.items() if t not in self.without}
+    def reads_records(self) -> Mapping[str, Any]:
+        return {t: k for t, k in READS_RECORDS.items() if t not in self.without}
 
     def prepare(self, features: np.ndarray, labels: np.ndarray, norm: str) -> Records:
         return Records(np.asarray(features, dtype=float), np.asarray(labels, dtype=float))
 
     def _mean(self, name: str, rows: np.ndarray, clip: Clip) -> np.ndarray:
         flat = rows.reshape(len(rows), -1)
-        bound = clip.bound(FEEDS[name]) if self.clipped else np.inf
+        bound = clip.bound(CLIP_OF_TERM[name]) if self.clipped else np.inf
         return (flat * clip_factors(row_norms(flat, clip.norm), bound)[:, None]).sum(axis=0) / len(rows)
 
     def terms(
@@ -64,17 +64,17 @@ class Uneven:
             "upper_grad_y": y - v,
             "upper_grad_x": w[:, None] * (v @ M.T) + x,
         }
-        return Terms(**{t: self._mean(t, r, clip) for t, r in rows.items() if t in self.touches})
+        return Terms(**{t: self._mean(t, r, clip) for t, r in rows.items() if t in self.reads_records})
 
     def matrices(self, x: Any, y: Any, matrix: Any, train: Any, clip: Clip, wanted: Collection[str]) -> dict[str, Any]:
         a, b = train
         hessians = b[:, None, None] * a[:, :, None] * a[:, None, :]
         out = {}
-        if "lower_hvp" in self.touches and "lower_hessian" in wanted:
+        if "lower_hvp" in self.reads_records and "lower_hessian" in wanted:
             out["lower_hessian"] = self._mean("lower_hessian", hessians, clip).reshape(2, 2)
-        if "lower_hvp" in self.touches and "lower_hessian_product" in wanted:
+        if "lower_hvp" in self.reads_records and "lower_hessian_product" in wanted:
             out["lower_hessian_product"] = self._mean("lower_hessian_product", hessians @ matrix, clip).reshape(2, 3)
-        if "lower_jvp" in self.touches and "lower_jacobian" in wanted:
+        if "lower_jvp" in self.reads_records and "lower_jacobian" in wanted:
             rows = b[:, None, None] * (a @ M.T)[:, :, None] * a[:, None, :]
             out["lower_jacobian"] = self._mean("lower_jacobian", rows, clip).reshape(3, 2)
         return out
@@ -113,7 +113,7 @@ def naive_mean(
     shapes = {"upper_grad_x": 3, "lower_jacobian": (3, 2), "lower_hessian": (2, 2), "lower_hessian_product": (2, 3)}
     total = np.zeros(shapes.get(term, 2))
     left_out = {"lower_jacobian": "lower_jvp", "lower_hessian": "lower_hvp", "lower_hessian_product": "lower_hvp"}
-    if left_out.get(term, term) in job.problem.touches:
+    if left_out.get(term, term) in job.problem.reads_records:
         for a, b in zip(records.features[:n], records.labels[:n], strict=True):
             value = one(term, x, y, a, b, z)
             size = np.abs(value).sum() if job.mechanism == "laplace" else np.sqrt((value**2).sum())

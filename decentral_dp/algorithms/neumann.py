@@ -17,10 +17,10 @@ from collections.abc import Generator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.pricing import Use, free, reads, released
+from decentral_dp.algorithms.pricing import Use, free_release, reads, released
 from decentral_dp.algorithms.protocol import Planned, Public
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.sensitivity import KINDS
+from decentral_dp.privacy.sensitivity import SPLITS
 from decentral_dp.problems.batch import Batch
 
 V_TERMS = ("upper_grad_y", "lower_hvp")
@@ -36,12 +36,12 @@ def solved(
     step = 1.0 / smoothness
     v = batches[0].upper_grad_y(x, y)
     if not hidden:
-        v = (yield Gossip(v=v)).own.v
+        v = (yield Gossip(v=v)).released.v
     w = step * v
     for batch in batches[1:]:
         v = v - step * batch.lower_hvp(x, y, v)
         if not hidden:
-            v = (yield Gossip(v=v)).own.v
+            v = (yield Gossip(v=v)).released.v
         w = w + step * v
     return w
 
@@ -55,10 +55,10 @@ def planned_series(
     kept: bool = False,
 ) -> Planned:
     """Releases of v_k with these indices, in these rounds; those that read no record are free."""
-    read = [any(reads(public, (term,), kind) for kind in KINDS) for term in V_TERMS]
+    read = [any(reads(public, (term,), split) for split in SPLITS) for term in V_TERMS]
     charged = np.where(k == 0, *read)
     if not charged.any():
-        return free(public, index)
+        return free_release(public, index)
     first = (k == 0)[charged]
     uses = [
         Use("upper_grad_y", np.where(first, 1.0, 0.0), t[charged]),

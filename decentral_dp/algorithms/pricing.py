@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Planned, Public
-from decentral_dp.privacy.sensitivity import KINDS, Array, Kind, summation_slack
-from decentral_dp.problems.protocol import FEEDS, MATRICES
+from decentral_dp.privacy.sensitivity import SPLITS, Array, Split, summation_slack
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
 
 
 class Use(NamedTuple):
@@ -34,63 +34,63 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
 
     kept: whether a batch outlives its first release; then sampling amplifies nothing.
     """
-    shape = (index.size, public.self_weight.size)
-    sensitivity: dict[Kind, Array] = {}
-    rate: dict[Kind, Array] = {}
+    shape = (index.size, public.neighbour_weight.size)
+    sensitivity: dict[Split, Array] = {}
+    rate: dict[Split, Array] = {}
     largest = np.zeros(shape)
-    for kind in KINDS:
-        heard = [u for u in uses if _kind(public, u.term) == kind]
+    for split in SPLITS:
+        heard = [u for u in uses if _kind(public, u.term) == split]
         if not heard:
             continue
-        moved = np.zeros(shape)
+        bound = np.zeros(shape)
         for use in heard:
-            step, reach = moves(public, kind, use)
-            moved += step
+            step, reach = moves(public, split, use)
+            bound += step
             largest = largest + reach
-        sensitivity[kind] = moved
-        rate[kind] = np.ones(shape) if kept else np.broadcast_to(public.rate[kind], shape)
+        sensitivity[split] = bound
+        rate[split] = np.ones(shape) if kept else np.broadcast_to(public.rate[split], shape)
     return Planned(sensitivity, rate, largest, index)
 
 
-def tracked(public: Public, exchanges: int, first: int, begins: str, moved_by: str) -> Planned:
+def tracked(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
     """A tracker that every round's exchanges from `first` on send: one mean to begin with, then it is moved by another.
 
     Where a term reads no record its releases are functions of released values, and not listed.
     """
-    read = [any(reads(public, (term,), kind) for kind in KINDS) for term in (begins, moved_by)]
-    positions = range(first if read[0] else first + 1, exchanges if read[1] else first + 1)
+    read = [any(reads(public, (term,), split) for split in SPLITS) for term in (begins, sensitivity_to)]
+    positions = range(first if read[0] else first + 1, releases_per_round if read[1] else first + 1)
     if not positions:
-        return free(public, grid(public.rounds, exchanges, [first])[0])
-    index, t = grid(public.rounds, exchanges, positions)
-    begun = index % exchanges == first
-    return released(public, index, [Use(begins, 1.0 * begun, t), Use(moved_by, 1.0 - begun, t)], kept=True)
+        return free_release(public, grid(public.rounds, releases_per_round, [first])[0])
+    index, t = grid(public.rounds, releases_per_round, positions)
+    begun = index % releases_per_round == first
+    return released(public, index, [Use(begins, 1.0 * begun, t), Use(sensitivity_to, 1.0 - begun, t)], kept=True)
 
 
-def moves(public: Public, kind: Kind, use: Use) -> tuple[Array, Array]:
+def moves(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
     """How far one replaced record of this kind moves one use, and the use's largest norm: both (R, g)."""
     factor = np.abs(use.factor) if use.factor.ndim == 2 else np.abs(use.factor)[:, None]
-    n = public.averaged[kind][use.t]
+    n = public.averaged[split][use.t]
     # 0 for a factor of 0 even where nothing is clipped.
     with np.errstate(invalid="ignore"):
-        reach = np.where(factor == 0.0, 0.0, factor * public.clip.bound(FEEDS[use.term]))
+        reach = np.where(factor == 0.0, 0.0, factor * public.clip.bound(CLIP_OF_TERM[use.term]))
     reach = np.broadcast_to(reach, n.shape)
     return 2.0 * reach / n * summation_slack(n, _width(public, use.term)), reach
 
 
-def reads(public: Public, terms: Sequence[str], kind: Kind) -> bool:
+def reads(public: Public, terms: Sequence[str], split: Split) -> bool:
     """Whether any of the terms reads records of this kind."""
-    return any(_kind(public, term) == kind for term in terms)
+    return any(_kind(public, term) == split for term in terms)
 
 
 def nothing_proven(public: Public, index: NDArray[np.int64], met: NDArray[np.bool_] | bool = True) -> Planned:
     """Releases of a private state that meets records unclipped; met: (R,) whether it has by then."""
-    shape = (index.size, public.self_weight.size)
-    moved = np.where(np.broadcast_to(np.asarray(met).reshape(-1, 1), shape), np.inf, 0.0)
+    shape = (index.size, public.neighbour_weight.size)
+    bound = np.where(np.broadcast_to(np.asarray(met).reshape(-1, 1), shape), np.inf, 0.0)
     ones = np.ones(shape)
-    return Planned(dict.fromkeys(KINDS, moved), dict.fromkeys(KINDS, ones), ones * np.inf, index)
+    return Planned(dict.fromkeys(SPLITS, bound), dict.fromkeys(SPLITS, ones), ones * np.inf, index)
 
 
-def free(public: Public, index: NDArray[np.int64]) -> Planned:
+def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
     """Releases that no record has anything to do with."""
     return released(public, index, ())
 
@@ -102,9 +102,9 @@ def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> A
     """
     kept = np.broadcast_to(np.abs(np.asarray(keep, dtype=np.float64)) * growth, change.shape)
     out, now = np.empty(change.shape), np.zeros(change.shape[1:])
-    for t, moved in enumerate(change):
+    for t, bound in enumerate(change):
         with np.errstate(invalid="ignore"):
-            now = np.where(kept[t] == 0.0, 0.0, kept[t] * now) + moved
+            now = np.where(kept[t] == 0.0, 0.0, kept[t] * now) + bound
         out[t] = now
     return out
 
@@ -114,14 +114,14 @@ def before(series: Array) -> Array:
     return np.concatenate([np.zeros_like(series[:1]), series[:-1]])
 
 
-def grid(rounds: int, exchanges: int, positions: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def grid(rounds: int, releases_per_round: int, positions: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(index, t) of the exchanges at these positions of every round t, in order of release."""
     t = np.repeat(np.arange(rounds), len(positions))
-    return t * exchanges + np.tile(np.asarray(positions, dtype=np.int64), rounds), t
+    return t * releases_per_round + np.tile(np.asarray(positions, dtype=np.int64), rounds), t
 
 
-def _kind(public: Public, term: str) -> Kind | None:
-    return public.touches.get(MATRICES.get(term, term))
+def _kind(public: Public, term: str) -> Split | None:
+    return public.reads_records.get(MATRICES.get(term, term))
 
 
 def _width(public: Public, term: str) -> int:
@@ -130,4 +130,4 @@ def _width(public: Public, term: str) -> int:
         "lower_hessian_product": public.q * public.p,
         "lower_jacobian": public.p * public.q,
     }
-    return sizes.get(term, public.p if FEEDS[term] == "x" else public.q)
+    return sizes.get(term, public.p if CLIP_OF_TERM[term] == "x" else public.q)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from decentral_dp.exchange import Program
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Split
 
-Counts = Mapping[Kind, NDArray[np.int64]]
+Counts = Mapping[Split, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Public(NamedTuple):
     """
 
     rounds: int
-    averaged: Mapping[Kind, Array]
-    rate: Mapping[Kind, Array]
-    self_weight: Array
-    touches: Mapping[str, Kind]
+    averaged: Mapping[Split, Array]
+    rate: Mapping[Split, Array]
+    neighbour_weight: Array
+    reads_records: Mapping[str, Split]
     clip: Clip
-    constants: Constants | None
+    constants: LipschitzConstants | None
     p: int
     q: int
 
@@ -73,8 +73,8 @@ class Planned(NamedTuple):
     indices: (R,) of the releases, ascending and above 0.
     """
 
-    sensitivity: Mapping[Kind, Array]
-    rate: Mapping[Kind, Array]
+    sensitivity: Mapping[Split, Array]
+    rate: Mapping[Split, Array]
     largest: Array
     indices: NDArray[np.int64]
 
@@ -93,6 +93,6 @@ class Algorithm(Program, Protocol):
         """Every channel that is ever sent, in the order of the ledger."""
         ...
 
-    def planned(self, public: Public) -> Mapping[str, Planned]:
+    def planned_releases(self, public: Public) -> Mapping[str, Planned]:
         """What each of these channels will release."""
         ...

@@ -16,7 +16,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.job import Job
 from decentral_dp.metrics import pooled
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.schema import Partition
@@ -40,7 +40,9 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
     not of this job.
     """
     require_attackable(job)
-    wanted = {"x": job.problem.p} if isinstance(job.desk, MinimaxDesk) else {"x": job.problem.p, "y": job.problem.q}
+    wanted = (
+        {"x": job.problem.p} if isinstance(job.context, MinimaxContext) else {"x": job.problem.p, "y": job.problem.q}
+    )
     for name, width in wanted.items():
         if name not in published:
             raise InputError(
@@ -56,7 +58,7 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
     members, others = pooled(agents)[0], tuple(job.test or ())
     records = type(members)(*(np.concatenate(columns) for columns in zip(members, others, strict=True)))
-    if isinstance(job.desk, MinimaxDesk):
+    if isinstance(job.context, MinimaxContext):
         scores = minimax_scores(job.problem, model["x"], records)
     else:
         scores = bilevel_scores(job.problem, model["x"], model["y"], records)
@@ -78,7 +80,7 @@ def require_attackable(job: Job) -> None:
             f"attack: {shards.why_not} An attack would measure how these groups differ{_apart(job)}, not membership. "
             "Hold out a random share (problem.test) of data as they are."
         )
-    if isinstance(job.desk, MinimaxDesk):
+    if isinstance(job.context, MinimaxContext):
         if not isinstance(job.problem, Attackable):
             raise InputError(
                 f"attack: what {kind} publishes is no model that could be asked about a record. Attack a run of a "
@@ -90,7 +92,7 @@ def require_attackable(job: Job) -> None:
             f"attack: {kind} has no classifier that treats train and test records alike, so their losses cannot be "
             "compared. Attack a run of a minimax problem, or of a bilevel one that classifies."
         )
-    if job.desk is None and not _dealt_at_random(job):
+    if job.context is None and not _dealt_at_random(job):
         raise InputError(
             "attack: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
             'so a train and a test record could not have changed places. Set problem.partition = "iid".'

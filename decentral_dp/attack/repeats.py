@@ -129,14 +129,14 @@ def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
     ceiling, claim = within_run(epsilon, delta), claimed(job)
     aucs = {name: [one.auc[name] for one in each] for name in each[0].auc}
-    told = None
+    scores = None
     if claim is not None:
         said, at = float(claim["epsilon_max"]), float(claim.get("delta", 0.0))
-        told = said, at, within_run(said, at)
+        scores = said, at, within_run(said, at)
     return Inference(
-        job, tuple(each), given, epsilon, delta, ceiling, told,
+        job, tuple(each), given, epsilon, delta, ceiling, scores,
         {name: judge(values, ceiling) for name, values in aucs.items()},
-        {} if told is None else {name: judge(values, told[2]) for name, values in aucs.items()},
+        {} if scores is None else {name: judge(values, scores[2]) for name, values in aucs.items()},
     )  # fmt: skip
 
 

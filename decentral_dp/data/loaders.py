@@ -16,7 +16,7 @@ from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
 from decentral_dp.data.trajectories import ENVIRONMENTS, read_trajectories, simulated
 from decentral_dp.errors import InputError
 
-# Published descriptions of the bundled data: the classes are known without looking at a record.
+# Released descriptions of the bundled data: the classes are known without looking at a record.
 _CLASSES: Mapping[str, tuple[Label, ...]] = {
     "breast_cancer": ("malignant", "benign"),
     "wine": ("class_0", "class_1", "class_2"),

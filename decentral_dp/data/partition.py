@@ -41,7 +41,7 @@ def held_out(
         if test is not None:
             raise InputError(f"problem.test: {dataset.source!r} has a test set of its own; leave `test` out.")
         return np.arange(dataset.n - dataset.own_test, dataset.n)
-    if told_by_column(dataset, validation, test):
+    if values_by_column(dataset, validation, test):
         if test:
             raise InputError("problem.test: the split column says which records are for testing; leave `test` out.")
         return np.flatnonzero(_words(dataset) == "test")
@@ -120,7 +120,7 @@ def split(
     records; or {"column": …}; None takes the split column where the data have one and no `test` share is given.
     A record that the column calls "test" is in neither. Raises InputError, also for an empty part.
     """
-    by_column = told_by_column(dataset, validation, test)
+    by_column = values_by_column(dataset, validation, test)
     share = validation if isinstance(validation, float | int) else 0.5
     if not by_column and not 0 < share < 1:
         raise InputError(f"problem.validation: got {share}, but a share above 0 and below 1 is wanted.")
@@ -149,7 +149,7 @@ def split(
     return Split(tuple(train), tuple(held))
 
 
-def told_by_column(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> bool:
+def values_by_column(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> bool:
     """Whether a column of the data says which records are held out."""
     return isinstance(validation, Mapping) or (validation is None and test is None and dataset.split is not None)
 

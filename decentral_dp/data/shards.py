@@ -12,7 +12,7 @@ import numpy as np
 
 from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
-from decentral_dp.data.partition import Split, held_out, partition, split, told_by_column
+from decentral_dp.data.partition import Split, held_out, partition, split, values_by_column
 from decentral_dp.data.scaling import Normalisation, ScaleSpec, normalise, scale
 from decentral_dp.errors import InputError
 
@@ -89,7 +89,7 @@ def make_shards(
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
         dataset, dealt = construct(dataset, construction, among, seed=seed)
-    why_not = _why_not(dataset, aside, told_by_column(dataset, validation, test), dealt.size < among.size)
+    why_not = _why_not(dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size)
     shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
     parts: Split = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
     scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)

@@ -53,7 +53,7 @@ def _lean(seen: NDArray[Any], coins: np.random.Generator) -> int:
     return falls if coins.random() < 1.0 / 3.0 else int(coins.integers(2))
 
 
-def _swing(seen: NDArray[Any], coins: np.random.Generator) -> int:
+def _oscillation(seen: NDArray[Any], coins: np.random.Generator) -> int:
     """With probability 4/5 push along the second link's motion, else anyhow: it swings up after some 110 steps."""
     along = 2 if seen[5] > 0.0 else 0
     return along if coins.random() < 0.8 else int(coins.integers(3))
@@ -74,7 +74,7 @@ ENVIRONMENTS: Mapping[str, Environment] = {
         "Acrobot-v1",
         (-1.0, -1.0, -1.0, -1.0, -4 * _PI, -9 * _PI),
         (1.0, 1.0, 1.0, 1.0, 4 * _PI, 9 * _PI),
-        _swing,
+        _oscillation,
         200,
         50,
         100,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.engines.protocol import Curator, House, Outcome, Snapshot, Trouble
-from decentral_dp.exchange import Ask, Pool, Publish, Query, Sum
+from decentral_dp.engines.protocol import CoordinatorNode, CoordinatorReleaser, Divergence, Outcome, Snapshot
+from decentral_dp.exchange import Ask, ClippedQuery, ClippedSum, Pool, Release
 from decentral_dp.privacy.sensitivity import Array
 
 # Calls a method of every block of agents, and returns what they answer, in their order.
@@ -16,39 +16,46 @@ Everywhere = Callable[..., list[Any]]
 
 
 def coordinate(
-    house: House, rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool], everywhere: Everywhere
+    coordinator_node: CoordinatorNode,
+    rounds: int,
+    evaluate: Sequence[int],
+    observe: Callable[[Snapshot], bool],
+    everywhere: Everywhere,
 ) -> Outcome:
     """Run the program. Only public values go to the agents; only what was published is seen."""
-    coordinator = _Coordinator(house, everywhere)
-    looks = set(evaluate) | {rounds}
+    coordinator = _Coordinator(coordinator_node, everywhere)
+    evaluation_rounds = set(evaluate) | {rounds}
     last = coordinator.snapshot(0)
-    done = 0 in looks and observe(last)
+    done = 0 in evaluation_rounds and observe(last)
     for t in range(1, rounds + 1):
         if done:
             break
         coordinator.round(t - 1)
-        if t in looks:
+        if t in evaluation_rounds:
             last = coordinator.snapshot(t)
             done = observe(last)
-    return Outcome(last, coordinator.curator.ledger(house.program.exchanges).for_all(house.n_agents))
+    return Outcome(
+        last,
+        coordinator.releaser.ledger(coordinator_node.program.releases_per_round).for_all(coordinator_node.n_agents),
+    )
 
 
 class _Coordinator:
-    def __init__(self, house: House, everywhere: Everywhere) -> None:
-        self.curator: Curator = house.make_curator()
-        self._house = house
+    def __init__(self, coordinator_node: CoordinatorNode, everywhere: Everywhere) -> None:
+        self.releaser: CoordinatorReleaser = coordinator_node.make_releaser()
+        self._coordinator_node = coordinator_node
         self._everywhere = everywhere
-        self._state: Any = house.program.init(house.desk)
+        self._state: Any = coordinator_node.program.init(coordinator_node.context)
         self._asked = 0
         self._pool: Any = None
-        self._trouble: Trouble | None = None
+        self._divergence: Divergence | None = None
 
     def round(self, t: int) -> None:
-        program = self._house.program
-        index, end = t * program.exchanges, (t + 1) * program.exchanges
-        running = program.step(t, self._house.desk, self._state)
+        program = self._coordinator_node.program
+        index, end = t * program.releases_per_round, (t + 1) * program.releases_per_round
+        running = program.step(t, self._coordinator_node.context, self._state)
         reply: Any = None
-        # Overflow is a result (see `trouble`), not a warning.
+        # Overflow is a result (see `divergence`), not a warning.
         with np.errstate(all="ignore"):
             while True:
                 try:
@@ -56,10 +63,10 @@ class _Coordinator:
                 except StopIteration as done:
                     self._state = done.value
                     break
-                if isinstance(request, Publish):
+                if isinstance(request, Release):
                     index += 1
-                    reply = self.curator.release(index, request.values)
-                    self._look_at(t + 1, reply.own)
+                    reply = self.releaser.release(index, request.values)
+                    self._look_at(t + 1, reply.released)
                 elif isinstance(request, Ask):
                     reply = self._ask(request)
                 elif isinstance(request, Pool):
@@ -73,27 +80,27 @@ class _Coordinator:
 
     def _ask(self, request: Ask) -> Any:
         questions = request.values
-        if not all(isinstance(q, Sum | Query) for q in questions.values()):
+        if not all(isinstance(q, ClippedSum | ClippedQuery) for q in questions.values()):
             raise RuntimeError("a coordinator asks for sums over records, and for nothing else")
         self._asked += 1
         blocks = self._everywhere("answer", self._asked, questions)
         answers = {name: np.concatenate([block[name] for block in blocks]) for name in questions}
-        return self._house.desk.combined(self._asked, questions, answers)
+        return self._coordinator_node.context.combined(self._asked, questions, answers)
 
     def _pooled(self) -> Any:
         if self._pool is None:
             handed = [records for block in self._everywhere("hand_over") for records in block]
-            self._pool = self._house.desk.pooled(handed)
+            self._pool = self._coordinator_node.context.pooled(handed)
         return self._pool
 
     def _look_at(self, t: int, values: Any) -> None:
-        if self._trouble is None:
+        if self._divergence is None:
             bad = next((c for c, v in values.items() if not np.isfinite(v).all()), None)
-            self._trouble = None if bad is None else Trouble(t, bad)
+            self._divergence = None if bad is None else Divergence(t, bad)
 
     def snapshot(self, t: int) -> Snapshot:
         """What is public, and what the simulator sees: the same."""
         known: dict[str, Array] = {
-            c: np.asarray(v)[None] for c, v in self._house.program.published(self._state).items()
+            c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
         }
-        return Snapshot(t, known, known, known, self._trouble)
+        return Snapshot(t, known, known, known, self._divergence)

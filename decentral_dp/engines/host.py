@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.engines.protocol import Node, Trouble
+from decentral_dp.engines.protocol import AgentNode, Divergence
 from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, Reply
 from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.privacy.sensitivity import Array, Bounded
@@ -23,7 +23,7 @@ class View(NamedTuple):
     released: dict[str, Array]
     published: dict[str, Array]
     state: dict[str, Array]
-    trouble: Trouble | None
+    divergence: Divergence | None
 
 
 class Host:
@@ -33,37 +33,37 @@ class Host:
     messages. After the last round, one more call of the same kind releases the final values.
     """
 
-    def __init__(self, node: Node, rounds: int) -> None:
+    def __init__(self, node: AgentNode, rounds: int) -> None:
         self._node = node
         self._rounds = rounds
         self._releaser = node.make_releaser()
         self._round = 0
         self._index = 0
-        self._state: Any = node.program.init(node.shard)
+        self._state: Any = node.program.init(node.dataset)
         self._running: Generator[Exchange, Any, Any] | None = None
         self._open: Exchange | None = None
         self._own: Bundle | None = None
         parts = {c: getattr(self._state, c) for c in node.program.channels}
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
-        if any((s.sensitivity > 0.0).any() for v in starts for s in v.spread.values()):
+        if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):
             raise ValueError("a program starts from data, but its start is published as it is")
         # Data-independent, hence public; what is not sent at once is published as it starts.
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
-        self._trouble: Trouble | None = None
+        self._divergence: Divergence | None = None
 
     def advance(self, *messages: Array) -> Array:
-        # Overflow is a result (see `trouble`), not a warning.
+        # Overflow is a result (see `divergence`), not a warning.
         with np.errstate(all="ignore"):
             values = self._next_round() if self._own is None else self._reply(messages)
             self._own = self._releaser.release(self._index, values)
-            message = self._own.beside()
+            message = self._own.concatenated()
             # A sum that is finite has finite terms, and is quicker than a look at each.
-            if self._trouble is None and not (np.isfinite(message.sum()) or np.isfinite(message).all()):
+            if self._divergence is None and not (np.isfinite(message.sum()) or np.isfinite(message).all()):
                 bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
-                self._trouble = Trouble(-(-self._index // self._node.program.exchanges), bad)
+                self._divergence = Divergence(-(-self._index // self._node.program.releases_per_round), bad)
         self._latest |= {c: v for c, v in self._own.items() if c in self._latest}
-        if self._index % self._node.program.exchanges == 0:
+        if self._index % self._node.program.releases_per_round == 0:
             self._recent.append(dict(self._latest))
         self._index += 1
         return message
@@ -72,25 +72,25 @@ class Host:
         """The values of the next exchange; after the last round, those of the final release."""
         if self._round == self._rounds:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
-        self._running = self._node.program.step(self._round, self._node.shard, self._state)
+        self._running = self._node.program.step(self._round, self._node.dataset, self._state)
         return self._opened(next(self._running))
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
-        own, running = self._own, self._running
-        if own is None or running is None:
+        released, running = self._own, self._running
+        if released is None or running is None:
             raise RuntimeError("no exchange is open; the first call of advance takes no messages")
         stacked = messages[0] if len(messages) == 1 else np.concatenate(messages)
         mixed = self._mix(stacked)
-        near, start = {}, 0
-        for channel, value in own.items():
-            near[channel] = mixed[:, start : start + value.shape[1]]
+        neighbour_sum, start = {}, 0
+        for channel, value in released.items():
+            neighbour_sum[channel] = mixed[:, start : start + value.shape[1]]
             start += value.shape[1]
         try:
-            reply = (Answer if isinstance(self._open, Ask) else Reply)(own, Bundle(near))
+            reply = (Answer if isinstance(self._open, Ask) else Reply)(released, Bundle(neighbour_sum))
             return self._opened(running.send(reply))
         except StopIteration as done:
             # Prices and noise go by the index.
-            if self._index != (self._round + 1) * self._node.program.exchanges:
+            if self._index != (self._round + 1) * self._node.program.releases_per_round:
                 raise RuntimeError("a step made another number of exchanges than its program states") from None
             self._state = done.value
             self._round += 1
@@ -122,13 +122,13 @@ class Host:
     def view(self) -> View:
         """What the simulator looks at; it is no part of any message. The start (index 0) is never averaged in."""
         released = dict(self._recent[-1])
-        done = (self._index - 1) // self._node.program.exchanges
+        done = (self._index - 1) // self._node.program.releases_per_round
         values = [r for k, r in enumerate(self._recent) if done + 1 - len(self._recent) + k > 0] or [released]
         with np.errstate(all="ignore"):
             published = {c: np.mean([v[c] for v in values], axis=0) for c in released}
             parts = {c: getattr(self._state, c) for c in self._node.program.channels}
             state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
-        return View(released, published, state, self._trouble)
+        return View(released, published, state, self._divergence)
 
     def recorder(self) -> Recorder:
         return self._releaser.recorder

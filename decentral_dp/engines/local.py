@@ -9,7 +9,7 @@ import numpy as np
 
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
-from decentral_dp.engines.protocol import House, Node, Outcome, Snapshot
+from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, Snapshot
 from decentral_dp.privacy.ledger import assemble
 
 
@@ -19,37 +19,43 @@ class LocalEngine:
     name = "local"
 
     def run(
-        self, nodes: Sequence[Node], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+        self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
     ) -> Outcome:
         hosts = [Host(node, rounds) for node in nodes]
-        exchanges = nodes[0].program.exchanges
-        looks = set(evaluate) | {rounds}
+        releases_per_round = nodes[0].program.releases_per_round
+        evaluation_rounds = set(evaluate) | {rounds}
         messages = [h.advance() for h in hosts]
         last = snapshot(0, [h.view() for h in hosts])
-        done = 0 in looks and observe(last)
+        done = 0 in evaluation_rounds and observe(last)
         for t in range(1, rounds + 1):
             if done:
                 break
-            for _ in range(exchanges):
-                messages = [h.advance(*(messages[j] for j in node.near)) for h, node in zip(hosts, nodes, strict=True)]
-            if t in looks:
+            for _ in range(releases_per_round):
+                messages = [
+                    h.advance(*(messages[j] for j in node.neighbours)) for h, node in zip(hosts, nodes, strict=True)
+                ]
+            if t in evaluation_rounds:
                 last = snapshot(t, [h.view() for h in hosts])
                 done = observe(last)
         recorded = [(node.agents, h.recorder()) for node, h in zip(nodes, hosts, strict=True)]
-        return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.exchanges))
+        return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
 
     def coordinate(
-        self, house: House, rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+        self,
+        coordinator_node: CoordinatorNode,
+        rounds: int,
+        evaluate: Sequence[int],
+        observe: Callable[[Snapshot], bool],
     ) -> Outcome:
         def everywhere(method: str, *arguments: Any) -> list[Any]:
-            return [getattr(holder, method)(*arguments) for holder in house.holders]
+            return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
 
-        return coordinate(house, rounds, evaluate, observe, everywhere)
+        return coordinate(coordinator_node, rounds, evaluate, observe, everywhere)
 
 
 def snapshot(index: int, views: Sequence[View]) -> Snapshot:
     """Put the blocks' views side by side, in the order of the agents."""
-    troubles = [v.trouble for v in views if v.trouble is not None]
+    troubles = [v.divergence for v in views if v.divergence is not None]
     joined = [
         {c: np.concatenate([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
         for part in ("released", "published", "state")

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from decentral_dp.exchange import Bundle, Coordination, Lottery, Program, Published, Value
+from decentral_dp.exchange import Bundle, Coordination, Program, Released, SelectionMechanism, Value
 from decentral_dp.privacy.ledger import Ledger, Recorder
 from decentral_dp.privacy.sensitivity import Array
 
@@ -23,7 +23,7 @@ class Releaser(Protocol):
     def release(self, index: int, values: Mapping[str, Value]) -> Bundle: ...
 
 
-class Node(NamedTuple):
+class AgentNode(NamedTuple):
     """One block of agents, complete: what is needed to run it anywhere.
 
     agents: (b,) numbers, ascending. shard: their data. make_releaser: builds the mechanism where the block will live.
@@ -34,36 +34,36 @@ class Node(NamedTuple):
 
     agents: NDArray[np.int64]
     program: Program
-    shard: Any
+    dataset: Any
     make_releaser: Callable[[], Releaser]
-    near: tuple[int, ...]
+    neighbours: tuple[int, ...]
     mixing: sp.csr_array
     average: int = 1
 
 
-class Curator(Protocol):
+class CoordinatorReleaser(Protocol):
     """Adds a trusted coordinator's noise, and writes the ledger line."""
 
-    def release(self, index: int, values: Mapping[str, Value | Lottery]) -> Published: ...
+    def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released: ...
 
-    def ledger(self, exchanges: int = 1) -> Ledger: ...
+    def ledger(self, releases_per_round: int = 1) -> Ledger: ...
 
 
-class House(NamedTuple):
+class CoordinatorNode(NamedTuple):
     """A trusted coordinator and its agents, complete.
 
-    desk: what it knows beforehand; reads the agents' answers (`combined`, `pooled`). holders: blocks of agents in
+    context: what it knows beforehand; reads the agents' answers (`combined`, `pooled`). holders: blocks of agents in
     order, each with `answer` and `hand_over`.
     """
 
     program: Coordination
-    desk: Any
-    make_curator: Callable[[], Curator]
-    holders: tuple[Any, ...]
+    context: Any
+    make_releaser: Callable[[], CoordinatorReleaser]
+    client_blocks: tuple[Any, ...]
     n_agents: int
 
 
-class Trouble(NamedTuple):
+class Divergence(NamedTuple):
     """The first released value that was not finite."""
 
     round: int
@@ -77,7 +77,7 @@ class Snapshot(NamedTuple):
     released: Mapping[str, Array]
     published: Mapping[str, Array]
     state: Mapping[str, Array]
-    trouble: Trouble | None
+    divergence: Divergence | None
 
 
 class Outcome(NamedTuple):
@@ -94,11 +94,15 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     def run(
-        self, nodes: Sequence[Node], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+        self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
     ) -> Outcome: ...
 
     def coordinate(
-        self, house: House, rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+        self,
+        coordinator_node: CoordinatorNode,
+        rounds: int,
+        evaluate: Sequence[int],
+        observe: Callable[[Snapshot], bool],
     ) -> Outcome:
         """The same for a trusted coordinator's program; snapshots have one row."""
         ...
@@ -134,9 +138,9 @@ def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[Block]:
     for k in range(len(sizes)):
         agents = np.arange(starts[k], starts[k + 1])
         rows = off[agents]
-        near = tuple(int(b) for b in np.unique(owner[rows.indices])) or (k,)
-        columns = np.concatenate([np.arange(starts[b], starts[b + 1]) for b in near])
+        neighbours = tuple(int(b) for b in np.unique(owner[rows.indices])) or (k,)
+        columns = np.concatenate([np.arange(starts[b], starts[b + 1]) for b in neighbours])
         weights = sp.csr_array(rows[:, columns])
         weights.sort_indices()
-        out.append((agents, near, weights))
+        out.append((agents, neighbours, weights))
     return out

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
-from decentral_dp.engines.protocol import House, Node, Outcome, Snapshot
+from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.ledger import Recorder, assemble
 
@@ -33,7 +33,7 @@ _AHEAD = 32
 class Actor:
     """A `Host` in a process of its own."""
 
-    def __init__(self, node: Node, rounds: int) -> None:
+    def __init__(self, node: AgentNode, rounds: int) -> None:
         # As in the local engine: one agent's products are too small to share among threads.
         threadpool_limits(limits=1)
         self._host = Host(node, rounds)
@@ -48,15 +48,15 @@ class Actor:
         return self._host.recorder()
 
 
-class HolderActor:
+class ClientActor:
     """A block of agents that answers a trusted coordinator, in a process of its own."""
 
-    def __init__(self, holder: Any) -> None:
+    def __init__(self, client_block: Any) -> None:
         threadpool_limits(limits=1)
-        self._holder = holder
+        self._client_block = client_block
 
     def call(self, method: str, *arguments: Any) -> Any:
-        return getattr(self._holder, method)(*arguments)
+        return getattr(self._client_block, method)(*arguments)
 
 
 class ActorLostError(RuntimeError):
@@ -122,23 +122,30 @@ class RayEngine:
     name = "ray"
 
     def run(
-        self, nodes: Sequence[Node], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+        self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
     ) -> Outcome:
         with cluster(self.address), _actors(Actor, [(node, rounds) for node in nodes]) as actors:
             return _drive(actors, nodes, rounds, evaluate, observe)
 
     def coordinate(
-        self, house: House, rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
+        self,
+        coordinator_node: CoordinatorNode,
+        rounds: int,
+        evaluate: Sequence[int],
+        observe: Callable[[Snapshot], bool],
     ) -> Outcome:
         """The coordinator is this process: what agents answer comes here, and nothing goes from agent to agent."""
-        with cluster(self.address), _actors(HolderActor, [(holder,) for holder in house.holders]) as actors:
+        with (
+            cluster(self.address),
+            _actors(ClientActor, [(client_block,) for client_block in coordinator_node.client_blocks]) as actors,
+        ):
 
             def everywhere(method: str, *arguments: Any) -> list[Any]:
                 # Once into the object store, not once for every actor.
                 shared = [ray.put(a) for a in arguments]
                 return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
 
-            return coordinate(house, rounds, evaluate, observe, everywhere)
+            return coordinate(coordinator_node, rounds, evaluate, observe, everywhere)
 
 
 @contextmanager
@@ -173,25 +180,27 @@ def core_share(cores: Sequence[float], actors: int) -> float:
 
 def _drive(
     actors: Sequence[Any],
-    nodes: Sequence[Node],
+    nodes: Sequence[AgentNode],
     rounds: int,
     evaluate: Sequence[int],
     observe: Callable[[Snapshot], bool],
 ) -> Outcome:
-    looks = set(evaluate) | {rounds}
+    evaluation_rounds = set(evaluate) | {rounds}
     messages = [a.advance.remote() for a in actors]
     last = snapshot(0, ray.get([a.view.remote() for a in actors]))
-    done = 0 in looks and observe(last)
+    done = 0 in evaluation_rounds and observe(last)
     for t in range(1, rounds + 1):
         if done:
             break
-        for _ in range(nodes[0].program.exchanges):
-            messages = [a.advance.remote(*(messages[j] for j in n.near)) for a, n in zip(actors, nodes, strict=True)]
-        if t in looks:
+        for _ in range(nodes[0].program.releases_per_round):
+            messages = [
+                a.advance.remote(*(messages[j] for j in n.neighbours)) for a, n in zip(actors, nodes, strict=True)
+            ]
+        if t in evaluation_rounds:
             last = snapshot(t, ray.get([a.view.remote() for a in actors]))
             done = observe(last)
         elif t % _AHEAD == 0:
             ray.wait(messages, num_returns=len(messages), fetch_local=False)
     recorders = ray.get([a.recorder.remote() for a in actors])
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
-    return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.exchanges))
+    return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))

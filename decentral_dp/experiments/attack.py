@@ -23,8 +23,8 @@ from scipy.stats import beta
 from decentral_dp.experiments.draws import generator, mu_of, noised
 from decentral_dp.experiments.findings import Check, Row, exactly, over_seeds, values
 from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.granular import Granular, minimiser_sensitivity
-from decentral_dp.privacy.sensitivity import KINDS, Array, Kind
+from decentral_dp.privacy.granular import ProblemConstants, minimiser_sensitivity
+from decentral_dp.privacy.sensitivity import SPLITS, Array, Split
 
 PANEL, BROKEN, SHARE = "shown and certified", "half of the noise", "share of μ"
 # Budgets of ε = 1 at δ = 1e-6 show in events too rare to be counted.
@@ -33,7 +33,7 @@ RECORDS, ROUNDS, LAMBDA, STEP = 100, 5, 10.0, 0.1
 _CONFIDENCE = 0.99
 _BATCH = 100_000
 # |y| ≤ |x| + 1 and |y^λ| ≤ (|x| + 1 + 1/λ)/(1 + 1/λ); gradients of either level are within 2 of records.
-_CONSTANTS = Granular(
+_CONSTANTS = ProblemConstants(
     radius=1.0, mu=1.0, l_fx=1.0, l_fy=3.0, l_gy=1.0, d_fx=2.0, d_fy=2.0, d_gy=2.0, b_fxx=0.0, b_fxy=0.0, b_fyy=1.0,
     b_gxy=1.0, b_gyy=1.0, d_hxy=0.0, d_hyy=0.0, c_gxy=0.0, c_gyy=0.0, m_gxy=0.0, m_gyy=0.0, m=1.0,
 )  # fmt: skip
@@ -41,25 +41,25 @@ _CONSTANTS = Granular(
 
 def measure(seed: int, quick: bool) -> list[Row]:
     rows = []
-    for kind in KINDS:
+    for split in SPLITS:
         for repeat in range(4 if quick else 5):
             for panel, factor in ((PANEL, 1.0), (BROKEN, 0.5)):
-                rng = generator("e13", seed, len(kind), repeat, int(2 * factor))
+                rng = generator("e13", seed, len(split), repeat, int(2 * factor))
                 batches = 1 if quick else 10
                 worlds = [
-                    np.concatenate([_losses(rng, kind, sign, factor) for _ in range(batches)]) for sign in (1.0, -1.0)
+                    np.concatenate([_losses(rng, split, sign, factor) for _ in range(batches)]) for sign in (1.0, -1.0)
                 ]
                 shown = lower_bound(worlds[0], worlds[1], DELTA)
-                rows.append(Row(panel, f"{kind}: shown", "transcripts", 2 * batches * _BATCH, "ε", repeat, shown))
+                rows.append(Row(panel, f"{split}: shown", "transcripts", 2 * batches * _BATCH, "ε", repeat, shown))
                 if factor == 1.0:
                     # The even test of a Gaussian pair is right with probability Φ(μ/2).
                     right = int((worlds[0] > 0.0).sum() + (worlds[1] < 0.0).sum())
-                    share = 2.0 * float(ndtri(_at_least(right, 2 * worlds[0].size))) / plan().mu(kind)
+                    share = 2.0 * float(ndtri(_at_least(right, 2 * worlds[0].size))) / plan().mu(split)
                     rows.append(
-                        Row(SHARE, kind, "transcripts", 2 * batches * _BATCH, "μ shown/certified", repeat, share)
+                        Row(SHARE, split, "transcripts", 2 * batches * _BATCH, "μ shown/certified", repeat, share)
                     )
-        certified = float(gaussian_epsilon(plan().mu(kind), DELTA))
-        rows.append(Row(PANEL, f"{kind}: certified", "transcripts", 2 * batches * _BATCH, "ε", 0, certified))
+        certified = float(gaussian_epsilon(plan().mu(split), DELTA))
+        rows.append(Row(PANEL, f"{split}: certified", "transcripts", 2 * batches * _BATCH, "ε", 0, certified))
     return rows
 
 
@@ -67,11 +67,11 @@ class _Plan(NamedTuple):
     """Of the three releases of a round: scales of the noise, and what one record of each kind is charged, μ."""
 
     scales: tuple[float, float, float]
-    prices: Mapping[Kind, tuple[float, float, float]]
+    prices: Mapping[Split, tuple[float, float, float]]
 
-    def mu(self, kind: Kind) -> float:
+    def mu(self, split: Split) -> float:
         """Of all rounds."""
-        return math.sqrt(ROUNDS * sum(m**2 for m in self.prices[kind]))
+        return math.sqrt(ROUNDS * sum(m**2 for m in self.prices[split]))
 
 
 def plan() -> _Plan:
@@ -79,18 +79,18 @@ def plan() -> _Plan:
     round_mu = mu_of(EPSILON, DELTA) / math.sqrt(ROUNDS)
     each = round_mu / math.sqrt(2.0)
     plain = minimiser_sensitivity(_CONSTANTS, RECORDS, RECORDS, 0.0)
-    pulled = minimiser_sensitivity(_CONSTANTS, RECORDS, RECORDS, 0.0, LAMBDA)
-    scales = plain["train"] / each, pulled["train"] / each
-    left = math.sqrt(round_mu**2 - (pulled["validation"] / scales[1]) ** 2)
+    penalised = minimiser_sensitivity(_CONSTANTS, RECORDS, RECORDS, 0.0, LAMBDA)
+    scales = plain["train"] / each, penalised["train"] / each
+    left = math.sqrt(round_mu**2 - (penalised["validation"] / scales[1]) ** 2)
     last = _CONSTANTS.d_fx / RECORDS / left
-    prices: dict[Kind, tuple[float, float, float]] = {
+    prices: dict[Split, tuple[float, float, float]] = {
         "train": (each, each, 0.0),
-        "validation": (0.0, pulled["validation"] / scales[1], left),
+        "validation": (0.0, penalised["validation"] / scales[1], left),
     }
     return _Plan((*scales, last), prices)
 
 
-def _losses(rng: np.random.Generator, kind: Kind, sign: float, factor: float) -> Array:
+def _losses(rng: np.random.Generator, split: Split, sign: float, factor: float) -> Array:
     """(n,) log-likelihood ratio of +1 over −1, of transcripts drawn where the record is `sign`.
 
     factor: of the noise, 1 where it is what the prices ask for.
@@ -100,7 +100,7 @@ def _losses(rng: np.random.Generator, kind: Kind, sign: float, factor: float) ->
 
     def means(s: float) -> tuple[float, float]:
         """Means of the train and of the validation records."""
-        return (s / RECORDS, 0.0) if kind == "train" else (0.0, s / RECORDS)
+        return (s / RECORDS, 0.0) if split == "train" else (0.0, s / RECORDS)
 
     def tell(seen: Array, at: list[Array], scale: float) -> Array:
         return np.asarray((seen - 0.5 * (at[0] + at[1])) * (at[0] - at[1]) / scale**2)
@@ -110,12 +110,12 @@ def _losses(rng: np.random.Generator, kind: Kind, sign: float, factor: float) ->
         pulls = [(x + means(s)[0] + means(s)[1] / LAMBDA) / (1.0 + 1.0 / LAMBDA) for s in (1.0, -1.0)]
         world = 0 if sign > 0.0 else 1
         y = noised(rng, minimisers[world], scales[0])
-        y_pulled = noised(rng, pulls[world], scales[1])
+        y_penalised = noised(rng, pulls[world], scales[1])
         # ∇_x g = x − y, so λ times the difference is public; the upper records' part is their mean.
-        public = LAMBDA * (y - y_pulled)
+        public = LAMBDA * (y - y_penalised)
         gradients = [public + means(s)[1] for s in (1.0, -1.0)]
         seen = public + noised(rng, np.full_like(x, means(sign)[1]), scales[2])
-        loss += tell(y, minimisers, scales[0]) + tell(y_pulled, pulls, scales[1]) + tell(seen, gradients, scales[2])
+        loss += tell(y, minimisers, scales[0]) + tell(y_penalised, pulls, scales[1]) + tell(seen, gradients, scales[2])
         x = np.clip(x - STEP * seen, -1.0, 1.0)
     return loss[:, 0]
 
@@ -148,16 +148,16 @@ def _at_least(hits: int, trials: int) -> float:
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     checks = []
-    for kind in KINDS:
-        certified = float(values(rows, PANEL, f"{kind}: certified")[0])
+    for split in SPLITS:
+        certified = float(values(rows, PANEL, f"{split}: certified")[0])
         # Each number is a lower bound of its own: the largest is what was shown.
-        shown = float(values(rows, PANEL, f"{kind}: shown").max()) / certified
-        broken = float(values(rows, BROKEN, f"{kind}: shown").max()) / certified
-        even = over_seeds(values(rows, SHARE, kind))
+        shown = float(values(rows, PANEL, f"{split}: shown").max()) / certified
+        broken = float(values(rows, BROKEN, f"{split}: shown").max()) / certified
+        even = over_seeds(values(rows, SHARE, split))
         checks += [
-            Check(f"a {kind} record: largest ε shown, over ε certified", exactly(shown), (0.4, 1.0)),
-            Check(f"a {kind} record: μ that the even test shows, over μ certified", even, (0.9, 1.0)),
-            Check(f"a {kind} record, noise halved: the same", exactly(broken), (1.0, math.inf)),
+            Check(f"a {split} record: largest ε shown, over ε certified", exactly(shown), (0.4, 1.0)),
+            Check(f"a {split} record: μ that the even test shows, over μ certified", even, (0.9, 1.0)),
+            Check(f"a {split} record, noise halved: the same", exactly(broken), (1.0, math.inf)),
         ]
     return checks, [
         "The same attack exceeds the certificate where the noise is half of what it asks for: it can tell.",

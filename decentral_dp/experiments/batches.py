@@ -53,8 +53,8 @@ def _terms(rng: np.random.Generator, n: int, lam: float = 10.0, bound: float = 1
     d, groups = 5, 4
     a = rng.normal(size=(n, d)) / math.sqrt(d)
     labels = np.where(rng.random(n) < expit(3.0 * a[:, 0]), 1.0, -1.0)
-    plain, pulled = np.ones(d), np.ones(d) + rng.normal(size=d) / lam
-    losses = [np.logaddexp(0.0, -labels * (a @ y)) for y in (plain, pulled)]
+    plain, penalised = np.ones(d), np.ones(d) + rng.normal(size=d) / lam
+    losses = [np.logaddexp(0.0, -labels * (a @ y)) for y in (plain, penalised)]
     # ∂/∂x_c of σ(x_c)·l: ¼·l at x_c = 0, for the records of group c.
     size = 0.25 * lam * (losses[1] - losses[0])
     terms = np.zeros((n, groups))

@@ -30,7 +30,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.models.linear import Linear
 
 WORTH, NOISE = "what the printed noise is worth", "noise on a sum, over the clip"
@@ -42,18 +42,19 @@ CLAIMS = (0.5, 1.0, 5.0, 10.0)
 _STEP = StepSize(1.0, 1.0)
 
 
-def desk() -> MinimaxDesk:
+def context() -> MinimaxContext:
     problem = Composite(Linear(1, 1), AucObjective(0.5))
-    return MinimaxDesk(problem, {"train": RECORDS, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), ROUNDS)
+    return MinimaxContext(problem, {"train": RECORDS, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), ROUNDS)
 
 
-def line(channel: str, indices: Any, scale: Array, moved: Array, rate: float) -> ChannelLedger:
+def line(channel: str, indices: Any, scale: Array, sensitivity: Array, rate: float) -> ChannelLedger:
     """One coordinate wide: what rounding costs is left out."""
     one = np.ones((indices.size, 1))
     group = np.zeros(1, dtype=np.int64)
     drawn = "poisson" if rate < 1.0 else "fixed"
     return ChannelLedger(
-        channel, "gaussian", 1, group, indices, scale[:, None], {"train": moved[:, None]}, {"train": rate * one}, "",
+        channel, "gaussian", 1, group, indices, scale[:, None], {"train": sensitivity[:, None]}, {"train": rate * one},
+        "",
         drawn,
     )  # fmt: skip
 
@@ -61,8 +62,8 @@ def line(channel: str, indices: Any, scale: Array, moved: Array, rate: float) ->
 def sgda(claim: float) -> Ledger:
     """The ledger of DP-SGDA with the printed noise."""
     program = DpSgda(_STEP, _STEP, SAMPLE / RECORDS, protocol="printed")
-    charges = program.planned(desk(), ROUNDS)
-    found = program.printed(desk(), ROUNDS, claim, DELTA)
+    charges = program.planned_releases(context(), ROUNDS)
+    found = program.printed_calibration(context(), ROUNDS, claim, DELTA)
     lines = [line(c, charges[c].indices, f.scale, f.sensitivity["train"], SAMPLE / RECORDS) for c, f in found.items()]
     return Ledger(1, tuple(lines))
 
@@ -70,15 +71,15 @@ def sgda(claim: float) -> Ledger:
 def differences(claim: float) -> Ledger:
     """The ledger that PrivateDiff would have if y moved by (2C_0²)/(μn) in all, and x by 2C over a sample."""
     program = PrivateDiff(_STEP, PERIOD, _STEP, smoothness=1.0, rate=SAMPLE / RECORDS, protocol="printed")
-    charges = program.planned(desk(), ROUNDS)
-    found = program.printed(desk(), ROUNDS, claim, DELTA)
+    charges = program.planned_releases(context(), ROUNDS)
+    found = program.printed_calibration(context(), ROUNDS, claim, DELTA)
     lines = []
     for channel in ("gx", "dx"):
-        moved = np.full(charges[channel].indices.size, 2.0 / SAMPLE)
-        lines.append(line(channel, charges[channel].indices, found[channel].scale, moved, SAMPLE / RECORDS))
+        sensitivity = np.full(charges[channel].indices.size, 2.0 / SAMPLE)
+        lines.append(line(channel, charges[channel].indices, found[channel].scale, sensitivity, SAMPLE / RECORDS))
     lemma = np.full(ROUNDS, 2.0 / RECORDS)
     lines.append(line("y", charges["y"].indices, found["y"].scale, lemma, 1.0))
-    return Ledger(1, tuple(lines), program.exchanges)
+    return Ledger(1, tuple(lines), program.releases_per_round)
 
 
 def worth(ledger: Ledger) -> float:
@@ -90,8 +91,8 @@ def needed(claim: float) -> float:
     index = np.arange(1, ROUNDS + 1, dtype=np.int64)
 
     def over(log_z: float) -> float:
-        moved = np.full(ROUNDS, 2.0 / math.exp(log_z))
-        one = line("g", index, np.ones(ROUNDS), moved, SAMPLE / RECORDS)
+        sensitivity = np.full(ROUNDS, 2.0 / math.exp(log_z))
+        one = line("g", index, np.ones(ROUNDS), sensitivity, SAMPLE / RECORDS)
         return worth(Ledger(1, (one,))) - claim
 
     return math.exp(brentq(over, math.log(0.8), math.log(100.0), xtol=1e-4))

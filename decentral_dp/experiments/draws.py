@@ -9,7 +9,7 @@ import numpy as np
 from decentral_dp.privacy.calibration import largest_mu
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.mechanisms import gaussian_integers
-from decentral_dp.privacy.prices import grid, wide
+from decentral_dp.privacy.prices import grid, uses_randomised_rounding
 from decentral_dp.privacy.sensitivity import Array
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -31,5 +31,5 @@ def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
     d = values.shape[1]
     g = grid(scale, "gaussian", d).reshape(1, 1)
     normals = rng.standard_normal((1, *values.shape))
-    uniforms = rng.random(values.shape) if wide("gaussian", d) else None
+    uniforms = rng.random(values.shape) if uses_randomised_rounding("gaussian", d) else None
     return np.asarray(g * gaussian_integers(values, g, scale / g, normals, uniforms))

@@ -61,8 +61,8 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 def output_perturbation(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:
     """(count, d) released minimisers."""
-    moved = minimiser_sensitivity(instance.constants(x), n, n, 0.0)["train"]
-    return noised(rng, np.tile(instance.minimiser(x), (count, 1)), moved / mu_of())
+    sensitivity = minimiser_sensitivity(instance.constants(x), n, n, 0.0)["train"]
+    return noised(rng, np.tile(instance.minimiser(x), (count, 1)), sensitivity / mu_of())
 
 
 def descent(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:

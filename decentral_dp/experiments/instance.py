@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.privacy.granular import Granular
+from decentral_dp.privacy.granular import ProblemConstants
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.families import Family, family_of
 from decentral_dp.problems.quadratic import Quadratic
@@ -31,24 +31,24 @@ class Instance(NamedTuple):
     def family(self) -> Family:
         return family_of(Quadratic(self.train.shape[1], self.ridge), 1.0, 1.0)
 
-    def constants(self, x: Array, mass: float = 1.0) -> Granular:
+    def constants(self, x: Array, record_mass: float = 1.0) -> ProblemConstants:
         """At a public x, (p,)."""
         point = self.lift @ x
-        return self.family.constants(point, point, mass)
+        return self.family.constants(point, point, record_mass)
 
     def minimiser(self, x: Array) -> Array:
         """Of G, (q,)."""
         shares, moments = self.train
         return np.asarray((moments + self.ridge * (self.lift @ x)) / (shares + self.ridge))
 
-    def pulled(self, x: Array, lam: float) -> Array:
+    def penalised(self, x: Array, lam: float) -> Array:
         """Of G + F/λ, (q,)."""
         shares, moments = self.train + self.validation / lam
         return np.asarray((moments + self.ridge * (self.lift @ x)) / (shares + self.ridge))
 
-    def penalty(self, x: Array, y: Array, pulled: Array, lam: float) -> Array:
+    def penalty(self, x: Array, y: Array, penalised: Array, lam: float) -> Array:
         """λ(∇_x G(x, y^λ) − ∇_x G(x, y)), (…, p), at any two points (…, q); ∇_x F = 0."""
-        return np.asarray(lam * self.ridge * ((y - pulled) @ self.lift))
+        return np.asarray(lam * self.ridge * ((y - penalised) @ self.lift))
 
     def implicit(self, y: Array) -> Array:
         """−∇²_xy G (∇²_yy G)⁻¹ ∇_y F at points y, (…, q)."""

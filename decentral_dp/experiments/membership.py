@@ -87,7 +87,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
             ALIKE: within_run(epsilon, DELTA_CLAIMED),
             BALANCED: shifted(epsilon, DELTA_CLAIMED, balanced),
             DROPPED: shifted(epsilon, DELTA_CLAIMED, dropped),
-            **{name: told[k][0] for name, told in REPORTED.items()},
+            **{name: scores[k][0] for name, scores in REPORTED.items()},
         }
         rows += [Row(TABLE, series, "claimed ε", epsilon, "AUC", 0, value) for series, value in known.items()]
     for epsilon in EPSILONS:

@@ -49,12 +49,12 @@ def measure(seed: int, quick: bool) -> list[Row]:
 def tuned(instance: Instance, x: Array, n: int) -> tuple[float, int]:
     """λ and T for the smallest α that the bounds on bias and noise allow."""
     c, d = instance.constants(x), instance.train.shape[1]
-    moved = max(minimiser_sensitivity(c, n, n, 0.0).values())
+    sensitivity = max(minimiser_sensitivity(c, n, n, 0.0).values())
 
     def at(alpha: float) -> tuple[float, int, float]:
         """λ and T to reach α, and what bias and noise then add up to."""
         rounds = descent_steps(smoothness(c), 1.0, alpha)
-        r = moved * math.sqrt(2.0 * rounds * d) / mu_of()
+        r = sensitivity * math.sqrt(2.0 * rounds * d) / mu_of()
         lam = default_penalty(c, r, r)
         return lam, rounds, penalty_bias(c) / lam + estimator_bias(c, lam, r, r)
 
@@ -72,9 +72,10 @@ def inner_errors(
     """
     each = mu_of() / math.sqrt(2.0 * rounds)
     plain = minimiser_sensitivity(instance.constants(x), n, n, 0.0)
-    pulled = minimiser_sensitivity(instance.constants(x, 1.0 + 1.0 / lam), n, n, 0.0, lam)
+    penalised = minimiser_sensitivity(instance.constants(x, 1.0 + 1.0 / lam), n, n, 0.0, lam)
     errors = [
-        noised(rng, np.zeros((draws, instance.train.shape[1])), max(moved.values()) / each) for moved in (plain, pulled)
+        noised(rng, np.zeros((draws, instance.train.shape[1])), max(sensitivity.values()) / each)
+        for sensitivity in (plain, penalised)
     ]
     if worst:
         lengths = [np.linalg.norm(e, axis=1)[:, None] for e in errors]
@@ -82,10 +83,10 @@ def inner_errors(
     return errors[0], errors[1]
 
 
-def penalty_error(instance: Instance, x: Array, lam: float, error: Array, error_pulled: Array) -> float:
+def penalty_error(instance: Instance, x: Array, lam: float, error: Array, error_penalised: Array) -> float:
     """RMSE of the penalty gradient at released minimisers with these errors."""
-    y, pulled = instance.minimiser(x) + error, instance.pulled(x, lam) + error_pulled
-    away = instance.penalty(x, y, pulled, lam) - instance.hypergradient(x)
+    y, penalised = instance.minimiser(x) + error, instance.penalised(x, lam) + error_penalised
+    away = instance.penalty(x, y, penalised, lam) - instance.hypergradient(x)
     return math.sqrt(float(np.square(away).sum(axis=1).mean()))
 
 

@@ -26,17 +26,17 @@ from scipy.stats import beta
 
 from decentral_dp.algorithms.central.privatediff import PrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.exchange import Ask, Publish, Query
+from decentral_dp.exchange import Ask, ClippedQuery, Release
 from decentral_dp.experiments.findings import Check, Row, exactly, values
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.calibration import largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.privacy.curator import Curator
+from decentral_dp.privacy.curator import PlannedReleaser
 from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.sensitivity import Array, Norm
-from decentral_dp.problems.minimax.desk import MinimaxDesk
-from decentral_dp.problems.minimax.holder import MinimaxHolder
+from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.problems.minimax.holder import MinimaxClientBlock
 from decentral_dp.problems.minimax.protocol import Known, Scores
 
 PRINTED, SAMPLED, SOUND = "as printed, all records", "as printed, samples of 250", "with a private y"
@@ -93,7 +93,9 @@ class Swing:
             return np.full((records.z.size, 1), _FACTOR * float(y[0]) * math.cos(float(x[0])))
         return (_FACTOR * math.sin(float(x[0])) + records.z)[:, None]
 
-    def sums(self, records: Marks, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
+    def sums(
+        self, records: Marks, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+    ) -> list[Array]:
         out, counted = [], np.ones(records.z.size) if drawn is None else drawn.astype(np.float64)
         for asked in queries:
             rows = self._gradients(records, asked.term, asked.x, asked.y)
@@ -109,7 +111,7 @@ class Swing:
 class Told(NamedTuple):
     """One release: what was asked, what was told, and the scale of its noise."""
 
-    asked: Query
+    asked: ClippedQuery
     told: float
     scale: float
 
@@ -118,20 +120,22 @@ class Audit(NamedTuple):
     """A program with what it runs on. seen: how many rounds. fixed: whether the plan has the scales of the noise."""
 
     program: PrivateDiff
-    desk: MinimaxDesk
+    context: MinimaxContext
     plan: Ledger
     seen: int
     fixed: bool
 
     def run(self, sign: float, root: bytes) -> tuple[float, list[Told]]:
         """x at the end, and the releases, where the one record is `sign`."""
-        program, desk = self.program, self.desk
+        program, context = self.program, self.context
         told: list[Told] = []
-        holder = MinimaxHolder(np.zeros(1, dtype=np.int64), desk.problem, [world(sign)], Streams(root, "coins", [0]))
-        curator, state, index, number = Curator(self.plan, root, self.fixed), program.init(desk), 0, 0
-        asked: dict[str, Query] = {}
+        client_block = MinimaxClientBlock(
+            np.zeros(1, dtype=np.int64), context.problem, [world(sign)], Streams(root, "coins", [0])
+        )
+        releaser, state, index, number = PlannedReleaser(self.plan, root, self.fixed), program.init(context), 0, 0
+        asked: dict[str, ClippedQuery] = {}
         for t in range(self.seen):
-            running = program.step(t, desk, state)
+            running = program.step(t, context, state)
             reply: Any = None
             while True:
                 try:
@@ -141,12 +145,12 @@ class Audit(NamedTuple):
                     break
                 if isinstance(request, Ask):
                     number, asked = number + 1, request.values
-                    reply = desk.combined(number, asked, holder.answer(number, asked))
-                elif isinstance(request, Publish):
+                    reply = context.combined(number, asked, client_block.answer(number, asked))
+                elif isinstance(request, Release):
                     index += 1
-                    reply = curator.release(index, request.values)
+                    reply = releaser.release(index, request.values)
                     known = [c for c in request.values if c in asked]
-                    told += [Told(asked[c], float(reply.own[c][0, 0]), reply.scale[c]) for c in known]
+                    told += [Told(asked[c], float(reply.released[c][0, 0]), reply.scale[c]) for c in known]
         return float(program.published(state)["x"][0]), told
 
 
@@ -160,38 +164,38 @@ def as_printed(rate: float) -> Audit:
     """Remark 5.1 for ε = 1, its batch n√(ε/8T) or all records; y reaches the mean of what is drawn."""
     ascent = StepSize(1.0 / _STRENGTH, 1.0)
     program = PrivateDiff(StepSize(_STEP), 2, ascent, _INNER, 1.0, rate, protocol="printed")
-    program, desk = program.settled(_desk(ROUNDS))
-    charges = program.planned(desk, ROUNDS)
+    program, context = program.resolve_defaults(_context(ROUNDS))
+    charges = program.planned_releases(context, ROUNDS)
     lines = []
-    for channel, found in program.printed(desk, ROUNDS, CLAIMED, DELTA).items():
+    for channel, found in program.printed_calibration(context, ROUNDS, CLAIMED, DELTA).items():
         charge = charges[channel]
         lines.append(_line(channel, charge.mechanism, charge.indices, found.scale, found.sensitivity["train"]))
-    return Audit(program, desk, Ledger(1, tuple(lines), program.exchanges), 1, True)
+    return Audit(program, context, Ledger(1, tuple(lines), program.releases_per_round), 1, True)
 
 
 def sound(epsilon: float) -> Audit:
     """All records, prices in the planned proportions: together one Gaussian pair."""
     program = PrivateDiff(StepSize(_STEP), 2, StepSize(1.0 / _STRENGTH, 1.0), _INNER, 1.0)
-    program, desk = program.settled(_desk(SOUND_ROUNDS))
-    charges = program.planned(desk, SOUND_ROUNDS)
+    program, context = program.resolve_defaults(_context(SOUND_ROUNDS))
+    charges = program.planned_releases(context, SOUND_ROUNDS)
     whole = math.sqrt(sum(float((c.weight["train"] ** 2).sum()) for c in charges.values()))
     factor = largest_mu(epsilon, DELTA) / whole
     lines = [
         _line(name, "gaussian", c.indices, np.ones(c.indices.size), factor * c.weight["train"])
         for name, c in charges.items()
     ]
-    return Audit(program, desk, Ledger(1, tuple(lines), program.exchanges), SOUND_ROUNDS, False)
+    return Audit(program, context, Ledger(1, tuple(lines), program.releases_per_round), SOUND_ROUNDS, False)
 
 
-def _desk(rounds: int) -> MinimaxDesk:
-    return MinimaxDesk(Swing(), {"train": RECORDS, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), rounds)
+def _context(rounds: int) -> MinimaxContext:
+    return MinimaxContext(Swing(), {"train": RECORDS, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), rounds)
 
 
-def _line(channel: str, mechanism: str, indices: Any, scale: Array, moved: Array) -> ChannelLedger:
+def _line(channel: str, mechanism: str, indices: Any, scale: Array, sensitivity: Array) -> ChannelLedger:
     one = np.ones((indices.size, 1))
     group = np.zeros(1, dtype=np.int64)
     return ChannelLedger(
-        channel, mechanism, 1, group, indices, scale[:, None], {"train": moved[:, None]}, {"train": one}
+        channel, mechanism, 1, group, indices, scale[:, None], {"train": sensitivity[:, None]}, {"train": one}
     )
 
 

@@ -19,7 +19,7 @@ from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of
 from decentral_dp.experiments.findings import Check, Row, around, exactly, slope_check, values
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.cells import Box
-from decentral_dp.privacy.granular import Granular, hypergradient_sensitivity, printed_slope
+from decentral_dp.privacy.granular import ProblemConstants, hypergradient_sensitivity, printed_slope
 from decentral_dp.privacy.regularised import Regularised, quadratic, rate_for
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.families import family_of
@@ -63,15 +63,16 @@ def bound(d: int, n: int) -> float:
 
 def excess(rng: np.random.Generator, d: int, n: int, draws: int) -> float:
     """Mean excess of Φ over draws, for records along the axes in equal shares."""
-    half, moved = RADIUS / math.sqrt(d), _sensitivity(d, n)
-    strength = math.sqrt(2.0 * d) * moved / (mu_of() * RADIUS)
+    half, sensitivity = RADIUS / math.sqrt(d), _sensitivity(d, n)
+    strength = math.sqrt(2.0 * d) * sensitivity / (mu_of() * RADIUS)
     shares = np.full(d, 1.0 / d)
     # ∇Φ(x) = M(s·y(x) − s·b̄), y(x) = (s·b + x)/(s + μ), M = μ/(s + μ): its zero lies within the box.
     through = RIDGE / (shares + RIDGE)
     best = 0.5 * half * rng.uniform(-1.0, 1.0, d)
     hessian = np.diag(shares * through**2)
     declared = Regularised(
-        Box(np.full(d, -half), np.full(d, half)), rate_for(mu_of(), moved, strength), strength, np.zeros(d), moved, 2.0,
+        Box(np.full(d, -half), np.full(d, half)), rate_for(mu_of(), sensitivity, strength), strength, np.zeros(d),
+        sensitivity, 2.0,
         inexact=1e-14,
     )  # fmt: skip
     linear = hessian @ best
@@ -83,16 +84,16 @@ def _privacy(quick: bool) -> list[Row]:
     rows, n, strength = [], _LEMMA_RECORDS, 5.0
     for kappa in (2.9, 5.0, 10.0, 50.0) if quick else (1.5, 2.0, 2.9, 3.5, 5.0, 10.0, 20.0, 50.0):
         slopes = np.array([1.0, n / (n - 1.0 + kappa)])
-        for series, moved in ((PRINTED, printed_slope(_constants(1.0), n)), (PROVEN, _proven(kappa, n))):
-            rate = rate_for(mu_of(), moved, strength)
+        for series, sensitivity in ((PRINTED, printed_slope(_constants(1.0), n)), (PROVEN, _proven(kappa, n))):
+            rate = rate_for(mu_of(), sensitivity, strength)
             found = true_epsilon(slopes, rate, strength, DELTA)
             rows.append(Row(CURVE, series, "condition number κ", kappa, "ε", 0, found))
     return rows
 
 
-def _constants(kappa: float) -> Granular:
+def _constants(kappa: float) -> ProblemConstants:
     """Of f = y, g = a y²/2 − x y with a ∈ [1, κ], |x| ≤ 1: |y| ≤ 1, and one record changes the curvature by κ − 1."""
-    return Granular(
+    return ProblemConstants(
         radius=1.0, mu=1.0, l_fx=0.0, l_fy=1.0, l_gy=1.0 + kappa, d_fx=0.0, d_fy=0.0, d_gy=kappa - 1.0, b_fxx=0.0,
         b_fxy=0.0, b_fyy=0.0, b_gxy=1.0, b_gyy=kappa, d_hxy=0.0, d_hyy=kappa - 1.0, c_gxy=0.0, c_gyy=0.0, m_gxy=0.0,
         m_gyy=0.0, m=1.0,

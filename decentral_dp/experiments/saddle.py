@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.central.protocol import Charge, Coordinated
-from decentral_dp.exchange import Ask, Bundle, Publish, Published, Query
+from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Released
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.sensitivity import Array, Bounded, Norm
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Known, Scores
 
 # No gradient of a record is longer, by x or by y, wherever the programs go.
@@ -81,10 +81,12 @@ class HardSaddle:
             return np.asarray(x[1:] - y)
         return np.concatenate([[-x[0] / (1.0 + x[0] ** 2)], y])
 
-    def sums(self, records: Alike, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
+    def sums(
+        self, records: Alike, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+    ) -> list[Array]:
         return [float(records.many[0]) * self._clipped(asked) for asked in queries]
 
-    def _clipped(self, asked: Query) -> Array:
+    def _clipped(self, asked: ClippedQuery) -> Array:
         v = self.gradient(asked.term, asked.x, asked.y)
         if asked.since is not None:
             v = v - self.gradient(asked.term, *asked.since)
@@ -106,13 +108,13 @@ def walk(
 
     The mean over iterates is what a uniformly random iterate gives, which the theorems are about.
     """
-    desk = MinimaxDesk(problem, {"train": int(n)}, 1, Clip("l2", x=LONGEST, y=LONGEST), rounds)
-    program, desk = program.settled(desk)
-    prices = _prices(program.planned(desk, rounds), mu)
-    state, total = program.init(desk), 0.0
+    context = MinimaxContext(problem, {"train": int(n)}, 1, Clip("l2", x=LONGEST, y=LONGEST), rounds)
+    program, context = program.resolve_defaults(context)
+    prices = _prices(program.planned_releases(context, rounds), mu)
+    state, total = program.init(context), 0.0
     records = Alike(np.array([n]))
     for t in range(rounds):
-        running, reply, index = program.step(t, desk, state), None, t * program.exchanges
+        running, reply, index = program.step(t, context, state), None, t * program.releases_per_round
         while True:
             try:
                 request: Any = running.send(reply)
@@ -122,8 +124,8 @@ def walk(
             if isinstance(request, Ask):
                 asked = request.values
                 sums = problem.sums(records, list(asked.values()))
-                reply = desk.combined(0, asked, {k: v[None] for k, v in zip(asked, sums, strict=True)})
-            elif isinstance(request, Publish):
+                reply = context.combined(0, asked, {k: v[None] for k, v in zip(asked, sums, strict=True)})
+            elif isinstance(request, Release):
                 index += 1
                 reply = _published(request.values, index, prices, rng)
         total += problem.stationarity(program.published(state)["x"])
@@ -141,12 +143,12 @@ def _prices(charges: Mapping[str, Charge], mu: float) -> dict[str, dict[int, flo
 
 def _published(
     values: Mapping[str, Any], index: int, prices: Mapping[str, Mapping[int, float]], rng: np.random.Generator
-) -> Published:
+) -> Released:
     out, scales = {}, {}
     for channel, value in values.items():
         if not isinstance(value, Bounded):
             out[channel] = value
             continue
-        scales[channel] = scale = float(value.spread["train"].sensitivity[0]) / prices[channel][index]
+        scales[channel] = scale = float(value.sensitivities["train"].sensitivity[0]) / prices[channel][index]
         out[channel] = value.value + scale * rng.standard_normal(value.value.shape)
-    return Published(Bundle(out), scales)
+    return Released(Bundle(out), scales)

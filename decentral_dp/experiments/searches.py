@@ -14,7 +14,7 @@ import pandas as pd
 
 from decentral_dp.experiments.findings import Check, Row, exactly
 from decentral_dp.privacy.granular import minimiser_sensitivity
-from decentral_dp.privacy.sensitivity import KINDS
+from decentral_dp.privacy.sensitivity import SPLITS
 from decentral_dp.problems.families import family_of
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.logistic import LogisticHyperparameter
@@ -22,7 +22,7 @@ from decentral_dp.problems.mean_estimation import MeanEstimation
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.refute import TARGETS, Arena, search
+from decentral_dp.problems.refute import TARGETS, SearchSpace, search
 from decentral_dp.problems.regularised import (
     biased_regularisation,
     logistic_regularisation,
@@ -37,7 +37,7 @@ _D = 2
 _CLASSES = (0.0, 1.0)
 
 
-def arenas() -> dict[str, Arena]:
+def arenas() -> dict[str, SearchSpace]:
     """One public setting for each family."""
     made: dict[str, tuple[Problem, float, tuple[float, ...]]] = {
         "logistic, a strength per feature": (LogisticHyperparameter(_D, _CLASSES), 1.0, _CLASSES),
@@ -51,18 +51,20 @@ def arenas() -> dict[str, Arena]:
         "means, linear upper level": (MeanLowerBound(_D), 1.0, ()),
     }
     return {
-        name: Arena(family_of(problem, 1.0, 1.0), _D, 1.0, -np.full(problem.p, half), np.full(problem.p, half), classes)
+        name: SearchSpace(
+            family_of(problem, 1.0, 1.0), _D, 1.0, -np.full(problem.p, half), np.full(problem.p, half), classes
+        )
         for name, (problem, half, classes) in made.items()
     }
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
     rows, tries = [], 12 if quick else 400
-    for name, arena in arenas().items():
+    for name, space in arenas().items():
         for at, target in enumerate(TARGETS):
-            for kind in KINDS:
-                found = search(arena, target, kind, seed, tries)
-                rows.append(Row(f"{kind} record: {BOUNDS}", name, RELEASES, at, "found/bound", 0, found.ratio))
+            for split in SPLITS:
+                found = search(space, target, split, seed, tries)
+                rows.append(Row(f"{split} record: {BOUNDS}", name, RELEASES, at, "found/bound", 0, found.ratio))
     return [*rows, *_controls()]
 
 
@@ -84,8 +86,8 @@ def _controls() -> list[Row]:
                 hessian = weight * np.eye(2) + np.outer(upper, upper) / lam + np.outer(record, record) / n
                 worlds.append(np.linalg.solve(hessian, upper / lam - record / n))
             reached.append(float(np.linalg.norm(worlds[0] - worlds[1])))
-        for series, mass in ((RIGHT, 1.0 + 1.0 / lam), (WRONG, 1.0)):
-            bound = minimiser_sensitivity(family.constants(x, x, mass), n, n, 0.0, lam)["train"]
+        for series, record_mass in ((RIGHT, 1.0 + 1.0 / lam), (WRONG, 1.0)):
+            bound = minimiser_sensitivity(family.constants(x, x, record_mass), n, n, 0.0, lam)["train"]
             rows.append(Row(CONTROL, series, "penalty λ", lam, "found/bound", 0, max(reached) / bound))
     return rows
 

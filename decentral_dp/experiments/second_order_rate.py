@@ -48,28 +48,28 @@ def measure(seed: int, quick: bool) -> list[Row]:
 def rounds(instance: Instance, x: Array, n: int) -> int:
     """T* with Δ = 1."""
     c = instance.constants(x)
-    moved = max(hypergradient_sensitivity(c, n, n).values())
-    return math.ceil(mu_of() * math.sqrt(8.0 * smoothness(c)) / (moved * math.sqrt(UPPER)))
+    sensitivity = max(hypergradient_sensitivity(c, n, n).values())
+    return math.ceil(mu_of() * math.sqrt(8.0 * smoothness(c)) / (sensitivity * math.sqrt(UPPER)))
 
 
 def second_order(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> Array:
     """(draws, p) private gradients of one of T rounds."""
-    moved = max(hypergradient_sensitivity(instance.constants(x), n, n).values())
+    sensitivity = max(hypergradient_sensitivity(instance.constants(x), n, n).values())
     each = mu_of() / math.sqrt(rounds(instance, x, n))
     query = instance.implicit(instance.minimiser(x))
-    return noised(rng, np.tile(query, (_DRAWS, 1)), moved / each)
+    return noised(rng, np.tile(query, (_DRAWS, 1)), sensitivity / each)
 
 
 def implicit(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> Array:
     """(draws, p): the same number of rounds, with a private minimiser and a private gradient at it in each."""
     c = instance.constants(x)
     each = mu_of() / math.sqrt(2.0 * rounds(instance, x, n))
-    moved = max(minimiser_sensitivity(c, n, n, 0.0).values())
-    y = noised(rng, np.tile(instance.minimiser(x), (_DRAWS, 1)), moved / each)
+    sensitivity = max(minimiser_sensitivity(c, n, n, 0.0).values())
+    y = noised(rng, np.tile(instance.minimiser(x), (_DRAWS, 1)), sensitivity / each)
     # ∇_y f at released points is clipped at what it is at the minimiser; shorter ones here, as y is nearly there.
     clips = Clips(0.0, c.l_fy, 0.0, c.b_fyy)
-    query_moved = max(implicit_sensitivity(clips, c.mu, c.b_gxy, n, n).values())
-    return noised(rng, instance.implicit(y), query_moved / each)
+    query_sensitivity = max(implicit_sensitivity(clips, c.mu, c.b_gxy, n, n).values())
+    return noised(rng, instance.implicit(y), query_sensitivity / each)
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:

@@ -26,7 +26,7 @@ from decentral_dp.problems.families import family_of
 from decentral_dp.problems.regularised import logistic_regularisation
 from decentral_dp.tuning import penalty, ppift
 from decentral_dp.tuning.constants import Family, minimiser_sensitivity, slope_sensitivity
-from decentral_dp.tuning.curator import Released, shortened
+from decentral_dp.tuning.curator import TunerRelease, shortened
 from decentral_dp.tuning.exponential import candidates, score
 from decentral_dp.tuning.records import Records, project
 from decentral_dp.tuning.solver import Part, inverse_product, minimise, moments
@@ -88,33 +88,33 @@ def _estimates(
     out = {}
     for name, lam in ((TEN, 10.0), (HUNDRED, 100.0)):
         target = minimise(_FAMILY, [Part(train, 1.0), Part(validation, 1.0 / lam)], weight)
-        moved = minimiser_sensitivity(_FAMILY, weight, counts[0], 0.0, (lam, counts[1]))
-        pulled = _released(rng, target, max(moved.values()) / each, count)
-        pairs = zip(plain, pulled, strict=True)
+        sensitivity = minimiser_sensitivity(_FAMILY, weight, counts[0], 0.0, (lam, counts[1]))
+        penalised = _released(rng, target, max(sensitivity.values()) / each, count)
+        pairs = zip(plain, penalised, strict=True)
         out[name] = np.array([penalty.slope(weight, lam, one, other) for one, other in pairs])
     family = family_of(logistic_regularisation(_D, (0.0, 1.0)), 1.0)
     at = np.array([math.log(weight)])
-    swing = hypergradient_sensitivity(family.constants(at, at), *counts, family.relative)
-    scale = max(swing.values()) * math.sqrt(_ROUNDS) / mu_of()
+    oscillation = hypergradient_sensitivity(family.constants(at, at), *counts, family.self_concordance)
+    scale = max(oscillation.values()) * math.sqrt(_ROUNDS) / mu_of()
     out[SECOND] = noised(rng, np.full((count, 1), ppift.slope(_FAMILY, train, validation, weight, exact)), scale)[:, 0]
     out[IMPLICIT], out[PRODUCT] = np.empty(count), np.empty(count)
     for k, one in enumerate(plain):
         theta = shortened(_FAMILY, weight, one.value)
         norm = float(np.linalg.norm(theta))
-        moved = slope_sensitivity(_FAMILY, weight, norm, *counts, 0.0)
+        sensitivity = slope_sensitivity(_FAMILY, weight, norm, *counts, 0.0)
         slope = ppift.slope(_FAMILY, train, validation, weight, theta)
-        out[IMPLICIT][k] = noised(rng, np.array([[slope]]), max(moved.values()) / each)[0, 0]
+        out[IMPLICIT][k] = noised(rng, np.array([[slope]]), max(sensitivity.values()) / each)[0, 0]
         # H⁻¹b is the implicit gradient with the identity for ∇²_xy g.
         clips = Clips(0.0, _FAMILY.gradient_bound(norm), 0.0, _FAMILY.curvature_bound)
-        product_moved = max(implicit_sensitivity(clips, weight, 1.0, *counts).values())
+        product_sensitivity = max(implicit_sensitivity(clips, weight, 1.0, *counts).values())
         b = moments(_FAMILY, validation, theta).gradient
-        product = noised(rng, inverse_product(_FAMILY, train, weight, theta, b)[None], product_moved / each)[0]
+        product = noised(rng, inverse_product(_FAMILY, train, weight, theta, b)[None], product_sensitivity / each)[0]
         out[PRODUCT][k] = -weight * float(theta @ product)
     return out
 
 
-def _released(rng: np.random.Generator, exact: Array, scale: float, count: int) -> list[Released]:
-    return [Released(row, scale) for row in noised(rng, np.tile(exact, (count, 1)), scale)]
+def _released(rng: np.random.Generator, exact: Array, scale: float, count: int) -> list[TunerRelease]:
+    return [TunerRelease(row, scale) for row in noised(rng, np.tile(exact, (count, 1)), scale)]
 
 
 def _signs(train: Records, validation: Records, seed: int, quick: bool) -> Iterator[Row]:
@@ -132,12 +132,14 @@ def _signs(train: Records, validation: Records, seed: int, quick: bool) -> Itera
                 plain = np.zeros(_D)
                 for _ in range(_UPDATES):
                     plain = minimise(_FAMILY, [Part(train, 1.0)], weight, plain)
-                    pulled = minimise(_FAMILY, [Part(train, 1.0), Part(validation, 1.0 / lam)], weight, plain)
-                    released = [Released(plain, 0.0), Released(pulled, 0.0)]
+                    penalised = minimise(_FAMILY, [Part(train, 1.0), Part(validation, 1.0 / lam)], weight, plain)
+                    released = [TunerRelease(plain, 0.0), TunerRelease(penalised, 0.0)]
                     if private:
-                        moved = minimiser_sensitivity(_FAMILY, weight, counts[0], 0.0)["train"]
+                        sensitivity = minimiser_sensitivity(_FAMILY, weight, counts[0], 0.0)["train"]
                         also = max(minimiser_sensitivity(_FAMILY, weight, counts[0], 0.0, (lam, counts[1])).values())
-                        released = [_released(rng, v, s / each, 1)[0] for v, s in ((plain, moved), (pulled, also))]
+                        released = [
+                            _released(rng, v, s / each, 1)[0] for v, s in ((plain, sensitivity), (penalised, also))
+                        ]
                     # dF/dw is that of log w over w; the same step size either way.
                     slope = penalty.slope(weight, lam, *released) / weight
                     weight = min(1.0, max(0.05, weight + sign * 0.5 * slope))

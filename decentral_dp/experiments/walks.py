@@ -123,7 +123,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     # γ = 1/(2α): the condition αγ/2 + 2ζ > 1 is ζ > 3/8.
     agree = float((broken == (0.25 + 2.0 * last["at"] > 1.0 + 1e-9)).mean())
     formula = values(rows, PARTS["last"], "by formula")
-    apart = float(np.abs(formula - last["value"].to_numpy()).max())
+    distance = float(np.abs(formula - last["value"].to_numpy()).max())
     checks = [
         Check("points leave within 2ζ + 2ξ of their law (largest share of it)", exactly(share), (0.0, 1.0)),
         Check("conductance keeps e^(−2ζ) (worst found over that)", exactly(float((kept / bound).min())), (1.0, 1.5)),
@@ -136,7 +136,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         Check(
             "the last step is a probability exactly where αγ/2 + 2ζ ≤ 1 (share of cases)", exactly(agree), (1.0, 1.0)
         ),
-        Check("its largest value is that of the formula (difference)", exactly(apart), (0.0, 1e-9)),
+        Check("its largest value is that of the formula (difference)", exactly(distance), (0.0, 1e-9)),
     ]
     return checks, [
         "A walk within ξ of its law costs 4ζ + 4ξ of ε at most; e^(4ζ) can take the place of the printed e^(12ζ).",

@@ -19,7 +19,7 @@ from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of
 from decentral_dp.experiments.findings import Check, Row, around, over_seeds, slope_check, values
 from decentral_dp.privacy.bilevel_rates import smoothness
 from decentral_dp.privacy.exponential import pure_rate
-from decentral_dp.privacy.granular import Granular, hypergradient_sensitivity, score_oscillation
+from decentral_dp.privacy.granular import ProblemConstants, hypergradient_sensitivity, score_oscillation
 from decentral_dp.privacy.sensitivity import Array
 
 RATE, RATIO = "gradient at a random step", "drawn start over bad start"
@@ -44,9 +44,9 @@ def measure(seed: int, quick: bool) -> list[Row]:
     return rows
 
 
-def constants(d: int) -> Granular:
+def constants(d: int) -> ProblemConstants:
     curved = 0.5 / math.sqrt(d)
-    return Granular(
+    return ProblemConstants(
         radius=_RADIUS, mu=1.0, l_fx=0.0, l_fy=0.5, l_gy=2.0 * _RADIUS, d_fx=0.0, d_fy=0.0, d_gy=2.0 * _RADIUS,
         b_fxx=0.0, b_fxy=0.0, b_fyy=curved, b_gxy=1.0, b_gyy=1.0, d_hxy=0.0, d_hyy=0.0, c_gxy=0.0, c_gyy=0.0,
         m_gxy=0.0, m_gyy=0.0, m=1.0, label="declared",
@@ -56,7 +56,7 @@ def constants(d: int) -> Granular:
 def gradient(rng: np.random.Generator, d: int, n: int, warm: bool) -> float:
     """Root of the mean of ‖∇Φ(x_t)‖² over all steps of a batch of runs."""
     c, centre, batch = constants(d), np.full(d, -0.3 / math.sqrt(d)), 40 + 320 // d
-    moved, smooth = max(hypergradient_sensitivity(c, n, n).values()), smoothness(c)
+    sensitivity, smooth = max(hypergradient_sensitivity(c, n, n).values()), smoothness(c)
     if warm:
         oscillation = score_oscillation(c, n, n, 0.0, 0.0, 0.0)["train"]
         rate = float(pure_rate(0.5 * EPSILON, oscillation, 0.0))
@@ -66,8 +66,8 @@ def gradient(rng: np.random.Generator, d: int, n: int, warm: bool) -> float:
         x = np.zeros((batch, d))
         x[:, : round(math.sqrt(d))] = _BAD
         excess, m = 1.0, mu_of()
-    steps = max(1, math.ceil(m * math.sqrt(8.0 * smooth * excess) / (moved * math.sqrt(d))))
-    scale, total = moved * math.sqrt(steps) / m, 0.0
+    steps = max(1, math.ceil(m * math.sqrt(8.0 * smooth * excess) / (sensitivity * math.sqrt(d))))
+    scale, total = sensitivity * math.sqrt(steps) / m, 0.0
     for _ in range(steps):
         slope = 0.5 / math.sqrt(d) * np.sin(x + centre)
         total += float(np.square(slope).sum())

@@ -34,10 +34,10 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy import pld
-from decentral_dp.privacy.columns import Account, Charges, accounts, charges, sampling_slack
+from decentral_dp.privacy.columns import Charges, ComposedCharges, accounts, charges, sampling_slack
 from decentral_dp.privacy.ledger import IntArray, Ledger
 from decentral_dp.privacy.pld import Releases, amplified, log_gaussian_delta
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 
 # Below this δ the floating-point error of a numerical composition is no longer small.
 SMALLEST_NUMERICAL_DELTA = 1e-12
@@ -71,7 +71,7 @@ class Budget:
     epsilon: Array
     epsilon_pure: Array
     channels: Mapping[str, Cost]
-    records: Mapping[Kind, Cost]
+    records: Mapping[Split, Cost]
     slack_epsilon: float
     slack_delta: float
     notes: tuple[str, ...] = field(default=())
@@ -85,17 +85,17 @@ def price(ledger: Ledger, delta: float) -> Budget:
     _check_delta(delta)
     charged = charges(ledger)
     notes: list[str] = []
-    settled = {kind: _settled(charged, kind, None, delta, notes) for kind in charged.kinds}
-    records = {kind: s.cost for kind, s in settled.items()}
+    settled = {split: _settled(charged, split, None, delta, notes) for split in charged.kinds}
+    records = {split: s.cost for split, s in settled.items()}
     nothing = Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
 
-    def alone(kind: Kind, channel: str) -> Cost:
-        names = [line.channel for line in charged.lines[kind]]
+    def alone(split: Split, channel: str) -> Cost:
+        names = [line.channel for line in charged.lines[split]]
         if names == [channel]:
-            return records[kind]
-        return _settled(charged, kind, channel, delta, notes).cost if channel in names else nothing
+            return records[split]
+        return _settled(charged, split, channel, delta, notes).cost if channel in names else nothing
 
-    channels = {name: _largest([nothing, *(alone(kind, name) for kind in charged.kinds)]) for name in charged.names}
+    channels = {name: _largest([nothing, *(alone(split, name) for split in charged.kinds)]) for name in charged.names}
     whole = _largest([nothing, *records.values()])
     return Budget(
         delta,
@@ -113,7 +113,7 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
     """(m,) ε(δ) of every agent, without the breakdown by channel that `price` gives."""
     _check_delta(delta)
     charged = charges(ledger)
-    costs = [_settled(charged, kind, None, delta, []).cost for kind in charged.kinds]
+    costs = [_settled(charged, split, None, delta, []).cost for split in charged.kinds]
     return _largest([Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
 
 
@@ -124,19 +124,19 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     charged most in every round, as with equal schedules, or the smallest shard. `rounds` ascends.
     """
     _check_delta(delta)
-    cuts = np.asarray(rounds, dtype=np.int64) * ledger.exchanges
+    cuts = np.asarray(rounds, dtype=np.int64) * ledger.releases_per_round
     if (np.diff(cuts) < 0).any():
         raise InputError(f"spending: rounds must ascend, got {list(rounds)}; sort them.")
     charged = charges(ledger)
     worst = np.zeros(cuts.size)
-    for kind in charged.kinds:
-        account, least = accounts(charged, kind, None).dominating(), np.full(cuts.size, np.inf)
-        parts = [account.between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
-        for slack in sampling_slack(charged, kind, None, delta):
+    for split in charged.kinds:
+        composed, least = accounts(charged, split, None).dominating(), np.full(cuts.size, np.inf)
+        parts = [composed.between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
+        for slack in sampling_slack(charged, split, None, delta):
             most = slack.largest()
             spent = _along(parts, float(most.left(delta)[0]))
             least = np.minimum(least, np.where(spent > 0.0, most.total(spent), 0.0))
-            if settles(account, most.added(least), least):
+            if settles(composed, most.added(least), least):
                 break
         worst = np.maximum(worst, least)
     return worst
@@ -223,13 +223,13 @@ class _Settled(NamedTuple):
     slack_delta: float
 
 
-def _settled(charged: Charges, kind: Kind, channel: str | None, delta: float, notes: list[str]) -> _Settled:
+def _settled(charged: Charges, split: Split, channel: str | None, delta: float, notes: list[str]) -> _Settled:
     """What one record of that kind costs every agent, over all channels or over one."""
-    account = accounts(charged, kind, channel)
-    pure, size = account.pure(), account.size()
+    composed = accounts(charged, split, channel)
+    pure, size = composed.pure(), composed.size()
     hidden = np.isfinite(size) & (size > 0.0)
     stated = np.zeros(size.shape, dtype=bool)
-    bounds = sampling_slack(charged, kind, channel, delta)
+    bounds = sampling_slack(charged, split, channel, delta)
     first = next(bounds)
     epsilon, added, lost = np.full(size.shape, np.inf), first.added(0.0), first.delta
     for slack in chain([first], bounds):
@@ -237,15 +237,15 @@ def _settled(charged: Charges, kind: Kind, channel: str | None, delta: float, no
         stated |= left > 0.0
         if delta == 0.0:
             ideal = pure
-        elif account.plain_gaussian:
-            ideal = gaussian_epsilon(account.mu(), left)
+        elif composed.plain_gaussian:
+            ideal = gaussian_epsilon(composed.mu(), left)
         else:
-            ideal = _composed(account, pure, left, notes)
+            ideal = _composed(composed, pure, left, notes)
         total = slack.total(ideal)
         better = total < epsilon
         epsilon = np.where(better, total, epsilon)
         added, lost = np.where(better, slack.added(ideal), added), np.where(better, slack.delta, lost)
-        if settles(account, added[hidden], epsilon[hidden]):
+        if settles(composed, added[hidden], epsilon[hidden]):
             break
     if (hidden & ~stated).any() and delta > 0.0:
         notes.append(
@@ -256,18 +256,18 @@ def _settled(charged: Charges, kind: Kind, channel: str | None, delta: float, no
     return _Settled(cost, float(added.max()), float(lost.max()))
 
 
-def settles(account: Account, added: Array | float, epsilon: Array | float) -> bool:
+def settles(composed: ComposedCharges, added: Array | float, epsilon: Array | float) -> bool:
     """Whether no other bound on the samplers is worth another composition of these releases."""
-    worth = _WORTH_A_FORMULA if account.plain_gaussian else _WORTH
+    worth = _WORTH_A_FORMULA if composed.plain_gaussian else _WORTH
     return bool((np.isfinite(epsilon) & (added <= worth * epsilon)).all())
 
 
-def _composed(account: Account, pure: Array, delta: Array, notes: list[str]) -> Array:
+def _composed(composed: ComposedCharges, pure: Array, delta: Array, notes: list[str]) -> Array:
     """(G,) ε(δ) column by column; columns that are equal, or too many, share one composition. delta: (G,)."""
-    size = account.size()
+    size = composed.size()
     out = np.where(np.isfinite(size), 0.0, np.inf)
     open_columns = np.flatnonzero(np.isfinite(size) & (size > 0.0))
-    bundles = account.alike(open_columns)
+    bundles = composed.alike(open_columns)
     if len(bundles) > MOST_COLUMNS:
         bundles = gather(bundles, size)
         notes.append(
@@ -275,7 +275,7 @@ def _composed(account: Account, pure: Array, delta: Array, notes: list[str]) -> 
             "and each agent's ε(δ) is that of the elementwise largest releases of its bundle."
         )
     for bundle in bundles:
-        out[bundle] = epsilon_at(account.releases(bundle), float(delta[bundle].min()))
+        out[bundle] = epsilon_at(composed.releases(bundle), float(delta[bundle].min()))
     return np.minimum(out, pure)
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 
-from decentral_dp.privacy.granular import Granular, pulled_modulus, up
+from decentral_dp.privacy.granular import ProblemConstants, penalised_modulus, up
 
 
-def smoothness(c: Granular) -> float:
+def smoothness(c: ProblemConstants) -> float:
     """b_Φ: how fast ∇Φ varies.
 
         b_fxx + 2 M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M (M_gyy + M C_gyy)]
@@ -25,12 +25,12 @@ def smoothness(c: Granular) -> float:
     return up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * turned)
 
 
-def penalty_distance(c: Granular, lam: float) -> float:
+def penalty_distance(c: ProblemConstants, lam: float) -> float:
     """L_fy/(λμ) ≥ ‖y^λ − y‖: ∇_y G(y^λ) = −∇_y F(y^λ)/λ. Source: Kornowski, Lemma 22."""
     return up(c.l_fy / (lam * c.mu))
 
 
-def penalty_bias(c: Granular) -> float:
+def penalty_bias(c: ProblemConstants) -> float:
     """D₁ with ‖∇L*_λ − ∇Φ‖ ≤ D₁/λ.
 
         D₁ = (L_fy/μ)[b_fxy + M b_fyy + (L_fy/(2μ))(C_gxy + M C_gyy)]
@@ -41,7 +41,7 @@ def penalty_bias(c: Granular) -> float:
     return up(c.l_fy / c.mu * (c.b_fxy + c.m * c.b_fyy + 0.5 * c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy)))
 
 
-def penalty_smoothness(c: Granular, lam: float) -> float:
+def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
     """b_L: how fast ∇L*_λ varies.
 
         b_fxx + t M_gxy + d (b_fxy + t C_gxy) + (b_gxy/μ_λ)[b_fxy + t C_gxy + M (b_fyy + t C_gyy)]
@@ -51,27 +51,27 @@ def penalty_smoothness(c: Granular, lam: float) -> float:
     Lipschitz constant, and dy^λ/dx − dy/dx is 1/(λμ_λ) times the bracket; ‖∇³_xxy G‖ ≤ M_gxy. It tends to b_Φ as λ
     grows. Source: Kornowski, Lemma 7 (iii), there O(ℓκ³). Raises InputError where μ_λ ≤ 0.
     """
-    modulus, turned = pulled_modulus(c, lam), c.l_fy / c.mu
+    modulus, turned = penalised_modulus(c, lam), c.l_fy / c.mu
     mixed = c.b_fxy + turned * c.c_gxy
     along = (c.b_gxy + c.b_fxy / lam) / modulus
     bracket = mixed + c.m * (c.b_fyy + turned * c.c_gyy)
     return up(c.b_fxx + turned * c.m_gxy + along * mixed + c.b_gxy / modulus * bracket)
 
 
-def estimator_bias(c: Granular, lam: float, plain: float, pulled: float) -> float:
+def estimator_bias(c: ProblemConstants, lam: float, plain: float, penalised: float) -> float:
     """β: how far ∇_x F + λ(∇_x G(ỹ^λ) − ∇_x G(ỹ)) is from ∇L*_λ, with ‖ỹ − y‖ ≤ plain and ‖ỹ^λ − y^λ‖ ≤ pulled.
 
     (b_fxy + λ b_gxy)·pulled + λ b_gxy·plain. Source: Kornowski, Lemma 20.
     """
-    return up((c.b_fxy + lam * c.b_gxy) * pulled + lam * c.b_gxy * plain)
+    return up((c.b_fxy + lam * c.b_gxy) * penalised + lam * c.b_gxy * plain)
 
 
-def default_penalty(c: Granular, plain: float, pulled: float) -> float:
+def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> float:
     """λ that makes D₁/λ + λ b_gxy (plain + pulled) least, and with declared constants at least 2 b_fyy/μ.
 
     Infinite where solutions are exact: the larger the better.
     """
-    noise = c.b_gxy * (plain + pulled)
+    noise = c.b_gxy * (plain + penalised)
     best = math.sqrt(penalty_bias(c) / noise) if noise > 0.0 else math.inf
     return best if c.label == "analytic" else max(best, 2.0 * c.b_fyy / c.mu)
 

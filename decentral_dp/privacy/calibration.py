@@ -11,7 +11,7 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.numbers import epsilon_text
 from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gather, gaussian_epsilon, settles
-from decentral_dp.privacy.columns import Account, Charges, accounts, charges, sampling_slack
+from decentral_dp.privacy.columns import Charges, ComposedCharges, accounts, charges, sampling_slack
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.pld import Releases
 from decentral_dp.privacy.sensitivity import Array
@@ -126,8 +126,8 @@ def _check_calibratable(ledger: Ledger, charged: Charges) -> None:
                 f"privacy.epsilon: the sensitivity of channel {c.channel!r} is unbounded and no noise makes up for it; "
                 "clip its records, or give the constants that bound it."
             )
-    moved = any((line.loss > 0.0).any() for lines in charged.lines.values() for line in lines)
-    if not moved:
+    sensitivity = any((line.loss > 0.0).any() for lines in charged.lines.values() for line in lines)
+    if not sensitivity:
         raise InputError("privacy.epsilon: no release touches any data, so there is no noise to calibrate.")
 
 
@@ -150,14 +150,14 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
     return {name: np.sqrt(f) if gaussian else f for name, f in out.items()}
 
 
-def _own_cost(account: Account) -> Array:
+def _own_cost(composed: ComposedCharges) -> Array:
     """(G,) Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases."""
-    total = account.mu() ** 2
-    for _, loss, column in (*account.laplace, *account.other, *account.ranged):
+    total = composed.mu() ** 2
+    for _, loss, column in (*composed.laplace, *composed.other, *composed.ranged):
         total = total + loss.sum(axis=0)[column]
-    if account.sampled_laplace is not None:
-        total = total + (account.sampled_laplace[1] * account.sampled_laplace[2]).sum(axis=0)
-    for sampled in (account.sampled_gaussian, account.sampled_poisson):
+    if composed.sampled_laplace is not None:
+        total = total + (composed.sampled_laplace[1] * composed.sampled_laplace[2]).sum(axis=0)
+    for sampled in (composed.sampled_gaussian, composed.sampled_poisson):
         if sampled is not None:
             total = total + ((sampled[1] * sampled[2]) ** 2).sum(axis=0)
     return np.asarray(total)
@@ -175,39 +175,39 @@ def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Arra
     """(m,) the factor that brings the dearest kind of record of every agent just under the target."""
     need = np.zeros(int(charged.group.max()) + 1)
     for kind in charged.kinds:
-        account = accounts(charged, kind, None)
+        composed = accounts(charged, kind, None)
         # What is left for ideal samplers, by the bounds that leave anything.
         every = [
             (float(slack.left(delta).min()), float(slack.added(epsilon).max()))
             for slack in sampling_slack(charged, kind, None, delta)
         ]
-        least = np.full(account.groups, np.inf)
+        least = np.full(composed.groups, np.inf)
         for left, added in [one for one in every if one[0] > 0.0 and one[1] <= 0.5 * epsilon] or every[:1]:
             # Far from the solution the slack may be more than everything.
-            sampled = account.sampled_gaussian is not None or account.sampled_poisson is not None
-            allowed = 0.5 * delta if left == 0.0 and (account.gaussian or sampled) else left
-            least = np.minimum(least, _needed(account, max(0.5 * epsilon, epsilon - added), allowed))
-            if settles(account, added, epsilon):
+            sampled = composed.sampled_gaussian is not None or composed.sampled_poisson is not None
+            allowed = 0.5 * delta if left == 0.0 and (composed.gaussian or sampled) else left
+            least = np.minimum(least, _needed(composed, max(0.5 * epsilon, epsilon - added), allowed))
+            if settles(composed, added, epsilon):
                 break
         need = np.maximum(need, least)
     return np.where(need > 0.0, need, 1.0)[charged.group]
 
 
-def _needed(account: Account, epsilon: float, delta: float) -> Array:
+def _needed(composed: ComposedCharges, epsilon: float, delta: float) -> Array:
     """(G,) factors; 0 where nothing is charged."""
-    size = account.size()
-    out = np.zeros(account.groups)
+    size = composed.size()
+    out = np.zeros(composed.groups)
     open_groups = np.flatnonzero(size > 0.0)
-    if account.plain_gaussian and delta > 0.0:
-        return account.mu() / largest_mu(epsilon, delta)
-    if account.plain_laplace and delta == 0.0:
-        return account.pure() / (epsilon * (1.0 - 2e-6))
-    bundles = account.alike(open_groups)
+    if composed.plain_gaussian and delta > 0.0:
+        return composed.mu() / largest_mu(epsilon, delta)
+    if composed.plain_laplace and delta == 0.0:
+        return composed.pure() / (epsilon * (1.0 - 2e-6))
+    bundles = composed.alike(open_groups)
     if len(bundles) > MOST_COLUMNS:
         bundles = gather(bundles, size)
     start: float | None = None
     for bundle in bundles:
-        releases = account.releases(bundle)
+        releases = composed.releases(bundle)
         start = solve(partial(_cost_at, releases, delta), epsilon, start)
         out[bundle] = start
     return out

@@ -81,7 +81,7 @@ def within_run_removed(epsilon: float, delta: float) -> float:
     return shifted(epsilon, delta, 0.5)
 
 
-def shifted(epsilon: float, delta: float, apart: float) -> float:
+def shifted(epsilon: float, delta: float, distance: float) -> float:
     """min{e^ε A + δ, 1 − e^(−ε)(1 − A − δ)}: members and others are drawn from different laws.
 
     apart: A, the largest AUC of any fixed function of a record. Where the laws differ in the shares of classes alone,
@@ -93,12 +93,12 @@ def shifted(epsilon: float, delta: float, apart: float) -> float:
     Raises ValueError.
     """
     _check(epsilon, delta)
-    if not 0.0 <= apart <= 1.0:
-        raise ValueError(f"an AUC lies between 0 and 1, got {apart}")
+    if not 0.0 <= distance <= 1.0:
+        raise ValueError(f"an AUC lies between 0 and 1, got {distance}")
     if math.isinf(epsilon):
         return 1.0
     low = math.exp(-epsilon)
-    return min(1.0, apart / low + delta if low else 1.0, 1.0 - low * (1.0 - apart - delta))
+    return min(1.0, distance / low + delta if low else 1.0, 1.0 - low * (1.0 - distance - delta))
 
 
 def _check(budget: float, delta: float, name: str = "ε") -> None:

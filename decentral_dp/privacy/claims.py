@@ -48,7 +48,7 @@ class Claim:
 
 
 def theorem_4_5(
-    steps: Mapping[str, Power], noise: Mapping[str, AgentNoise], min_self_weight: float, rounds: float
+    steps: Mapping[str, Power], noise: Mapping[str, AgentNoise], min_neighbour_weight: float, rounds: float
 ) -> Claim:
     """ε_i ≤ Σ_v Σ_{t=1}^T √2 C_v/(σ_{i,v} (t+1)^{1+v_v−ς_{i,v}}), C_v = (4/w̄)(4(1+v_v)/(e ln(4/(2−2w̄))))^{1+v_v}.
 
@@ -59,7 +59,7 @@ def theorem_4_5(
     bounds, is missing, and ln(4/(2 − 2w̄)) stands where the contraction 1 − w̄/2 of (180) gives ln(4/(4 − w̄)).
     """
     agents = len(next(iter(noise.values())).scale)
-    w = min_self_weight
+    w = min_neighbour_weight
     if not 0.0 < w < 1.0:
         return Claim((None,) * agents, SOURCE_4_5)
     total = np.zeros(agents)

@@ -16,11 +16,11 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.float_slack import SHARES, Drawn, Slack, drawn, joined, laplace_slack, likely, surely
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.pld import Releases, amplified
-from decentral_dp.privacy.prices import gaussian_mu, grid_bits, laplace_loss, pure_loss, wide
-from decentral_dp.privacy.sensitivity import KINDS, Array, Kind
+from decentral_dp.privacy.prices import gaussian_mu, grid_bits, laplace_loss, pure_loss, uses_randomised_rounding
+from decentral_dp.privacy.sensitivity import SPLITS, Array, Split
 
 
-class Line(NamedTuple):
+class ChannelCharges(NamedTuple):
     """One channel's charges for one kind of record.
 
     loss: (T, g) pure ε ("laplace", "pure", "exponential") or μ ("gaussian") of every release before amplification.
@@ -42,9 +42,9 @@ class Charges(NamedTuple):
     """names: channels that are charged. kinds: of records. group: (m,) of each agent. lines: all of them."""
 
     names: tuple[str, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Split, ...]
     group: IntArray
-    lines: dict[Kind, tuple[Line, ...]]
+    lines: dict[Split, tuple[ChannelCharges, ...]]
 
 
 def charges(ledger: Ledger) -> Charges:
@@ -55,16 +55,18 @@ def charges(ledger: Ledger) -> Charges:
     if not channels:
         return Charges((), (), np.zeros(ledger.n_agents, dtype=np.int64), {})
     pairs, group = np.unique(np.stack([c.group for c in channels]), axis=1, return_inverse=True)
-    kinds = tuple(k for k in KINDS if any(k in c.sensitivity for c in channels))
+    kinds = tuple(k for k in SPLITS if any(k in c.sensitivity for c in channels))
     lines = {
-        kind: tuple(_line(c, kind, column) for c, column in zip(channels, pairs, strict=True) if kind in c.sensitivity)
-        for kind in kinds
+        split: tuple(
+            _line(c, split, column) for c, column in zip(channels, pairs, strict=True) if split in c.sensitivity
+        )
+        for split in kinds
     }
     return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), lines)
 
 
-def _line(c: ChannelLedger, kind: Kind, column: IntArray) -> Line:
-    sensitivity = c.sensitivity[kind]
+def _line(c: ChannelLedger, split: Split, column: IntArray) -> ChannelCharges:
+    sensitivity = c.sensitivity[split]
     if c.mechanism == "laplace":
         loss = laplace_loss(sensitivity, c.scale, c.dimension)
     elif c.mechanism == "gaussian":
@@ -77,7 +79,9 @@ def _line(c: ChannelLedger, kind: Kind, column: IntArray) -> Line:
         loss = np.where(sensitivity > 0.0, np.inf, 0.0)
     # Where nothing is hidden all rules agree, so the line may pass for a Laplace one.
     mechanism = "laplace" if c.mechanism in ("none", "uncertified") else c.mechanism
-    return Line(c.channel, mechanism, c.dimension, c.rounds, loss, c.rate[kind], column, c.sampling, c.distortion)
+    return ChannelCharges(
+        c.channel, mechanism, c.dimension, c.rounds, loss, c.rate[split], column, c.sampling, c.distortion
+    )
 
 
 def _check(c: ChannelLedger, agents: int) -> None:
@@ -94,11 +98,11 @@ def _check(c: ChannelLedger, agents: int) -> None:
     if c.group.size != agents or (c.rounds.size > 1 and (np.diff(c.rounds) <= 0).any()):
         raise InputError(f"ledger: channel {c.channel!r} must list {agents} agents and ascending rounds.")
     shape = c.scale.shape
-    for kind, sensitivity in c.sensitivity.items():
-        rate = c.rate[kind]
+    for split, sensitivity in c.sensitivity.items():
+        rate = c.rate[split]
         if sensitivity.shape != shape or rate.shape != shape or shape[0] != c.rounds.size:
             raise InputError(
-                f"ledger: channel {c.channel!r} has {c.rounds.size} rounds, scales {shape}, {kind} sensitivities "
+                f"ledger: channel {c.channel!r} has {c.rounds.size} rounds, scales {shape}, {split} sensitivities "
                 f"{sensitivity.shape} and rates {rate.shape}; all must agree."
             )
         for name, values in (("scale", c.scale), ("sensitivity", sensitivity), ("sampling rate", rate)):
@@ -114,7 +118,7 @@ PRICED = ("laplace", "gaussian", "pure", "exponential", "none", "uncertified")
 
 
 @dataclass(frozen=True)
-class Account:
+class ComposedCharges:
     """What one kind of record is charged, for all groups, over some channels.
 
     laplace, gaussian, other, ranged: (rounds, loss (T, g), column (G,)) of releases that every record takes part in;
@@ -197,7 +201,7 @@ class Account:
         """The elementwise largest charges of the given groups."""
         return self._bound(groups).between(-1, None)
 
-    def dominating(self) -> Account:
+    def dominating(self) -> ComposedCharges:
         """One group whose charges are the elementwise largest of all."""
         return self._bound(np.arange(self.groups))
 
@@ -215,22 +219,22 @@ class Account:
             chosen = keep(rounds) & (base[:, 0] > 0.0)
             return np.stack([base[chosen, 0], rate[chosen, 0]])
 
-        def moved(lines: tuple[tuple[IntArray, Array, IntArray], ...]) -> Array:
+        def sensitivity(lines: tuple[tuple[IntArray, Array, IntArray], ...]) -> Array:
             every = np.concatenate([np.zeros(0), *(loss[keep(rounds), 0] for rounds, loss, _ in lines)])
             return np.asarray(every[every > 0.0])
 
         squares = sum(float((loss[keep(rounds), 0] ** 2).sum()) for rounds, loss, _ in self.gaussian)
         return Releases(
-            moved(self.laplace),
+            sensitivity(self.laplace),
             float(np.sqrt(squares)),
             sampled(self.sampled_laplace),
             sampled(self.sampled_gaussian),
-            moved(self.other),
-            moved(self.ranged),
+            sensitivity(self.other),
+            sensitivity(self.ranged),
             sampled(self.sampled_poisson),
         )
 
-    def _bound(self, groups: IntArray) -> Account:
+    def _bound(self, groups: IntArray) -> ComposedCharges:
         zero = np.zeros(1, dtype=np.int64)
 
         def worst(values: Array) -> Array:
@@ -242,7 +246,7 @@ class Account:
         def sampled(part: tuple[IntArray, Array, Array] | None) -> tuple[IntArray, Array, Array] | None:
             return None if part is None else (part[0], worst(part[1][:, groups]), worst(part[2][:, groups]))
 
-        return Account(
+        return ComposedCharges(
             1,
             plain(self.laplace),
             plain(self.gaussian),
@@ -259,14 +263,14 @@ def _distinct(loss: Array) -> list[bytes]:
     return [column.tobytes() for column in np.ascontiguousarray(loss.T)]
 
 
-def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
+def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCharges:
     """The account of one kind of record over all channels, or over one."""
-    lines = [line for line in charged.lines[kind] if channel in (None, line.channel)]
+    lines = [line for line in charged.lines[split] if channel in (None, line.channel)]
     groups = int(charged.group.max()) + 1
     plain: dict[str, list[tuple[IntArray, Array, IntArray]]] = {
         "laplace": [], "gaussian": [], "pure": [], "exponential": []
     }  # fmt: skip
-    drawn: dict[str, list[Line]] = {"laplace": [], "gaussian": [], "poisson": []}
+    drawn: dict[str, list[ChannelCharges]] = {"laplace": [], "gaussian": [], "poisson": []}
     for line in lines:
         fresh = (line.rate < 1.0) & (line.loss > 0.0)
         if not fresh.any():
@@ -279,8 +283,8 @@ def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
     poisson = _batches(drawn["poisson"], 2.0)
     for one, other in ((laplace, gaussian), (laplace, poisson), (gaussian, poisson)):
         if one is not None and other is not None:
-            _refuse_mixed(kind, one, other)
-    return Account(
+            _refuse_mixed(split, one, other)
+    return ComposedCharges(
         groups,
         tuple(p for p in plain["laplace"] if (p[1] > 0.0).any()),
         tuple(p for p in plain["gaussian"] if (p[1] > 0.0).any()),
@@ -292,7 +296,7 @@ def accounts(charged: Charges, kind: Kind, channel: str | None) -> Account:
     )
 
 
-def sampling_slack(charged: Charges, kind: Kind, channel: str | None, delta: float) -> Iterator[Slack]:
+def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
     """What float64 samplers may add to one record's (ε, δ), over all channels or over one: bounds, each of which holds.
 
     The first does not depend on δ, and is enough where few coordinates are released. Exact samplers, as those of "pure"
@@ -301,7 +305,7 @@ def sampling_slack(charged: Charges, kind: Kind, channel: str | None, delta: flo
     groups = int(charged.group.max()) + 1
     epsilon, lost, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
     normals: list[Drawn] = []
-    for line in charged.lines[kind]:
+    for line in charged.lines[split]:
         if channel not in (None, line.channel):
             continue
         away = line.distortion * (line.loss > 0.0).sum(axis=0)
@@ -311,8 +315,11 @@ def sampling_slack(charged: Charges, kind: Kind, channel: str | None, delta: flo
             more, less = (part.sum(axis=0)[line.column] for part in laplace_slack(line.loss, line.dimension))
             epsilon, lost, ratio = epsilon + more, lost + less, ratio + 0.5 * more
         elif line.mechanism == "gaussian":
-            bits, tossed = grid_bits("gaussian", line.dimension), wide("gaussian", line.dimension)
-            normals.append(drawn(line.loss, line.dimension, bits, tossed, line.column))
+            bits, randomised = (
+                grid_bits("gaussian", line.dimension),
+                uses_randomised_rounding("gaussian", line.dimension),
+            )
+            normals.append(drawn(line.loss, line.dimension, bits, randomised, line.column))
     if not normals:
         none = np.zeros((1, groups))
         yield Slack(epsilon, lost, ratio, none, none + np.inf)
@@ -325,7 +332,7 @@ def sampling_slack(charged: Charges, kind: Kind, channel: str | None, delta: flo
         )
 
 
-def _batches(lines: Sequence[Line], power: float) -> tuple[IntArray, Array, Array] | None:
+def _batches(lines: Sequence[ChannelCharges], power: float) -> tuple[IntArray, Array, Array] | None:
     """Rounds with a fresh batch: Σ over the channels that it feeds, and its rate."""
     if not lines:
         return None
@@ -350,11 +357,11 @@ def _batches(lines: Sequence[Line], power: float) -> tuple[IntArray, Array, Arra
     return rounds, total ** (1.0 / power), np.where(taken, rate, 0.0)
 
 
-def _refuse_mixed(kind: Kind, a: tuple[IntArray, Array, Array], b: tuple[IntArray, Array, Array]) -> None:
+def _refuse_mixed(split: Split, a: tuple[IntArray, Array, Array], b: tuple[IntArray, Array, Array]) -> None:
     common, i, j = np.intersect1d(a[0], b[0], return_indices=True)
     both = ((a[1][i] > 0.0) & (b[1][j] > 0.0)).any(axis=1)
     if both.any():
         raise InputError(
-            f"ledger: in round {int(common[np.argmax(both)])} one {kind} batch feeds releases of two mechanisms or two "
-            "ways of sampling; no amplification rule here covers both. Use one, or read all records."
+            f"ledger: in round {int(common[np.argmax(both)])} one {split} batch feeds releases of two mechanisms or "
+            "two ways of sampling; no amplification rule here covers both. Use one, or read all records."
         )

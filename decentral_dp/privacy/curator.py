@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.exchange import Bundle, Lottery, Published, Value
+from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
 from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
 from decentral_dp.privacy.mechanisms import FREE, gaussian_integers, laplace_integers
-from decentral_dp.privacy.prices import grid, wide
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Norm, Spread
+from decentral_dp.privacy.prices import grid, uses_randomised_rounding
+from decentral_dp.privacy.sensitivity import Array, Bounded, Norm, Sensitivity, Split
 
 # Room for the float64 arithmetic of a scale.
 _UP = 1.0 + 1e-12
@@ -31,7 +31,7 @@ _LARGEST_INTEGER = 2.0**51
 _CACHED = 2**14
 
 
-class Curator:
+class PlannedReleaser:
     """Releases values at the prices of a plan; the recorder keeps what they were charged.
 
     fixed: whether the plan's scales are those of the noise (a published calibration), instead of prices at scale 1.
@@ -44,7 +44,7 @@ class Curator:
         self._streams = Streams(root, "noise", [0])
         self._channels = {c.channel: c for c in plan.channels}
 
-    def release(self, index: int, values: Mapping[str, Value | Lottery]) -> Published:
+    def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released:
         """Everything that is published at this index."""
         out: dict[str, Array] = {}
         scales: dict[str, float] = {}
@@ -53,16 +53,16 @@ class Curator:
                 out[channel] = value
                 self.recorder.free(index, channel, value.shape[1], FREE)
                 continue
-            moved = _moved(value)
-            scales[channel] = scale = self.scale(index, channel, moved)
+            bounds = _bounds_of(value)
+            scales[channel] = scale = self.scale(index, channel, bounds)
             if isinstance(value, Bounded):
                 # What no record can move is no secret, and there is no scale for its noise to have.
-                still = not any(moved.values())
+                still = not any(bounds.values())
                 out[channel] = value.value if still else self._noised(index, channel, value, scale)
             else:
                 out[channel] = value.draw(self.generator(index, channel), scale)[None]
-            self._charge(index, channel, value, moved, scale)
-        return Published(Bundle(out), scales)
+            self._charge(index, channel, value, bounds, scale)
+        return Released(Bundle(out), scales)
 
     def _noised(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
         mechanism = self._channels[channel].mechanism
@@ -85,12 +85,12 @@ class Curator:
             part = slice(first, min(d, first + _CACHED))
             query = np.clip(value.private[:, part], -most, most)
             normals = generator.standard_normal((1, *query.shape))
-            tosses = generator.random(query.shape) if wide(mechanism, d) else None
+            tosses = generator.random(query.shape) if uses_randomised_rounding(mechanism, d) else None
             integers = gaussian_integers(query, g, scale / g, normals, tosses)
             np.add(value.public[:, part], g * integers, out=out[:, part])
         return out
 
-    def scale(self, index: int, channel: str, sensitivity: Mapping[Kind, float]) -> float:
+    def scale(self, index: int, channel: str, sensitivity: Mapping[Split, float]) -> float:
         """The smallest scale that costs no kind of record more than planned for this release."""
         at = self._position(index, channel)
         line = self._channels[channel]
@@ -98,19 +98,19 @@ class Curator:
             return 0.0
         if self._fixed:
             return float(line.scale[at, 0])
-        planned = self.planned(index, channel)
+        planned = self.planned_cost(index, channel)
         # Written so that what is not a number fails, too.
-        if not all(0.0 <= moved < np.inf for moved in sensitivity.values()):
+        if not all(0.0 <= bounds < np.inf for bounds in sensitivity.values()):
             raise ValueError(
                 f"{channel} at index {index} has the sensitivities {dict(sensitivity)}, which bound nothing"
             )
-        needed = max((moved / planned[kind] for kind, moved in sensitivity.items() if moved > 0.0), default=0.0)
+        needed = max((bounds / planned[split] for split, bounds in sensitivity.items() if bounds > 0.0), default=0.0)
         return max(_UP * needed, _LEAST_SCALE)
 
-    def planned(self, index: int, channel: str) -> dict[Kind, float]:
+    def planned_cost(self, index: int, channel: str) -> dict[Split, float]:
         """What the release may cost one record of each kind: at scale 1, its sensitivity."""
         at = self._position(index, channel)
-        return {kind: float(s[at, 0]) for kind, s in self._channels[channel].sensitivity.items()}
+        return {split: float(s[at, 0]) for split, s in self._channels[channel].sensitivity.items()}
 
     def _position(self, index: int, channel: str) -> int:
         line = self._channels.get(channel)
@@ -124,7 +124,7 @@ class Curator:
         return self._streams.at(0, index, tag(channel))
 
     def _charge(
-        self, index: int, channel: str, value: Bounded | Lottery, moved: Mapping[Kind, float], scale: float
+        self, index: int, channel: str, value: Bounded | SelectionMechanism, bounds: Mapping[Split, float], scale: float
     ) -> None:
         mechanism = self._channels[channel].mechanism
         distortion = 0.0
@@ -133,17 +133,17 @@ class Curator:
         else:
             if mechanism not in (value.mechanism, "none"):
                 raise ValueError(f"{channel} is planned as {mechanism} and drawn by {value.mechanism}")
-            spread = {k: Spread(np.array([s]), np.ones(1), None) for k, s in moved.items()}
-            entry = Bounded(np.zeros((1, value.width)), np.zeros((1, value.width)), spread, "l2")
+            sensitivity = {k: Sensitivity(np.array([s]), np.ones(1), None) for k, s in bounds.items()}
+            entry = Bounded(np.zeros((1, value.width)), np.zeros((1, value.width)), sensitivity, "l2")
             distortion = value.distortion
         self.recorder.charge(index, channel, mechanism, np.array([scale]), entry, distortion)
 
-    def ledger(self, exchanges: int = 1) -> Ledger:
+    def ledger(self, releases_per_round: int = 1) -> Ledger:
         """What was released so far, as a ledger of one agent."""
-        return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, exchanges)
+        return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, releases_per_round)
 
 
-def _moved(value: Any) -> dict[Kind, float]:
+def _bounds_of(value: Any) -> dict[Split, float]:
     if isinstance(value, Bounded):
-        return {kind: float(s.sensitivity[0]) for kind, s in value.spread.items()}
-    return {kind: float(s) for kind, s in value.sensitivity.items()}
+        return {split: float(s.sensitivity[0]) for split, s in value.sensitivities.items()}
+    return {split: float(s) for split, s in value.sensitivity.items()}

@@ -54,7 +54,7 @@ from decentral_dp.privacy.sensitivity import Array
 
 _K, _BULK, _END = 3.7, 10.0, 10.0
 # Of shifts: multiples of 1/8, rounded up; the last is for all above 8, where nothing is stated.
-_SHIFTS = np.arange(1, 66) / 8.0
+_SENSITIVITIES = np.arange(1, 66) / 8.0
 # Of δ, for all that is only likely: one that leaves ε as it is, and one for when ε depends on the slack.
 SHARES = (0.02, 0.15)
 # Of that, for tails under P, under Q, and for each of the two sums.
@@ -65,8 +65,9 @@ _LOADS = np.tile([1.0, 3.0, 6.0, 12.0], _ORDERS.size // 4)[:, None]
 _LARGEST_HEIGHT = 1.0 / 32.0
 # h_j, of h(c).
 _STEPS = np.exp(-0.25 * np.arange(24.0))
-# That the tossed rounding of one wide release moves further than `prices` says, in up to three comparisons, times e^a.
-_TOSS = 1e-16
+# That the randomised rounding of one release moves further than `release_cost` says, in up to three comparisons, times
+# e^a.
+_COIN = 1e-16
 
 
 class Slack(NamedTuple):
@@ -105,13 +106,14 @@ class Slack(NamedTuple):
 class Drawn(NamedTuple):
     """Normal variates on one kind of grid, by group.
 
-    unit: u. coordinates: N, (G,). shifts: (G, B) how many releases have a μ of each size. wide: (G,) tossed releases.
+    unit: u. coordinates: N, (G,). sensitivities: (G, B) how many releases have a μ of each size. randomised: (G,) of
+    them rounded at random.
     """
 
     unit: float
     coordinates: Array
-    shifts: Array
-    wide: Array
+    sensitivities: Array
+    randomised: Array
 
 
 def unit(bits: int) -> float:
@@ -119,15 +121,17 @@ def unit(bits: int) -> float:
     return 2.0 ** (bits - 51)
 
 
-def drawn(mu: Array, dimension: int, bits: int, wide: bool, column: IntArray) -> Drawn:
+def drawn(mu: Array, dimension: int, bits: int, randomised: bool, column: IntArray) -> Drawn:
     """The variates of one channel. mu: (T, g), 0 where nothing moved. column: (G,) of each group."""
-    moved, width = mu > 0.0, mu.shape[1]
+    sensitivity, width = mu > 0.0, mu.shape[1]
     with np.errstate(invalid="ignore", over="ignore"):
-        size = np.minimum(np.ceil(8.0 * mu), _SHIFTS.size).astype(np.int64)
-    places = (size + (_SHIFTS.size + 1) * np.arange(width))[moved]
-    count = np.bincount(places, minlength=width * (_SHIFTS.size + 1)).reshape(width, -1)[:, 1:].astype(np.float64)
+        size = np.minimum(np.ceil(8.0 * mu), _SENSITIVITIES.size).astype(np.int64)
+    places = (size + (_SENSITIVITIES.size + 1) * np.arange(width))[sensitivity]
+    count = (
+        np.bincount(places, minlength=width * (_SENSITIVITIES.size + 1)).reshape(width, -1)[:, 1:].astype(np.float64)
+    )
     releases = count.sum(axis=1)
-    return Drawn(unit(bits), (dimension * releases)[column], count[column], (wide * releases)[column])
+    return Drawn(unit(bits), (dimension * releases)[column], count[column], (randomised * releases)[column])
 
 
 def joined(parts: Sequence[Drawn]) -> list[Drawn]:
@@ -142,10 +146,10 @@ def joined(parts: Sequence[Drawn]) -> list[Drawn]:
 
 def laplace_slack(loss: Array, dimension: int) -> tuple[Array, Array]:
     """(ε, δ) of Laplace releases of these pure ε; 0 for price 0."""
-    moved = loss > 0.0
+    sensitivity = loss > 0.0
     with np.errstate(over="ignore"):
         delta = np.minimum(1.3e-16 * (2.0 * dimension + np.expm1(loss)), 1.0)
-    return np.where(moved, 2e-15 * dimension, 0.0), np.where(moved, delta, 0.0)
+    return np.where(sensitivity, 2e-15 * dimension, 0.0), np.where(sensitivity, delta, 0.0)
 
 
 class _Table(NamedTuple):
@@ -155,7 +159,7 @@ class _Table(NamedTuple):
     """
 
     still: Array
-    moved: Array
+    sensitivity: Array
     exponent: Array
 
 
@@ -166,7 +170,7 @@ def surely(parts: Sequence[Drawn]) -> Slack:
     for part in parts:
         ratio -= part.coordinates * np.log1p(-_BULK * part.unit)
         far_p, far_q = _far(part, _table(part.unit, False))
-        delta += far_p[0] + far_q[0] + _TOSS * part.wide
+        delta += far_p[0] + far_q[0] + _COIN * part.randomised
     # Masses of p° are near one where τ is small; and a large a is of no use.
     return Slack(2.0 * ratio, np.where((delta < 0.1) & (ratio < 1.0), delta, 1.0), ratio, nothing, nothing + np.inf)
 
@@ -178,12 +182,12 @@ def likely(parts: Sequence[Drawn], delta: float, ratio: Array) -> Slack:
     """
     groups = parts[0].coordinates.size
     exponent = np.broadcast_to(xlogy(_ORDERS, _ORDERS) - xlogy(1.0 + _ORDERS, 1.0 + _ORDERS), (_ORDERS.size, groups))
-    out_p, out_q, tossed = np.zeros(exponent.shape), np.zeros(exponent.shape), np.zeros(groups)
+    out_p, out_q, randomised = np.zeros(exponent.shape), np.zeros(exponent.shape), np.zeros(groups)
     for part in parts:
         table = _table(part.unit, True)
         far_p, far_q = _far(part, table)
         exponent = exponent + table.exponent * part.coordinates
-        out_p, out_q, tossed = out_p + far_p, out_q + far_q, tossed + _TOSS * part.wide
+        out_p, out_q, randomised = out_p + far_p, out_q + far_q, randomised + _COIN * part.randomised
     exponent = exponent - np.log(_MIDDLE * delta)
     under_p = np.where(out_p <= _OUT_P * delta, exponent, np.inf)
     under_q = np.where(out_q <= _OUT_Q * delta, exponent, np.inf)
@@ -191,7 +195,7 @@ def likely(parts: Sequence[Drawn], delta: float, ratio: Array) -> Slack:
     near = np.where(still, 0.0, np.maximum(0.0, (under_p / _ORDERS).min(axis=0)))
     with np.errstate(invalid="ignore"):
         second = np.where(still, 0.0, under_q + near + ratio)
-    lost = np.where(still, 0.0, np.minimum(delta + tossed, 1.0))
+    lost = np.where(still, 0.0, np.minimum(delta + randomised, 1.0))
     return Slack(near, lost, near, second, np.where(still, np.inf, _ORDERS + np.zeros(groups)))
 
 
@@ -229,17 +233,19 @@ def _far(part: Drawn, table: _Table) -> tuple[Array, Array]:
     """(K, G) each: what is far out under P, and under Q."""
     still = table.still * part.coordinates
     # Only where there are such shifts: 0·∞ is no number.
-    moved = (part.shifts[:, :-1] @ table.moved).T + np.where(part.shifts[:, -1] > 0.0, np.inf, 0.0)
-    return still, 2.0 * (still + moved)
+    sensitivity = (part.sensitivities[:, :-1] @ table.sensitivity).T + np.where(
+        part.sensitivities[:, -1] > 0.0, np.inf, 0.0
+    )
+    return still, 2.0 * (still + sensitivity)
 
 
 @cache
 def _table(unit: float, likely: bool) -> _Table:
     if not likely:
         cut = _cut(unit, np.full((1, 1), _BULK * unit))
-        return _Table(_outside(unit, cut, 0.0), _outside(unit, cut, _SHIFTS[:-1]).T, np.zeros((1, 1)))
+        return _Table(_outside(unit, cut, 0.0), _outside(unit, cut, _SENSITIVITIES[:-1]).T, np.zeros((1, 1)))
     height = np.clip(_LOADS / _ORDERS, _BULK * unit, _LARGEST_HEIGHT)
     cut = _cut(unit, height)
     still = _outside(unit, cut, 0.0)
     exponent = (1.0 + _ORDERS) * (still + 0.5 * _ORDERS * _variance(unit, height))
-    return _Table(still, _outside(unit, cut, _SHIFTS[:-1]).T, exponent)
+    return _Table(still, _outside(unit, cut, _SENSITIVITIES[:-1]).T, exponent)

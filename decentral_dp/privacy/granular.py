@@ -12,10 +12,10 @@ import math
 from typing import NamedTuple
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import Kind
+from decentral_dp.privacy.sensitivity import Split
 
 
-class Granular(NamedTuple):
+class ProblemConstants(NamedTuple):
     """Bounds on per-record functions and on R, in l2 and spectral norms; Lowy & Liu, Assumption 2.2, and differences.
 
     radius: of a ball around `centre` that holds every minimiser y_Z(x). mu: strong convexity of G in y.
@@ -75,7 +75,7 @@ def up(value: float) -> float:
     return value * _UP if value == value else math.inf
 
 
-def pulled_modulus(c: Granular, lam: float) -> float:
+def penalised_modulus(c: ProblemConstants, lam: float) -> float:
     """How strongly convex g + f/λ is in y: μ where f is convex (all analytic families), μ − b_fyy/λ where nobody knows.
 
     Raises InputError where that is not positive.
@@ -90,8 +90,8 @@ def pulled_modulus(c: Granular, lam: float) -> float:
 
 
 def minimiser_sensitivity(
-    c: Granular, n_train: int, n_validation: int, accuracy: float, pull: float | None = None
-) -> dict[Kind, float]:
+    c: ProblemConstants, n_train: int, n_validation: int, accuracy: float, penalty: float | None = None
+) -> dict[Split, float]:
     """How far the minimiser of G, or with pull = λ that of G + F/λ, moves in l2: {"train", "validation"}.
 
         train  D_gy/(μ n_t) + 2a      validation  D_fy/(λ μ n_v) + 2a  (0 without a pull)
@@ -103,21 +103,21 @@ def minimiser_sensitivity(
     Source: Lowy & Liu, proof of Theorem 3.2; Kornowski, Lemma 17.
     """
 
-    def moved(swap: float, modulus: float) -> float:
+    def sensitivity(swap: float, modulus: float) -> float:
         return up(min(swap / modulus, 2.0 * c.radius) + 2.0 * accuracy)
 
-    if pull is None:
-        return {"train": moved(c.d_gy / n_train, c.mu), "validation": 0.0}
-    modulus = pulled_modulus(c, pull)
+    if penalty is None:
+        return {"train": sensitivity(c.d_gy / n_train, c.mu), "validation": 0.0}
+    modulus = penalised_modulus(c, penalty)
     return {
-        "train": moved(c.d_gy / n_train, modulus),
-        "validation": moved(c.d_fy / (pull * n_validation), modulus),
+        "train": sensitivity(c.d_gy / n_train, modulus),
+        "validation": sensitivity(c.d_fy / (penalty * n_validation), modulus),
     }
 
 
 def hypergradient_sensitivity(
-    c: Granular, n_train: int, n_validation: int, relative: float = math.inf
-) -> dict[Kind, float]:
+    c: ProblemConstants, n_train: int, n_validation: int, self_concordance: float = math.inf
+) -> dict[Split, float]:
     """How far ∇Φ(x) = ∇_x F − G_xy G_yy⁻¹ ∇_y F, at the exact minimiser, moves in l2 at any x that c covers.
 
         train       (b_fxy + M b_fyy) δ + (L_fy/μ)[C_gxy δ + D_hxy/n_t + M (C_gyy δ + D_hyy/n_t)],  δ = D_gy/(μ n_t)
@@ -131,12 +131,12 @@ def hypergradient_sensitivity(
     Both are at most 2(L_fx + M L_fy). Same records in f and g: the sum.
     Source: Lowy & Liu, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
     """
-    moved = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
-    drift = c.m * c.c_gyy * moved
-    if relative * moved < 700.0:
-        drift = min(drift, c.b_gxy * math.expm1(relative * moved))
-    through = c.c_gxy * moved + c.d_hxy / n_train + drift + c.m * c.d_hyy / n_train
-    train = (c.b_fxy + c.m * c.b_fyy) * moved + c.l_fy / c.mu * through
+    sensitivity = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
+    drift = c.m * c.c_gyy * sensitivity
+    if self_concordance * sensitivity < 700.0:
+        drift = min(drift, c.b_gxy * math.expm1(self_concordance * sensitivity))
+    through = c.c_gxy * sensitivity + c.d_hxy / n_train + drift + c.m * c.d_hyy / n_train
+    train = (c.b_fxy + c.m * c.b_fyy) * sensitivity + c.l_fy / c.mu * through
     most = 2.0 * (c.l_fx + c.m * c.l_fy)
     return {
         "train": up(min(train, most)),
@@ -144,7 +144,7 @@ def hypergradient_sensitivity(
     }
 
 
-def hypergradient_lipschitz(c: Granular) -> float:
+def hypergradient_lipschitz(c: ProblemConstants) -> float:
     """C: how far the estimate at y, ‖y − y_Z(x)‖ ≤ a in the ball, is from ∇Φ(x), over a.
 
         C = b_fxy + M b_fyy + (L_fy/μ)(C_gxy + M C_gyy)
@@ -154,7 +154,7 @@ def hypergradient_lipschitz(c: Granular) -> float:
     return up(c.b_fxy + c.m * c.b_fyy + c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy))
 
 
-def estimate_slack(c: Granular, accuracy: float, solve_error: float) -> float:
+def estimate_slack(c: ProblemConstants, accuracy: float, solve_error: float) -> float:
     """2(C a + b_gxy τ): what inexact solves add to the sensitivity of a released hypergradient.
 
     accuracy: a ≥ ‖ŷ − y_Z(x)‖ surely, ŷ in the ball. solve_error: τ ≥ ‖v − G_yy⁻¹ ∇_y F‖ surely, both at ŷ.
@@ -163,14 +163,14 @@ def estimate_slack(c: Granular, accuracy: float, solve_error: float) -> float:
 
 
 def score_oscillation(
-    c: Granular,
+    c: ProblemConstants,
     n_train: int,
     n_validation: int,
     width: float,
     spread: float,
     error: float,
     loss_range: float = math.inf,
-) -> dict[Kind, float]:
+) -> dict[Split, float]:
     """Bound on sup_x q − inf_x q for q = Φ_Z − Φ_Z', the difference of two neighbours' scores, over the box c covers.
 
         train  2 L_fy D_gy/(μ n_t) + 4e      validation  (2/n_v) min(loss range, L_fx D_x + L_fy D_y) + 4e
@@ -181,15 +181,15 @@ def score_oscillation(
     exp(−(ε/s) Φ) with s at least this is ε-DP without a further factor ½.
     Source: Lowy & Liu, Equation 4, whose last term lacks 1/n.
     """
-    moved = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
+    sensitivity = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
     varied = min(loss_range, c.l_fx * width + c.l_fy * spread)
     return {
-        "train": up(2.0 * c.l_fy * moved + 4.0 * error),
+        "train": up(2.0 * c.l_fy * sensitivity + 4.0 * error),
         "validation": up(2.0 * varied / n_validation + 4.0 * error),
     }
 
 
-def solution_spread(c: Granular, width: float, centred: bool) -> float:
+def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
     """D_y: how far apart the minimisers y_Z(x), y_Z(x') can be for two x of the box, whose l2 diameter is `width`.
 
     M D_x, as ‖dy_Z/dx‖ ≤ M; where all balls have the same centre also 2·radius and L_gy/μ, L_gy being the largest
@@ -208,7 +208,7 @@ def implicit_sensitivity(
     through: float = math.inf,
     solve_error: float = 0.0,
     positive: bool = True,
-) -> dict[Kind, float]:
+) -> dict[Split, float]:
     """How far a − J H⁻¹ b at one public y moves in l2: a, b are means over validation records, J, H over train records.
 
         train       2 C_j C_b/(w₀ n_t) + K C_b C_h/(n_t w₀ (w₀ + C_h/n_t)) + 2 K τ
@@ -224,9 +224,9 @@ def implicit_sensitivity(
     2 C_h/(n_t w₀²). Same records in f and g: the sum. Attained.
     """
     share = clips.h / n_train if positive else 2.0 * clips.h / n_train
-    apart = share / (floor * (floor + share if positive else floor))
+    distance = share / (floor * (floor + share if positive else floor))
     solved = min(through, jacobian / floor)
-    turned = min(jacobian * apart, solved * share / floor)
+    turned = min(jacobian * distance, solved * share / floor)
     slack = 2.0 * jacobian * solve_error
     return {
         "train": up(2.0 * clips.j / n_train * clips.b / floor + clips.b * turned + slack),
@@ -237,20 +237,20 @@ def implicit_sensitivity(
 # As printed, for comparison; nothing is priced by these. -----------------------------------------------------------
 
 
-def printed_k(c: Granular) -> float:
+def printed_k(c: ProblemConstants) -> float:
     """K of Lowy & Liu, Equation 12."""
-    kappa, swing = c.b_gxy / c.mu, c.l_gy / c.mu
+    kappa, oscillation = c.b_gxy / c.mu, c.l_gy / c.mu
     slope = c.l_fx + c.l_fy * kappa
-    curved = c.c_gxy * swing + kappa * c.c_gyy * swing + kappa * c.b_gyy
-    return 2.0 * (c.b_fxy * swing + 2.0 * slope + kappa * c.b_fyy * swing + c.l_fy / c.mu * curved)
+    curved = c.c_gxy * oscillation + kappa * c.c_gyy * oscillation + kappa * c.b_gyy
+    return 2.0 * (c.b_fxy * oscillation + 2.0 * slope + kappa * c.b_fyy * oscillation + c.l_fy / c.mu * curved)
 
 
-def printed_hypergradient(c: Granular, n: int) -> float:
+def printed_hypergradient(c: ProblemConstants, n: int) -> float:
     """4K/n, the sensitivity of Lowy & Liu, Lemma 4.1: valid, and several times too large."""
     return 4.0 * printed_k(c) / n
 
 
-def printed_slope(c: Granular, n: int) -> float:
+def printed_slope(c: ProblemConstants, n: int) -> float:
     """2G/n of Lowy & Liu, Lemma B.6, said to bound how fast Φ_Z − Φ_Z' varies.
 
     False: its proof differentiates f(x, y_Z(x)) in x alone. With f = y, g = a y²/2 − b x y, a ∈ [μ, β], one changed
@@ -259,7 +259,7 @@ def printed_slope(c: Granular, n: int) -> float:
     return 2.0 / n * (c.l_fx + c.l_fy * c.b_gxy / c.mu + c.l_gy * c.b_fxy / c.mu)
 
 
-def printed_score(c: Granular, n: int, width: float) -> float:
+def printed_score(c: ProblemConstants, n: int, width: float) -> float:
     """s of Lowy & Liu, Equation 4, with D_y = L_gy/μ: its last term lacks 1/n, so noise never shrinks."""
     spread = c.l_gy / c.mu
     return 2.0 / n * (c.l_fx * width + c.l_fy * spread) + 4.0 * c.l_fy * spread

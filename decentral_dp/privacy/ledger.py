@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from decentral_dp.privacy.sensitivity import MIXED, Array, Bounded, Kind, Spread
+from decentral_dp.privacy.sensitivity import MIXED, Array, Bounded, Sensitivity, Split
 
 IntArray = NDArray[np.int64]
 
@@ -47,8 +47,8 @@ class ChannelLedger:
     group: IntArray
     rounds: IntArray
     scale: Array
-    sensitivity: Mapping[Kind, Array]
-    rate: Mapping[Kind, Array]
+    sensitivity: Mapping[Split, Array]
+    rate: Mapping[Split, Array]
     reason: str = ""
     sampling: str = "fixed"
     distortion: float = 0.0
@@ -71,7 +71,7 @@ class Ledger:
 
     n_agents: int
     channels: tuple[ChannelLedger, ...]
-    exchanges: int = 1
+    releases_per_round: int = 1
 
     @property
     def charged(self) -> tuple[ChannelLedger, ...]:
@@ -81,11 +81,11 @@ class Ledger:
     def rounds(self) -> int:
         """The round by whose end the last release is out."""
         last = max((int(c.rounds[-1]) for c in self.channels if c.rounds.size), default=0)
-        return -(-last // self.exchanges)
+        return -(-last // self.releases_per_round)
 
     def until(self, rounds: int) -> Ledger:
         """The releases that are out after so many rounds."""
-        return replace(self, channels=tuple(c.until(rounds * self.exchanges) for c in self.channels))
+        return replace(self, channels=tuple(c.until(rounds * self.releases_per_round) for c in self.channels))
 
     def rescaled(self, factor: float | Array) -> Ledger:
         """The ledger with all noise scales multiplied, by one factor or by one per agent, shape (m,)."""
@@ -96,7 +96,10 @@ class Ledger:
         """Whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
         mine = {c.channel: c for c in self.channels}
         theirs = {c.channel: c for c in other.channels}
-        if (self.n_agents, self.exchanges) != (other.n_agents, other.exchanges) or mine.keys() != theirs.keys():
+        if (self.n_agents, self.releases_per_round) != (
+            other.n_agents,
+            other.releases_per_round,
+        ) or mine.keys() != theirs.keys():
             return False
         return all(_same(mine[name], theirs[name], rtol) for name in mine)
 
@@ -106,7 +109,10 @@ class Ledger:
         Mechanisms with one price, sensitivity/scale, whatever the scale; one column each.
         """
         mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (self, plan))
-        if (self.n_agents, self.exchanges) != (plan.n_agents, plan.exchanges) or mine.keys() != theirs.keys():
+        if (self.n_agents, self.releases_per_round) != (
+            plan.n_agents,
+            plan.releases_per_round,
+        ) or mine.keys() != theirs.keys():
             return False
         return all(_within(mine[name], theirs[name], rtol) for name in mine)
 
@@ -125,7 +131,7 @@ class Ledger:
 
         round: that by whose end it is out. release: its index.
         """
-        parts = [_frame(c, self.exchanges) for c in self.channels]
+        parts = [_frame(c, self.releases_per_round) for c in self.channels]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
@@ -152,12 +158,12 @@ def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
     if not np.array_equal(a.rounds, b.rounds):
         return False
     pairs = [(a.scale, b.scale)]
-    for kind in a.sensitivity.keys() | b.sensitivity.keys():
+    for split in a.sensitivity.keys() | b.sensitivity.keys():
         # A kind that is not listed cannot move the release.
-        pairs.append((a.sensitivity.get(kind, 0.0 * a.scale), b.sensitivity.get(kind, 0.0 * b.scale)))
-        if kind in a.rate and kind in b.rate:
+        pairs.append((a.sensitivity.get(split, 0.0 * a.scale), b.sensitivity.get(split, 0.0 * b.scale)))
+        if split in a.rate and split in b.rate:
             # What cannot move is not sampled either.
-            mine_rate, their_rate = (np.where(c.sensitivity[kind] > 0.0, c.rate[kind], 1.0) for c in (a, b))
+            mine_rate, their_rate = (np.where(c.sensitivity[split] > 0.0, c.rate[split], 1.0) for c in (a, b))
             pairs.append((mine_rate, their_rate))
     mine, theirs = np.unique(np.stack([a.group, b.group]), axis=1)
     return all(np.allclose(p[:, mine], q[:, theirs], rtol=rtol, atol=0.0) for p, q in pairs)
@@ -171,32 +177,32 @@ def _within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
         return True
     if not np.array_equal(spent.rounds, planned.rounds) or not spent.sensitivity.keys() <= planned.sensitivity.keys():
         return False
-    for kind, moved in spent.sensitivity.items():
+    for split, sensitivity in spent.sensitivity.items():
         with np.errstate(divide="ignore", invalid="ignore"):
-            price = np.where(moved == 0.0, 0.0, moved / spent.scale)
-            allowed = planned.sensitivity[kind] / planned.scale
+            price = np.where(sensitivity == 0.0, 0.0, sensitivity / spent.scale)
+            allowed = planned.sensitivity[split] / planned.scale
         # Written so that what is not a number fails, too.
-        if not (price <= allowed * (1.0 + rtol)).all() or not (spent.rate[kind] <= planned.rate[kind]).all():
+        if not (price <= allowed * (1.0 + rtol)).all() or not (spent.rate[split] <= planned.rate[split]).all():
             return False
     return True
 
 
-def _frame(c: ChannelLedger, exchanges: int) -> pd.DataFrame:
+def _frame(c: ChannelLedger, releases_per_round: int) -> pd.DataFrame:
     agents, rounds = c.group.size, c.rounds.size
-    kinds: list[Kind | None] = [*c.sensitivity] or [None]
+    kinds: list[Split | None] = [*c.sensitivity] or [None]
     frames = []
-    for kind in kinds:
+    for split in kinds:
         nothing = np.zeros_like(c.scale)
         columns = {
             "agent": np.repeat(np.arange(agents), rounds),
             "channel": c.channel,
-            "round": np.tile(-(-c.rounds // exchanges), agents),
+            "round": np.tile(-(-c.rounds // releases_per_round), agents),
             "release": np.tile(c.rounds, agents),
             "mechanism": c.mechanism,
-            "records": kind or "none",
+            "records": split or "none",
             "scale": c.scale[:, c.group].T.reshape(-1),
-            "sensitivity": (c.sensitivity[kind] if kind else nothing)[:, c.group].T.reshape(-1),
-            "sampling": (c.rate[kind] if kind else nothing + 1.0)[:, c.group].T.reshape(-1),
+            "sensitivity": (c.sensitivity[split] if split else nothing)[:, c.group].T.reshape(-1),
+            "sampling": (c.rate[split] if split else nothing + 1.0)[:, c.group].T.reshape(-1),
             "sampler": c.sampling,
             "dimension": c.dimension,
             "reason": c.reason,
@@ -215,8 +221,8 @@ class _Column:
     reason: str = ""
     rounds: list[int] = field(default_factory=list)
     scale: list[Array | float] = field(default_factory=list)
-    sensitivity: dict[Kind, list[Array | float]] = field(default_factory=dict)
-    rate: dict[Kind, list[Array | float]] = field(default_factory=dict)
+    sensitivity: dict[Split, list[Array | float]] = field(default_factory=dict)
+    rate: dict[Split, list[Array | float]] = field(default_factory=dict)
     sampling: set[str] = field(default_factory=set)
     distortion: float = 0.0
 
@@ -227,61 +233,65 @@ class Recorder:
     def __init__(self, agents: int) -> None:
         self.agents = agents
         self.columns: dict[str, _Column] = {}
-        self._amplified: dict[tuple[Kind, int], int] = {}
-        self._drawn: dict[tuple[Kind, int], int] = {}
-        self._mixed: set[Kind] = set()
+        self._amplified: dict[tuple[Split, int], int] = {}
+        self._drawn: dict[tuple[Split, int], int] = {}
+        self._mixed: set[Split] = set()
 
     def charge(
         self, index: int, channel: str, mechanism: str, scale: Array, value: Bounded, distortion: float = 0.0
     ) -> None:
         """One release. Raises ValueError where it cannot be listed as what it is."""
         if index == 0:
-            if any((s.sensitivity > 0.0).any() for s in value.spread.values()):
+            if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):
                 raise ValueError(f"{channel} starts from data, but the release with index 0 is not charged")
             return
         column = self.columns.get(channel)
         if column is None or column.mechanism == "free":
             column = self.columns[channel] = _Column(mechanism, value.private.shape[1])
-            column.sensitivity = {k: [] for k in value.spread}
-            column.rate = {k: [] for k in value.spread}
+            column.sensitivity = {k: [] for k in value.sensitivities}
+            column.rate = {k: [] for k in value.sensitivities}
         if column.mechanism != mechanism:
             raise ValueError(f"{channel} at index {index} is released by {mechanism}, before by {column.mechanism}")
-        for kind in value.spread.keys() - column.sensitivity.keys():
+        for split in value.sensitivities.keys() - column.sensitivity.keys():
             # No record of this kind could move the earlier releases.
-            column.sensitivity[kind] = [0.0] * len(column.rounds)
-            column.rate[kind] = [1.0] * len(column.rounds)
+            column.sensitivity[split] = [0.0] * len(column.rounds)
+            column.rate[split] = [1.0] * len(column.rounds)
         column.rounds.append(index)
         column.scale.append(_compact(scale))
         column.distortion = max(column.distortion, distortion)
-        drawn = [s for s in value.spread.values() if s.batch is not None]
+        drawn = [s for s in value.sensitivities.values() if s.batch is not None]
         column.sampling |= {s.sampling for s in drawn if (s.rate < 1.0).any()}
         if len(column.sampling) > 1:
             raise ValueError(f"{channel} at index {index} mixes batches drawn in several ways")
-        for kind in column.sensitivity:
-            spread = value.spread.get(kind)
-            if spread is not None:
-                self._check_amplification(index, channel, kind, spread)
-            column.sensitivity[kind].append(0.0 if spread is None else _compact(spread.sensitivity))
-            column.rate[kind].append(1.0 if spread is None else _compact(spread.rate))
+        for split in column.sensitivity:
+            sensitivity = value.sensitivities.get(split)
+            if sensitivity is not None:
+                self._check_amplification(index, channel, split, sensitivity)
+            column.sensitivity[split].append(0.0 if sensitivity is None else _compact(sensitivity.sensitivity))
+            column.rate[split].append(1.0 if sensitivity is None else _compact(sensitivity.rate))
 
-    def _check_amplification(self, index: int, channel: str, kind: Kind, spread: Spread) -> None:
+    def _check_amplification(self, index: int, channel: str, split: Split, sensitivity: Sensitivity) -> None:
         """A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards."""
-        if spread.batch is None:
+        if sensitivity.batch is None:
             return
-        if spread.batch == MIXED:
-            if any(amplified == kind for amplified, _ in self._amplified):
+        if sensitivity.batch == MIXED:
+            if any(amplified == split for amplified, _ in self._amplified):
                 raise ValueError(
-                    f"{channel} at index {index} still depends on {kind} batches whose releases were charged as if "
+                    f"{channel} at index {index} still depends on {split} batches whose releases were charged as if "
                     "forgotten"
                 )
-            self._mixed.add(kind)
-        elif self._amplified.setdefault((kind, spread.batch), index) != index:
-            raise ValueError(f"{channel} at index {index} uses the {kind} batch of round {spread.batch} a second time")
-        elif (spread.rate < 1.0).any() and self._drawn.setdefault((kind, index), spread.batch) != spread.batch:
+            self._mixed.add(split)
+        elif self._amplified.setdefault((split, sensitivity.batch), index) != index:
+            raise ValueError(
+                f"{channel} at index {index} uses the {split} batch of round {sensitivity.batch} a second time"
+            )
+        elif (sensitivity.rate < 1.0).any() and self._drawn.setdefault(
+            (split, index), sensitivity.batch
+        ) != sensitivity.batch:
             # Accountants amplify an index as one event; two independent batches are more than that.
-            raise ValueError(f"{channel} at index {index} uses a second {kind} batch of the same index")
-        elif kind in self._mixed and (spread.rate < 1.0).any():
-            raise ValueError(f"{channel} at index {index} amplifies a {kind} batch that other channels may remember")
+            raise ValueError(f"{channel} at index {index} uses a second {split} batch of the same index")
+        elif split in self._mixed and (sensitivity.rate < 1.0).any():
+            raise ValueError(f"{channel} at index {index} amplifies a {split} batch that other channels may remember")
 
     def free(self, index: int, channel: str, dimension: int, reason: str) -> None:
         if index == 0:
@@ -299,10 +309,10 @@ def _compact(values: Array) -> Array | float:
     return float(first) if values.size == 1 or (values == first).all() else values
 
 
-def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, exchanges: int = 1) -> Ledger:
+def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_per_round: int = 1) -> Ledger:
     """The ledger of all agents from the recorders of their blocks; blocks: (agents of the block, its recorder)."""
     names = list(dict.fromkeys(name for _, r in blocks for name in r.columns))
-    return Ledger(n_agents, tuple(_assemble(name, blocks, n_agents) for name in names), exchanges)
+    return Ledger(n_agents, tuple(_assemble(name, blocks, n_agents) for name in names), releases_per_round)
 
 
 def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> ChannelLedger:

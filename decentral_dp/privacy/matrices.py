@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from decentral_dp.privacy.sensitivity import KINDS, Array, Bounded, Spread
+from decentral_dp.privacy.sensitivity import SPLITS, Array, Bounded, Sensitivity
 
 
 def transposed(value: Array | Bounded, rows: int, columns: int) -> Array | Bounded:
@@ -28,13 +28,13 @@ def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array 
     result = function(*(v.value if isinstance(v, Bounded) else v for v in values))
     if not bounded:
         return result
-    spread = {}
-    for kind in KINDS:
+    sensitivities = {}
+    for split in SPLITS:
         moves = np.zeros(len(result), dtype=bool)
         for v in bounded:
-            moves |= v.spread[kind].sensitivity > 0.0 if kind in v.spread else False
-        spread[kind] = Spread(np.where(moves, np.inf, 0.0), np.ones(len(result)), None)
-    return Bounded(np.zeros_like(result), result, spread, bounded[0].norm)
+            moves |= v.sensitivities[split].sensitivity > 0.0 if split in v.sensitivities else False
+        sensitivities[split] = Sensitivity(np.where(moves, np.inf, 0.0), np.ones(len(result)), None)
+    return Bounded(np.zeros_like(result), result, sensitivities, bounded[0].norm)
 
 
 def _transpose(flat: Array, rows: int, columns: int) -> Array:

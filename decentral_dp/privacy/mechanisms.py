@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from decentral_dp.exchange import Bundle, Value
 from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.ledger import Recorder
-from decentral_dp.privacy.prices import grid, wide
+from decentral_dp.privacy.prices import grid, uses_randomised_rounding
 from decentral_dp.privacy.sensitivity import Array, Bounded
 
 # Why a plain array costs nothing, whatever was computed on the way to it.
@@ -56,16 +56,18 @@ class NoiseSchedule:
         return NoiseSchedule(self.scale[agents], self.decay[agents])
 
 
-class Mechanism:
+class ScheduledReleaser:
     """Noise and ledger of one block of agents: `release` samples, and writes the ledger line, together.
 
     kind: "laplace", "gaussian", or "none" (values leave as they are, at infinite price).
     schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
     """
 
-    def __init__(self, kind: str, schedules: Mapping[str, NoiseSchedule], streams: Streams, exchanges: int = 1) -> None:
+    def __init__(
+        self, kind: str, schedules: Mapping[str, NoiseSchedule], streams: Streams, releases_per_round: int = 1
+    ) -> None:
         self.kind = kind
-        self.exchanges = exchanges
+        self.releases_per_round = releases_per_round
         self.schedules = dict(schedules)
         self.recorder = Recorder(len(streams))
         self._streams = streams
@@ -101,7 +103,7 @@ class Mechanism:
             self._stacked[channels] = NoiseSchedule(
                 np.stack([s.scale for s in used]), np.stack([s.decay for s in used])
             )
-        return self._stacked[channels].at(index // self.exchanges, self.kind)
+        return self._stacked[channels].at(index // self.releases_per_round, self.kind)
 
     def _noised(self, index: int, bounded: Mapping[str, Bounded], scales: Array) -> dict[str, Array]:
         for channel, value in bounded.items():
@@ -118,7 +120,9 @@ class Mechanism:
         grids = np.stack([grid(s, self.kind, width) for s, width in zip(scales, widths, strict=True)])
         ends = np.cumsum(widths).tolist()
         columns = [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]
-        tossed = tuple(c for c, width in zip(columns, widths, strict=True) if wide(self.kind, width))
+        randomised = tuple(
+            c for c, width in zip(columns, widths, strict=True) if uses_randomised_rounding(self.kind, width)
+        )
         g, ratio = _per_column(grids, widths), _per_column(scales / grids, widths)
         positioned = self._streams.each(index, tag(",".join(channels)))
         released = np.empty((len(queries[0]), sum(widths)))
@@ -127,8 +131,8 @@ class Mechanism:
         for first in range(0, len(released), rows):
             part = slice(first, first + rows)
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (g, ratio))
-            query = _beside([q[part] for q in queries])
-            integers = self._integers(positioned, query, g_part, ratio_part, tossed)
+            query = _concatenated([q[part] for q in queries])
+            integers = self._integers(positioned, query, g_part, ratio_part, randomised)
             # Exact, unless the public part is 2^33 times as large as the noise: integers, times a power of two.
             sent = released[part]
             with np.errstate(over="ignore", invalid="ignore"):
@@ -145,26 +149,26 @@ class Mechanism:
         query: Array,
         g: Array,
         ratio: Array,
-        tossed: tuple[slice, ...],
+        randomised: tuple[slice, ...],
     ) -> Array:
         """Rounded and noised queries of the next agents, in units of their grids; one keyed draw for each agent.
 
         tossed: columns of wide releases.
         """
         laplace = self.kind == "laplace"
-        (rows, width), ends = query.shape, tuple(c.stop for c in tossed)
+        (rows, width), ends = query.shape, tuple(c.stop for c in randomised)
         if (rows, width, *ends) not in self._buffers:
             # Half everywhere rounds to the nearest.
-            halves = np.full((rows, width if laplace or tossed else 0), 0.5)
+            halves = np.full((rows, width if laplace or randomised else 0), 0.5)
             self._buffers[rows, width, *ends] = (np.empty((rows, 1 + laplace, width)), halves)
         variates, uniforms = self._buffers[rows, width, *ends]
         if not laplace:
             for normals, uniform in zip(variates, uniforms, strict=True):
                 generator = next(positioned)
                 generator.standard_normal(out=normals)
-                for columns in tossed:
+                for columns in randomised:
                     generator.random(out=uniform[columns])
-            return gaussian_integers(query, g, ratio, variates.transpose(1, 0, 2), uniforms if tossed else None)
+            return gaussian_integers(query, g, ratio, variates.transpose(1, 0, 2), uniforms if randomised else None)
         for exponentials, uniform in zip(variates, uniforms, strict=True):
             generator = next(positioned)
             generator.standard_exponential(out=exponentials)
@@ -172,7 +176,7 @@ class Mechanism:
         return laplace_integers(query, g, ratio, variates.transpose(1, 0, 2), uniforms)
 
 
-def _beside(parts: Sequence[Array]) -> Array:
+def _concatenated(parts: Sequence[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.float_slack import noise_alone
-from decentral_dp.privacy.prices import grid, grid_bits, wide
+from decentral_dp.privacy.prices import grid, grid_bits, uses_randomised_rounding
 from decentral_dp.privacy.sensitivity import Array
 
 # No normal variate of float64 is larger, and of real ones one in 10^440.
@@ -59,7 +59,7 @@ def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
     """ν of each observer, (o,); +inf where messages may outgrow their noise so far that they leave its grid."""
     rounds, m = sent.noise.shape
     cells, identity = grid(sent.noise, "gaussian", sent.dimension), np.eye(m)
-    own = 1.5 if wide("gaussian", sent.dimension) else 1.0
+    own = 1.5 if uses_randomised_rounding("gaussian", sent.dimension) else 1.0
     terms = 16.0 + float((sent.mixing != 0.0).sum(axis=1).max())
     inside = np.zeros((len(observers), m), dtype=np.bool_)
     for row, members in enumerate(observers):
@@ -95,6 +95,6 @@ def certified_epsilon(
     with np.errstate(over="ignore"):
         left = (delta - lost) * np.exp(-0.5 * sigma) - np.exp(np.minimum(every, 700.0)) * lost
     inside = np.isnan(mu)
-    apart = np.where(inside, 0.0, mu) + 2.0 * nu[:, None]
-    found = gaussian_epsilon(apart, np.maximum(left, 0.0)) + sigma
+    distance = np.where(inside, 0.0, mu) + 2.0 * nu[:, None]
+    found = gaussian_epsilon(distance, np.maximum(left, 0.0)) + sigma
     return np.where(inside, np.nan, np.minimum(found, every))

@@ -30,12 +30,12 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.sensitivity import Array
 
 GRID_BITS = {"laplace": 20, "gaussian": 16}
-WIDE_BITS = 18
+RANDOMISED_BITS = 18
 # Above it a Gaussian release is wide.
 _NARROW = 2**12
 
 
-def wide(mechanism: str, dimension: int) -> bool:
+def uses_randomised_rounding(mechanism: str, dimension: int) -> bool:
     """Whether releases of this dimension are rounded by tosses, on the finer grid."""
     return mechanism == "gaussian" and dimension > _NARROW
 
@@ -44,7 +44,7 @@ def grid_bits(mechanism: str, dimension: int) -> int:
     """The scale is 2^bits to 2^(bits + 1) cells of its grid."""
     if mechanism not in GRID_BITS:
         raise InputError(f"mechanism: no grid is defined for {mechanism!r}; it is one of {sorted(GRID_BITS)}")
-    return WIDE_BITS if wide(mechanism, dimension) else GRID_BITS[mechanism]
+    return RANDOMISED_BITS if uses_randomised_rounding(mechanism, dimension) else GRID_BITS[mechanism]
 
 
 def grid(scale: Array | float, mechanism: str, dimension: int) -> Array:
@@ -75,9 +75,9 @@ def gaussian_mu(sensitivity: Array | float, scale: Array | float, dimension: int
     delta, sd = np.broadcast_arrays(np.asarray(sensitivity, dtype=np.float64), np.asarray(scale, dtype=np.float64))
     g = grid(sd, "gaussian", dimension)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if wide("gaussian", dimension):
-            tossed = np.sqrt(0.25 * dimension + 5.0 * np.sqrt(dimension))
-            mu = np.hypot((delta + 5.0 * g) / sd, tossed * (g / sd))
+        if uses_randomised_rounding("gaussian", dimension):
+            randomised = np.sqrt(0.25 * dimension + 5.0 * np.sqrt(dimension))
+            mu = np.hypot((delta + 5.0 * g) / sd, randomised * (g / sd))
         else:
             mu = (delta + np.sqrt(dimension) * g) / sd
     return _settle(mu, delta, sd)

@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import zeta
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Constants, Kind
+from decentral_dp.privacy.sensitivity import CHANNELS, SPLITS, Array, LipschitzConstants, Split
 
 
 class Power(Protocol):
@@ -44,17 +44,17 @@ class Power(Protocol):
 class _Moves(NamedTuple):
     """data: (3, 3) constants per kind. swap: (3,) per kind; only of the kinds that are replaced."""
 
-    data: Mapping[Kind, Array]
-    swap: Mapping[Kind, Array]
+    data: Mapping[Split, Array]
+    swap: Mapping[Split, Array]
 
 
 def private_state(
-    constants: Constants | None,
+    constants: LipschitzConstants | None,
     steps: Mapping[str, Power],
-    self_weight: Array,
-    averaged: Mapping[Kind, Array],
+    neighbour_weight: Array,
+    averaged: Mapping[Split, Array],
     rounds: int,
-    kind: Kind | Literal["pair"],
+    split: Split | Literal["pair"],
     radial_clip: bool = False,
 ) -> Array:
     """D_0, …, D_rounds for x, y and z: (rounds + 1, g, 3), +inf where it overflows.
@@ -66,9 +66,9 @@ def private_state(
     Raises InputError where there are no constants.
     """
     known = _known(constants)
-    weight = np.atleast_1d(np.asarray(self_weight, dtype=np.float64))
+    weight = np.atleast_1d(np.asarray(neighbour_weight, dtype=np.float64))
     counts = {k: np.broadcast_to(_rows(averaged[k], rounds), (rounds, weight.size)) for k in known.data}
-    moves = _moves(known, kind, radial_clip)
+    moves = _moves(known, split, radial_clip)
     keep = np.abs(1.0 - weight)[:, None]
     decays = np.array([steps[c].decay for c in CHANNELS])
     scales = np.array([steps[c].scale for c in CHANNELS])
@@ -87,32 +87,32 @@ def private_state(
     return np.where(np.isnan(state), np.inf, state)
 
 
-def hidden_state(change: Array, self_weight: Array, growth: Array | float = 1.0) -> Array:
+def hidden_state(change: Array, neighbour_weight: Array, growth: Array | float = 1.0) -> Array:
     """D_1, …, D_T where the state is hidden but gradients are taken at released points: D_{t+1} = a γ_t D_t + change_t.
 
     change: (T, g) how far one record moves the update of round t, λ_t·2C/N_t. self_weight: (g,). growth: γ_t, (T, g),
     1 in exact arithmetic, `memory_slack` in float64. No Lipschitz constant enters, since the point of evaluation does
     not depend on the record.
     """
-    keep = np.abs(1.0 - np.asarray(self_weight, dtype=np.float64)) * np.broadcast_to(growth, change.shape)
+    keep = np.abs(1.0 - np.asarray(neighbour_weight, dtype=np.float64)) * np.broadcast_to(growth, change.shape)
     state = np.empty(change.shape)
     now = np.zeros(change.shape[1:])
     with np.errstate(over="ignore", invalid="ignore"):
-        for t, moved in enumerate(change):
-            now = keep[t] * now + moved
+        for t, sensitivity in enumerate(change):
+            now = keep[t] * now + sensitivity
             state[t] = now
     return np.where(np.isnan(state), np.inf, state)
 
 
 def endless_remainder(
-    constants: Constants | None,
+    constants: LipschitzConstants | None,
     steps: Mapping[str, Power],
-    self_weight: float,
+    neighbour_weight: float,
     last: Array,
     rounds: int,
     batch: int,
     noise: Mapping[str, Power],
-    kind: Kind | Literal["pair"],
+    split: Split | Literal["pair"],
 ) -> float:
     """Upper bound on Σ_{t>rounds} Σ_v √2 (t+1)^{ς_v} D_{v,t}/σ_v for a stream of `batch` records a round, for ever.
 
@@ -121,13 +121,15 @@ def endless_remainder(
     of the linear inequalities that also covers `last`. +inf if there is none, or if some decay v_v ≤ ς_v.
     """
     known = _known(constants)
-    moves = _moves(known, kind, radial_clip=False)
+    moves = _moves(known, split, radial_clip=False)
     step = np.array([steps[c].scale for c in CHANNELS])
     decay = np.array([steps[c].decay for c in CHANNELS])
     beta, t1 = 1.0 + decay, rounds + 1.0
     lipschitz = known.regulariser + np.sum(list(moves.data.values()), axis=0)
     growth = ((t1 + 1.0) / t1) ** beta
-    matrix = growth[:, None] * (abs(1.0 - self_weight) * np.eye(3) + step[:, None] * lipschitz * t1 ** -decay[None, :])
+    matrix = growth[:, None] * (
+        abs(1.0 - neighbour_weight) * np.eye(3) + step[:, None] * lipschitz * t1 ** -decay[None, :]
+    )
     if not np.isfinite(last).all() or np.abs(np.linalg.eigvals(matrix)).max() >= 1.0:
         return np.inf
     source = growth * step * np.sum(list(moves.swap.values()), axis=0) / batch
@@ -142,8 +144,8 @@ def endless_remainder(
     return float(total) * (1.0 + 1e-9)
 
 
-def _moves(known: Constants, kind: Kind | Literal["pair"], radial_clip: bool) -> _Moves:
-    replaced = KINDS if kind == "pair" else (kind,)
+def _moves(known: LipschitzConstants, split: Split | Literal["pair"], radial_clip: bool) -> _Moves:
+    replaced = SPLITS if split == "pair" else (split,)
     factor = 2.0 if radial_clip else 1.0
     return _Moves(
         {k: factor * np.asarray(v, dtype=np.float64) for k, v in known.data.items()},
@@ -151,7 +153,7 @@ def _moves(known: Constants, kind: Kind | Literal["pair"], radial_clip: bool) ->
     )
 
 
-def _known(constants: Constants | None) -> Constants:
+def _known(constants: LipschitzConstants | None) -> LipschitzConstants:
     if constants is None:
         raise InputError(
             "The private-state protocol has no certified budget without Lipschitz constants, and this problem has none "

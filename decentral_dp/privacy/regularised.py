@@ -82,8 +82,8 @@ class Regularised(NamedTuple):
 
     def error(self) -> float:
         """e: sup |log of the law drawn − log of the continuous one in that cell|, before normalisation."""
-        moved = self.whole_lipschitz() * (0.5 * self.box.diameter * 2.0**-DEPTH + self.box.slack())
-        return self.rate * (moved + self.whole_inexact() + 0.5 * self.unit)
+        sensitivity = self.whole_lipschitz() * (0.5 * self.box.diameter * 2.0**-DEPTH + self.box.slack())
+        return self.rate * (sensitivity + self.whole_inexact() + 0.5 * self.unit)
 
     def whole(self, score: Score) -> Score:
         """Φ + (μ_r/2)|x − x₀|², (n, d) → (n,)."""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
 Norm: TypeAlias = Literal["l1", "l2"]
-Kind: TypeAlias = Literal["train", "validation"]
+Split: TypeAlias = Literal["train", "validation"]
 
-KINDS: tuple[Kind, ...] = ("train", "validation")
+SPLITS: tuple[Split, ...] = ("train", "validation")
 CHANNELS = ("x", "y", "z")
 
 
@@ -27,7 +27,7 @@ CHANNELS = ("x", "y", "z")
 MIXED = -1
 
 
-class Spread(NamedTuple):
+class Sensitivity(NamedTuple):
     """What one replaced record of one kind can do to a value.
 
     sensitivity: (b,) norm of the largest change; +inf where nothing is proven.
@@ -53,7 +53,7 @@ class Bounded:
 
     public: Array
     private: Array
-    spread: Mapping[Kind, Spread]
+    sensitivities: Mapping[Split, Sensitivity]
     norm: Norm
 
     # numpy must not broadcast over this object: `array - bounded` has to reach `__rsub__`.
@@ -71,9 +71,9 @@ class Bounded:
             if other.private.shape != self.private.shape:
                 # What numpy spreads over more columns moves further than its sensitivity says.
                 raise ValueError(f"values of shapes {self.private.shape} and {other.private.shape} cannot be added")
-            spread = _merge(self.spread, other.spread)
-            return Bounded(self.public + other.public, self.private + other.private, spread, self.norm)
-        return Bounded(self.public + other, self.private, self.spread, self.norm)
+            sensitivities = _merge(self.sensitivities, other.sensitivities)
+            return Bounded(self.public + other.public, self.private + other.private, sensitivities, self.norm)
+        return Bounded(self.public + other, self.private, self.sensitivities, self.norm)
 
     __radd__ = __add__
 
@@ -85,14 +85,14 @@ class Bounded:
         size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
         with np.errstate(invalid="ignore"):
             # Nothing moves what is multiplied by zero, however far it might have moved.
-            moved = {k: np.where(size == 0.0, 0.0, s.sensitivity * size) for k, s in self.spread.items()}
-        spread = {k: s._replace(sensitivity=moved[k]) for k, s in self.spread.items()}
-        return Bounded(self.public * factor, self.private * factor, spread, self.norm)
+            sensitivity = {k: np.where(size == 0.0, 0.0, s.sensitivity * size) for k, s in self.sensitivities.items()}
+        sensitivities = {k: s._replace(sensitivity=sensitivity[k]) for k, s in self.sensitivities.items()}
+        return Bounded(self.public * factor, self.private * factor, sensitivities, self.norm)
 
     __rmul__ = __mul__
 
     def __neg__(self) -> Bounded:
-        return Bounded(-self.public, -self.private, self.spread, self.norm)
+        return Bounded(-self.public, -self.private, self.sensitivities, self.norm)
 
     def __sub__(self, other: Array | Bounded) -> Bounded:
         return self + (-other)
@@ -101,19 +101,19 @@ class Bounded:
         return (-self) + other
 
 
-def _merge(a: Mapping[Kind, Spread], b: Mapping[Kind, Spread]) -> dict[Kind, Spread]:
+def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> dict[Split, Sensitivity]:
     """Add sensitivities kind by kind. Values fed by different batches keep no amplification: their rate becomes 1."""
     merged = dict(a)
-    for kind, s in b.items():
-        if kind not in merged:
-            merged[kind] = s
+    for split, s in b.items():
+        if split not in merged:
+            merged[split] = s
             continue
-        first = merged[kind]
+        first = merged[split]
         total = first.sensitivity + s.sensitivity
         if first.batch == s.batch:
-            merged[kind] = first._replace(sensitivity=total)
+            merged[split] = first._replace(sensitivity=total)
         else:
-            merged[kind] = Spread(total, np.ones_like(total), MIXED)
+            merged[split] = Sensitivity(total, np.ones_like(total), MIXED)
     return merged
 
 
@@ -126,7 +126,7 @@ def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) ->
     return np.asarray(1.0 + 1.01 * n * (n + dimension + 8) * 2.0**-53)
 
 
-def mean_moved(diameter: float, records: int, agents: int, width: int, rate: float = 1.0) -> float:
+def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: int, rate: float = 1.0) -> float:
     """How far one replaced record moves a mean over a share `rate` of all records: D/(qN), times its sum's slack.
 
     diameter: the largest distance between two contributions, 2C where each is clipped to C.
@@ -150,7 +150,7 @@ def memory_slack(records: Array | NDArray[np.int64]) -> Array:
 
 
 @dataclass(frozen=True)
-class Constants:
+class LipschitzConstants:
     """Constants of the private-state recursion, in l1, for the directions (G_x, G_y, G_z) in the arguments (x, y, z).
 
     data: kind → (3, 3) Lipschitz constants (l1 → l1) of the mean per-record terms of that kind.
@@ -159,8 +159,8 @@ class Constants:
     label: "analytic" or "declared".
     """
 
-    data: Mapping[Kind, Array]
+    data: Mapping[Split, Array]
     regulariser: Array
-    swap: Mapping[Kind, Array]
+    swap: Mapping[Split, Array]
     two_point: bool
     label: str = "analytic"

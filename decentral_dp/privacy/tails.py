@@ -92,7 +92,7 @@ def remainder(
     return float((explicit**power).sum() + factor**power * left) * (1.0 + 1e-12)
 
 
-class Query(NamedTuple):
+class DecayingRelease(NamedTuple):
     """What feeds one channel every round: its step λ, the channel's noise (σ, ς), and the clip C of its records."""
 
     step: Power
@@ -101,7 +101,7 @@ class Query(NamedTuple):
 
 
 def at_infinity(
-    queries: Sequence[Query],
+    queries: Sequence[DecayingRelease],
     batch: int,
     warm_start: int = 0,
     records: int | None = None,

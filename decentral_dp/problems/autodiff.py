@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
@@ -57,7 +57,7 @@ class Trace(NamedTuple):
     forward: whether the lower level and the regulariser have forward-mode derivatives.
     """
 
-    touches: dict[str, Kind]
+    reads_records: dict[str, Split]
     forward: bool
 
 
@@ -177,7 +177,7 @@ def trace(
     records = features, torch.zeros(2, dtype=torch.float64 if classes is None else torch.int64)
     with quiet_torch():
         with torch.enable_grad():
-            touches = _touches(upper_loss, lower_loss, x.requires_grad_(), y.requires_grad_(), *records)
+            reads_records = _reads_records(upper_loss, lower_loss, x.requires_grad_(), y.requires_grad_(), *records)
         x, y = x.detach(), y.detach()
         point = x[0], y[0], z[0]
         with _blame("upper_loss"):
@@ -198,15 +198,15 @@ def trace(
         if predict is not None:
             with _blame("predict"):
                 over_grid(lambda y, features, _: _guess(predict, classes)(y, features), 1)(y, *records)
-    return Trace(touches, forward)
+    return Trace(reads_records, forward)
 
 
-def _touches(upper_loss: Loss, lower_loss: Loss, x: Tensor, y: Tensor, *records: Tensor) -> dict[str, Kind]:
+def _reads_records(upper_loss: Loss, lower_loss: Loss, x: Tensor, y: Tensor, *records: Tensor) -> dict[str, Split]:
     """The terms whose derivative is in the graph of its loss."""
     import torch
     from torch.func import grad, vmap
 
-    touches: dict[str, Kind] = {"lower_grad_y": "train", "upper_grad_y": "validation"}
+    reads_records: dict[str, Split] = {"lower_grad_y": "train", "upper_grad_y": "validation"}
     before = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
         with _blame(name):
@@ -217,11 +217,11 @@ def _touches(upper_loss: Loss, lower_loss: Loss, x: Tensor, y: Tensor, *records:
                 raise InputError(f"{name}: it does not depend on y, so there is nothing to solve for; use y in it.")
             slope = vmap(grad(loss, argnums=1))(x, y, *records)
             if name == "upper_loss":
-                touches |= {"upper_grad_x": "validation"} if _uses(value, x) else {}
+                reads_records |= {"upper_grad_x": "validation"} if _uses(value, x) else {}
             else:
-                touches |= {"lower_hvp": "train"} if _uses(slope, y) else {}
-                touches |= {"lower_jvp": "train"} if _uses(slope, x) else {}
-    return touches
+                reads_records |= {"lower_hvp": "train"} if _uses(slope, y) else {}
+                reads_records |= {"lower_jvp": "train"} if _uses(slope, x) else {}
+    return reads_records
 
 
 def _uses(value: Tensor, variable: Tensor) -> bool:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import KINDS, MIXED, Array, Bounded, Kind, Spread, summation_slack
-from decentral_dp.problems.protocol import FEEDS, MATRICES, Problem, regulariser_matrices
+from decentral_dp.privacy.sensitivity import MIXED, SPLITS, Array, Bounded, Sensitivity, Split, summation_slack
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem, regulariser_matrices
 
 
 class Batch:
@@ -31,8 +31,8 @@ class Batch:
         self,
         problem: Problem,
         clip: Clip,
-        draw: Callable[[Kind, int], tuple[Any, float]],
-        used: Mapping[Kind, NDArray[np.int64]],
+        draw: Callable[[Split, int], tuple[Any, float]],
+        used: Mapping[Split, NDArray[np.int64]],
         drawn: int | None,
     ) -> None:
         self._problem = problem
@@ -40,7 +40,7 @@ class Batch:
         self._draw = draw
         self._used = used
         self._drawn = drawn
-        self._seen: dict[Kind, list[tuple[Any, float]]] = {}
+        self._seen: dict[Split, list[tuple[Any, float]]] = {}
         self._rows = len(used["train"])
 
     def lower_grad_y(self, x: Value, y: Value) -> Value:
@@ -76,23 +76,23 @@ class Batch:
         return self._matrix("lower_hessian_product", x, y, matrix)
 
     def _term(self, term: str, x: Value, y: Value, along: Value | None) -> Value:
-        problem, kind = self._problem, self._problem.touches.get(term)
+        problem, split = self._problem, self._problem.reads_records.get(term)
         hidden = any(isinstance(v, Bounded) for v in (x, y, along))
         at = [_opened(v) for v in (x, y)]
         z = np.zeros_like(at[1]) if along is None else _opened(along)
-        base = np.zeros_like(at[0] if FEEDS[term] == "x" else at[1])
+        base = np.zeros_like(at[0] if CLIP_OF_TERM[term] == "x" else at[1])
         if term.startswith("lower_"):
             base = getattr(problem.regulariser(at[0], at[1], z), term.removeprefix("lower_"))
         mean = np.zeros_like(base)
-        if kind is not None:
-            for row, (records, _) in enumerate(self._records(kind)):
+        if split is not None:
+            for row, (records, _) in enumerate(self._records(split)):
                 # In the place of the other kind, of which nothing is wanted, the same.
                 terms = problem.terms(at[0][row], at[1][row], z[row], records, records, self._clip, (term,))
                 mean[row] = getattr(terms, term)
-        return self._bounded(term, kind, base, mean, hidden)
+        return self._bounded(term, split, base, mean, hidden)
 
     def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None) -> Value:
-        problem, kind = self._problem, self._problem.touches.get(MATRICES[name])
+        problem, split = self._problem, self._problem.reads_records.get(MATRICES[name])
         hidden = any(isinstance(v, Bounded) for v in (x, y, matrix))
         at = [_opened(v) for v in (x, y)]
         z = None if matrix is None else _opened(matrix).reshape(self._rows, problem.q, problem.p)
@@ -100,34 +100,36 @@ class Batch:
             regulariser_matrices(problem, at[0], at[1], z), name.removeprefix("lower_hessian_").removeprefix("lower_")
         )
         mean = np.zeros_like(exact)
-        if kind is not None:
-            for row, (records, _) in enumerate(self._records(kind)):
+        if split is not None:
+            for row, (records, _) in enumerate(self._records(split)):
                 along = None if z is None else z[row]
                 mean[row] = problem.matrices(at[0][row], at[1][row], along, records, self._clip, (name,))[name]
         flat = (self._rows, -1)
-        return self._bounded(name, kind, exact.reshape(flat), mean.reshape(flat), hidden)
+        return self._bounded(name, split, exact.reshape(flat), mean.reshape(flat), hidden)
 
-    def _bounded(self, term: str, kind: Kind | None, base: Array, mean: Array, hidden: bool) -> Value:
+    def _bounded(self, term: str, split: Split | None, base: Array, mean: Array, hidden: bool) -> Value:
         if hidden:
-            nothing_proven = Spread(np.full(self._rows, np.inf), np.ones(self._rows), None)
+            nothing_proven = Sensitivity(np.full(self._rows, np.inf), np.ones(self._rows), None)
             private = base + mean
-            return Bounded(np.zeros_like(private), private, dict.fromkeys(KINDS, nothing_proven), self._clip.norm)
-        if kind is None:
+            return Bounded(np.zeros_like(private), private, dict.fromkeys(SPLITS, nothing_proven), self._clip.norm)
+        if split is None:
             return base
-        rates = np.ones(self._rows) if self._drawn == MIXED else np.array([rate for _, rate in self._records(kind)])
-        spread = mean_spread(self._clip.bound(FEEDS[term]), self._used[kind], base.shape[1], rates, self._drawn)
-        return Bounded(base, mean, {kind: spread}, self._clip.norm)
+        rates = np.ones(self._rows) if self._drawn == MIXED else np.array([rate for _, rate in self._records(split)])
+        sensitivity = mean_sensitivity(
+            self._clip.bound(CLIP_OF_TERM[term]), self._used[split], base.shape[1], rates, self._drawn
+        )
+        return Bounded(base, mean, {split: sensitivity}, self._clip.norm)
 
-    def _records(self, kind: Kind) -> list[tuple[Any, float]]:
+    def _records(self, split: Split) -> list[tuple[Any, float]]:
         """Per row, drawn once."""
-        if kind not in self._seen:
-            self._seen[kind] = [self._draw(kind, row) for row in range(self._rows)]
-        return self._seen[kind]
+        if split not in self._seen:
+            self._seen[split] = [self._draw(split, row) for row in range(self._rows)]
+        return self._seen[split]
 
 
-def mean_spread(bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None) -> Spread:
+def mean_sensitivity(bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None) -> Sensitivity:
     """What one replaced record does to a mean over `used` records of contributions clipped to `bound`: 2Cκ/N."""
-    return Spread(2.0 * bound / used * summation_slack(used, width), rates, drawn)
+    return Sensitivity(2.0 * bound / used * summation_slack(used, width), rates, drawn)
 
 
 def _opened(value: Value) -> Array:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.granular import Granular
+from decentral_dp.privacy.granular import ProblemConstants
 from decentral_dp.privacy.sensitivity import Array
 
 # Room for the float64 arithmetic of the constants themselves.
@@ -53,7 +53,7 @@ def box_width(low: Array, high: Array) -> float:
     return float(np.linalg.norm(high - low))
 
 
-def rounded(c: Granular) -> Granular:
+def rounded(c: ProblemConstants) -> ProblemConstants:
     """Every bound a little up, μ a little down: room for the float64 arithmetic that led to them."""
-    moved = Granular._make([*(UP * float(v) for v in c[:-1]), c.label])
-    return moved._replace(mu=c.mu * (2.0 - UP))
+    sensitivity = ProblemConstants._make([*(UP * float(v) for v in c[:-1]), c.label])
+    return sensitivity._replace(mu=c.mu * (2.0 - UP))

@@ -33,7 +33,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.granular import Granular, pulled_modulus, up
+from decentral_dp.privacy.granular import ProblemConstants, penalised_modulus, up
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.pooled_means import Objective, mean_rounding
 
@@ -59,7 +59,7 @@ class Facts(NamedTuple):
     smooth: float
     slope: float
     record: float
-    relative: float
+    self_concordance: float
     third: float
     rounding: float
 
@@ -88,24 +88,24 @@ class Facts(NamedTuple):
         """More than Newton's method can take, whatever the records."""
         least = max(self.goal, 1e-290)
         legs = 2.0 + math.log2(max(self.slope, least) / least)
-        far = 240.0 * self.slope * self.radius * self.relative**2 / self.mu
+        far = 240.0 * self.slope * self.radius * self.self_concordance**2 / self.mu
         return math.ceil(legs * (far + 64.0))
 
 
 def facts(
-    constants: Granular,
+    constants: ProblemConstants,
     centre: Array,
     counts: tuple[int, ...],
-    relative: float | None = None,
-    pull: float | None = None,
+    self_concordance: float | None = None,
+    penalty: float | None = None,
 ) -> Facts:
     """Of G, or with pull = λ of G + F/λ, from constants that hold on the ball of *its* minimisers.
 
     counts: of the records that it reads. relative: κ, by default C_gyy/μ. The upper loss is taken to have the κ and
     the C_gyy of the lower one. Raises InputError, by public numbers, where float64 is too coarse for a certificate.
     """
-    c, share = constants, 0.0 if pull is None else 1.0 / pull
-    mu = c.mu if pull is None else pulled_modulus(c, pull)
+    c, share = constants, 0.0 if penalty is None else 1.0 / penalty
+    mu = c.mu if penalty is None else penalised_modulus(c, penalty)
     smooth, third = c.b_gyy + share * c.b_fyy, (1.0 + share) * c.c_gyy
     found = Facts(
         centre=np.asarray(centre, dtype=np.float64),
@@ -115,7 +115,7 @@ def facts(
         slope=c.l_gy + share * c.l_fy,
         # One record's gradient is the mean's, minus the regulariser's, plus a difference of records.
         record=c.l_gy + c.d_gy + c.b_gyy * c.radius + share * c.l_fy,
-        relative=third / mu if relative is None else relative,
+        self_concordance=third / mu if self_concordance is None else self_concordance,
         third=third,
         rounding=mean_rounding(counts, len(centre)),
     )
@@ -135,9 +135,9 @@ def feasible(f: Facts) -> bool:
     leads. Near: what κ leaves of a last step from a decrement at the rounding level is below the goal.
     """
     condition = f.smooth / f.mu
-    away = f.relative * math.sqrt(6.0 * f.slope * f.radius / f.mu)
+    away = f.self_concordance * math.sqrt(6.0 * f.slope * f.radius / f.mu)
     far = 256.0 * f.rounding * condition * (1.0 + away + f.third * f.reach / f.smooth)
-    near = 64.0 * f.relative * math.sqrt(condition) * f.gradient_error / f.mu
+    near = 64.0 * f.self_concordance * math.sqrt(condition) * f.gradient_error / f.mu
     return max(far, near) <= 1.0
 
 
@@ -159,10 +159,10 @@ def minimise(objective: Objective, f: Facts, start: Array | None = None) -> Arra
             step, decrement = _direction(objective, f, y, gradient)
             there = y - step
             new = objective.gradient(there)
-            near = f.relative * decrement <= 0.25 * math.sqrt(f.mu)
+            near = f.self_concordance * decrement <= 0.25 * math.sqrt(f.mu)
             close = float(np.linalg.norm(there - f.centre)) <= 2.0 * f.radius
             if not near and not (close and float(np.linalg.norm(new)) <= 0.5 * best):
-                length = max(f.relative * float(np.linalg.norm(step)), 1e-290)
+                length = max(f.self_concordance * float(np.linalg.norm(step)), 1e-290)
                 there = y - step * (math.log1p(length) / length)
                 new = objective.gradient(there)
             y, gradient = there, new

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Bundle, Sum, Value
+from decentral_dp.exchange import Bundle, ClippedSum, Value
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.granular import Granular, up
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, mean_moved
+from decentral_dp.privacy.granular import ProblemConstants, up
+from decentral_dp.privacy.sensitivity import Array, Bounded, Sensitivity, Split, mean_sensitivity_bound
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import Family
 from decentral_dp.problems.implicit import implicit_mean
 from decentral_dp.problems.pooled import Pooled
-from decentral_dp.problems.protocol import CHANGE, FEEDS, MATRICES, Problem, Started, kind_read
+from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, MATRICES, Problem, Started, split_read
 from decentral_dp.problems.special_families import Declared
 
 # Gauss–Legendre on [−1, 1].
@@ -26,7 +26,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 
 
 @dataclass(frozen=True)
-class Desk:
+class CoordinatorContext:
     """Public facts. counts: kind → records of all agents together. family: None where constants are not known.
 
     clip: bounds of per-record contributions, as the agents apply them. domain: of x. rounds: how many are to come.
@@ -34,7 +34,7 @@ class Desk:
     """
 
     problem: Problem
-    counts: Mapping[Kind, int]
+    counts: Mapping[Split, int]
     agents: int
     clip: Clip
     domain: Domain
@@ -51,11 +51,11 @@ class Desk:
 
     def reads(self, term: str) -> bool:
         """Whether this term reads records, so that it must be asked for."""
-        return ("lower_jvp" if term == CHANGE else MATRICES.get(term, term)) in self.problem.touches
+        return ("lower_jvp" if term == CHANGE else MATRICES.get(term, term)) in self.problem.reads_records
 
     def bound(self, term: str) -> float:
         """The clip of this term."""
-        return self.clip.bound("x" if term == CHANGE else FEEDS[term])
+        return self.clip.bound("x" if term == CHANGE else CLIP_OF_TERM[term])
 
     def start(self, variable: str, constants: Mapping[str, float]) -> Array:
         """Where x or y starts: a constant (0 if absent) plus the problem's own public start, x inside its domain."""
@@ -64,9 +64,9 @@ class Desk:
         point = point if own is None else point + own
         return self.domain.project(point) if variable == "x" else np.asarray(point)
 
-    def inside(self, x: Array, y: Array, pull: float = 0.0) -> Array:
+    def inside(self, x: Array, y: Array, penalty: float = 0.0) -> Array:
         """y projected on the ball of the minimisers at x of g, or of g + f/pull; y itself where none is known."""
-        known = self.constants_at(x, pull)
+        known = self.constants_at(x, penalty)
         if self.family is None or known is None:
             return y
         centre: Array = self.family.centre(x)
@@ -75,12 +75,12 @@ class Desk:
         norm = float(np.linalg.norm(away))
         return np.asarray(centre + away * (radius / norm)) if norm > radius else y
 
-    def constants_at(self, x: Array, pull: float = 0.0) -> Granular | None:
+    def constants_at(self, x: Array, penalty: float = 0.0) -> ProblemConstants | None:
         """On the ball of the minimisers at x of g, or of g + f/pull; None where none are known."""
         if self.family is None:
             return None
         try:
-            return self.family.constants(x, x, 1.0 + 1.0 / pull if pull else 1.0)
+            return self.family.constants(x, x, 1.0 + 1.0 / penalty if penalty else 1.0)
         except InputError:
             # An x so far out that nothing holds there; it is public, as x always is.
             return None
@@ -96,50 +96,52 @@ class Desk:
         along = self.problem.regulariser(np.tile(x, (n, 1)), at, np.tile(y - other, (n, 1))).jvp
         return np.asarray(0.5 * _WEIGHTS @ along)
 
-    def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Kind, float]:
+    def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Split, float]:
         """How far one replaced record moves the mean that answers a question: 2C/(qN), times the slack of its sum."""
-        kind = kind_read(term, self.problem.touches)
-        return {kind: mean_moved(2.0 * self.bound(term), self.counts[kind], self.agents, width, rate)}
+        split = split_read(term, self.problem.reads_records)
+        return {split: mean_sensitivity_bound(2.0 * self.bound(term), self.counts[split], self.agents, width, rate)}
 
-    def tightened(self, change: Bounded, asked: Sum, pull: float) -> Bounded:
+    def tightened(self, change: Bounded, query: ClippedSum, penalty: float) -> Bounded:
         """The answer to a question of `CHANGE` between two points of the ball of minimisers of g + f/pull.
 
         Where constants are known, one record moves it by D_hxy ‖y − other‖/n as well: what it contributes is an
         integral of ∇²_xy l over the segment, which is in the ball, and clipping brings no two values further apart.
         Not so for a Poisson sample, which has to hide whether the record is in it, too.
         """
-        known = self.constants_at(asked.x, pull)
-        if self.family is None or known is None or asked.along is None or asked.rate < 1.0:
+        known = self.constants_at(query.x, penalty)
+        if self.family is None or known is None or query.along is None or query.rate < 1.0:
             return change
-        kind = kind_read(asked.term, self.problem.touches)
-        most, n = float(change.spread[kind].sensitivity[0]), self.counts[kind]
+        split = split_read(query.term, self.problem.reads_records)
+        most, n = float(change.sensitivities[split].sensitivity[0]), self.counts[split]
         # Rounding errors are as large as what is added up, however little it differs between neighbours.
-        rounding = most - 2.0 * self.bound(asked.term) / n
+        rounding = most - 2.0 * self.bound(query.term) / n
         # So are those of each difference, which are as large as the losses that it is of.
         rounding += (
-            asked.times * (self.family.loss_range(asked.x, asked.x) + math.log(asked.y.size + 1.0)) * 2.0**-46 / n
+            query.times * (self.family.loss_range(query.x, query.x) + math.log(query.y.size + 1.0)) * 2.0**-46 / n
         )
-        swing = up(asked.times * known.d_hxy * float(np.linalg.norm(asked.y - asked.along)) / n) + rounding
-        if not swing < most:
+        oscillation = up(query.times * known.d_hxy * float(np.linalg.norm(query.y - query.along)) / n) + rounding
+        if not oscillation < most:
             return change
-        return replace(change, spread={kind: change.spread[kind]._replace(sensitivity=np.array([swing]))})
+        return replace(
+            change, sensitivities={split: change.sensitivities[split]._replace(sensitivity=np.array([oscillation]))}
+        )
 
-    def combined(self, number: int, questions: Mapping[str, Sum], answers: Mapping[str, Array]) -> Bundle:
+    def combined(self, number: int, questions: Mapping[str, ClippedSum], answers: Mapping[str, Array]) -> Bundle:
         """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
 
         answers: the sums of all agents in their order, (m, …). Matrices come row by row in one row.
         """
         out: dict[str, Any] = {}
-        for name, asked in questions.items():
+        for name, query in questions.items():
             total = answers[name].sum(axis=0).reshape(1, -1)
-            kind = kind_read(asked.term, self.problem.touches)
-            (moved,) = self.mean_sensitivity(asked.term, total.shape[1], asked.rate).values()
-            drawn = asked.rate < 1.0
-            spread = Spread(
-                np.array([moved]), np.array([asked.rate]), number if drawn else None, "poisson" if drawn else "fixed"
+            split = split_read(query.term, self.problem.reads_records)
+            (bound,) = self.mean_sensitivity(query.term, total.shape[1], query.rate).values()
+            drawn = query.rate < 1.0
+            sensitivity = Sensitivity(
+                np.array([bound]), np.array([query.rate]), number if drawn else None, "poisson" if drawn else "fixed"
             )
-            mean = total / (asked.rate * self.counts[kind])
-            out[name] = Bounded(np.zeros_like(mean), mean, {kind: spread}, self.clip.norm)
+            mean = total / (query.rate * self.counts[split])
+            out[name] = Bounded(np.zeros_like(mean), mean, {split: sensitivity}, self.clip.norm)
         return Bundle(out)
 
     def pooled(self, handed: Sequence[tuple[Any, Any]]) -> Pooled:

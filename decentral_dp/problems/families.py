@@ -1,8 +1,8 @@
 """Problems whose constants are theorems, for records that the public projection brought into ‖a‖₂ ≤ R and |b| ≤ B.
 
-`family_of(problem, R, B)` finds the family; `constants(low, high, mass)` are those of `privacy.granular`, for all x of
-a box and all y of the ball around `centre(x)` that holds the minimisers: of g for mass = 1, and of g + f/λ, which lie
-farther out, for mass = 1 + 1/λ. At a public x, low = high = x.
+`family_of(problem, R, B)` finds the family; `constants(low, high, record_mass)` are those of `ProblemConstants`, for
+all x of a box and all y of the ball around `centre(x)` that holds the minimisers: of g for record_mass = 1, and of g +
+f/λ, which lie farther out, for mass = 1 + 1/λ. At a public x, low = high = x.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.granular import Granular, solution_spread
+from decentral_dp.privacy.granular import ProblemConstants, solution_spread
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.boxes import UP, box_norm, box_strengths, box_width, rounded
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
@@ -39,11 +39,11 @@ class Family(Protocol):
     def problem(self) -> Problem: ...
 
     @property
-    def relative(self) -> float:
+    def self_concordance(self) -> float:
         """κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf where nothing is known."""
         ...
 
-    def constants(self, low: Array, high: Array, mass: float = 1.0) -> Granular:
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         """For all x with low ≤ x ≤ high, (p,) each, and y in the ball. Raises InputError where it is not finite."""
         ...
 
@@ -71,12 +71,12 @@ class Shared:
     loss: LossBounds
 
     @property
-    def relative(self) -> float:
-        return self.loss.relative
+    def self_concordance(self) -> float:
+        return self.loss.self_concordance
 
-    def constants(self, low: Array, high: Array, mass: float = 1.0) -> Granular:
-        least, most = box_strengths(self.problem.p, low, high, mass)
-        r = self.loss.reach(least, mass, 0.0)
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        least, most = box_strengths(self.problem.p, low, high, record_mass)
+        r = self.loss.reach(least, record_mass, 0.0)
         return _regularised(self.loss, r, r, least, most * r, most, most, m=r)
 
     def centre(self, x: Array) -> Array:
@@ -102,13 +102,13 @@ class Separate:
     scale: float = 1.0
 
     @property
-    def relative(self) -> float:
-        return self.loss.relative
+    def self_concordance(self) -> float:
+        return self.loss.self_concordance
 
-    def constants(self, low: Array, high: Array, mass: float = 1.0) -> Granular:
-        least, most = (self.scale * w for w in box_strengths(self.problem.p, low, high, mass))
-        r = self.loss.reach(least, mass, 0.0)
-        m = min(r * math.sqrt(most / least), mass * self.loss.gradient(r) / least)
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        least, most = (self.scale * w for w in box_strengths(self.problem.p, low, high, record_mass))
+        r = self.loss.reach(least, record_mass, 0.0)
+        m = min(r * math.sqrt(most / least), record_mass * self.loss.gradient(r) / least)
         return _regularised(self.loss, r, r, least, most * r, most, most, m)
 
     def centre(self, x: Array) -> Array:
@@ -130,12 +130,12 @@ class Pulled:
     ridge: float
 
     @property
-    def relative(self) -> float:
-        return self.loss.relative
+    def self_concordance(self) -> float:
+        return self.loss.self_concordance
 
-    def constants(self, low: Array, high: Array, mass: float = 1.0) -> Granular:
-        out = box_norm(self.problem.p, low, high, mass)
-        r = self.loss.reach(self.ridge, mass, out)
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        out = box_norm(self.problem.p, low, high, record_mass)
+        r = self.loss.reach(self.ridge, record_mass, out)
         return _regularised(self.loss, r, out + r, self.ridge, self.ridge, 0.0, self.ridge, m=1.0, varies=False)
 
     def centre(self, x: Array) -> Array:
@@ -191,7 +191,12 @@ def loss_of(model: Problem, radius: float, label_bound: float) -> LossBounds:
 
 
 def worst(
-    family: Family, low: Array, high: Array, bound: Callable[[Granular], float], mass: float = 1.0, cells: int = 64
+    family: Family,
+    low: Array,
+    high: Array,
+    bound: Callable[[ProblemConstants], float],
+    record_mass: float = 1.0,
+    cells: int = 64,
 ) -> float:
     """sup over x of a box of a bound that follows from the constants at x.
 
@@ -199,10 +204,10 @@ def worst(
     the whole box, whose largest strength and smallest need not meet. More: that one bound.
     """
     if family.problem.p > 1:
-        return bound(family.constants(low, high, mass))
+        return bound(family.constants(low, high, record_mass))
     edges = np.linspace(low, high, cells + 1)
     edges[-1] = high
-    return max(bound(family.constants(a, b, mass)) for a, b in itertools.pairwise(edges))
+    return max(bound(family.constants(a, b, record_mass)) for a, b in itertools.pairwise(edges))
 
 
 def _regularised(
@@ -215,7 +220,7 @@ def _regularised(
     most: float,
     m: float,
     varies: bool = True,
-) -> Granular:
+) -> ProblemConstants:
     """Constants where records touch y alone, by a loss that both levels share.
 
     norm: ‖y‖ ≤ norm. mixed: sup ‖∇²_xy R‖. varying: its Lipschitz constant in y. most: sup ‖∇²_yy R‖. varies: whether
@@ -223,7 +228,7 @@ def _regularised(
     """
     g = loss.gradient(norm)
     return rounded(
-        Granular(
+        ProblemConstants(
             radius=radius,
             mu=mu,
             l_fx=0.0,

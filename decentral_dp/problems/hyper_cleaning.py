@@ -16,7 +16,7 @@ from scipy.special import expit
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.linear import (
     blocks,
     bounded_columns,
@@ -26,7 +26,7 @@ from decentral_dp.problems.linear import (
     unit_rows,
 )
 from decentral_dp.problems.penalties import check_ridge
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, heard
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
 from decentral_dp.problems.softmax import (
     SoftmaxHyperparameter,
     SoftmaxRecords,
@@ -36,7 +36,7 @@ from decentral_dp.problems.softmax import (
     norms_of,
 )
 
-TOUCHES: Mapping[str, Kind] = MappingProxyType(
+READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
 )
 NO_GROUP = -1
@@ -119,8 +119,8 @@ class HyperCleaning:
         return self.model.q
 
     @property
-    def touches(self) -> Mapping[str, Kind]:
-        return TOUCHES
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
 
     @cached_property
     def corrupted(self) -> NDArray[np.bool_]:
@@ -153,7 +153,7 @@ class HyperCleaning:
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        train, validation = heard(wanted, train, validation)
+        train, validation = select_split(wanted, train, validation)
         c, d = len(self.model.classes), self.model.p
         both = np.concatenate([y, z]).reshape(2 * c, d)
         grad, hvp, jvp = np.zeros((c, d)), np.zeros((c, d)), np.zeros(self.p + 1)
@@ -181,15 +181,15 @@ class HyperCleaning:
         with np.errstate(all="ignore"):
             for part in blocks(*train.features.shape):
                 here, there = self.model.record_losses(np.stack([y, other]), _plain(train), part)
-                moved = slope[train.group[part]] * (here - there)
-                np.add.at(total, train.group[part], clip_coefficients(moved, np.ones(len(moved)), clip.x))
+                sensitivity = slope[train.group[part]] * (here - there)
+                np.add.at(total, train.group[part], clip_coefficients(sensitivity, np.ones(len(sensitivity)), clip.x))
         return total[:-1] / max(len(train.label), 1)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: CleaningRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ; ∇²_xy l is σ'(x_g)(s − e_b) aᵀ in row g, and zero elsewhere."""
-        names, norms = asked(wanted, TOUCHES), norms_of(_plain(train), clip)
+        names, norms = asked(wanted, READS_RECORDS), norms_of(_plain(train), clip)
         rows, (weight, slope) = y.reshape(len(self.model.classes), -1), weights_of(x)
 
         def curvature(part: slice) -> Array:
@@ -239,7 +239,7 @@ class HyperCleaning:
             return {}
         return {"weight_corrupted": weight[:, bad].mean(axis=1), "weight_clean": weight[:, ~bad].mean(axis=1)}
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """None: nothing is claimed where x weighs records and the state is private."""
         return None
 

@@ -22,7 +22,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.granular import up
-from decentral_dp.privacy.sensitivity import KINDS, MIXED, Array, Bounded, Kind, Spread
+from decentral_dp.privacy.sensitivity import MIXED, SPLITS, Array, Bounded, Sensitivity, Split
 from decentral_dp.problems.certified import dense_certificate, factored, inside, solved
 
 
@@ -38,14 +38,14 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     positive definite.
     """
     parts = [_Part.of(v) for v in (a, b, jacobian, hessian)]
-    (p, q), moved = (parts[0].public.size, parts[1].public.size), [part.moved for part in parts]
+    (p, q), sensitivity = (parts[0].public.size, parts[1].public.size), [part.sensitivity for part in parts]
     ridge, mixed = parts[3].public.reshape(q, q), parts[2].public.reshape(p, q)
     eigenvalues = np.linalg.eigvalsh(0.5 * (ridge + ridge.T))
     target, matrix = parts[1].cut(clip.z), parts[3].cut(np.inf).reshape(q, q)
     matrix = 0.5 * (matrix + matrix.T)
-    top = float(eigenvalues[-1]) + (clip.z / parts[3].rate if parts[3].spread else 0.0)
-    size = float(np.linalg.norm(parts[1].public)) + (clip.z if parts[1].spread else 0.0)
-    slope = float(np.linalg.norm(mixed, 2)) + (clip.x if parts[2].spread else 0.0)
+    top = float(eigenvalues[-1]) + (clip.z / parts[3].rate if parts[3].sensitivities else 0.0)
+    size = float(np.linalg.norm(parts[1].public)) + (clip.z if parts[1].sensitivities else 0.0)
+    slope = float(np.linalg.norm(mixed, 2)) + (clip.x if parts[2].sensitivities else 0.0)
     priced = bool(np.isfinite([size, slope, top]).all())
     if not priced:
         # Without clips nothing is certified, and what the means are takes the place of bounds.
@@ -58,32 +58,34 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
             "the implicit gradient needs one above rounding; raise the ridge."
         )
     through = slope / floor
-    if positive and not parts[2].spread:
+    if positive and not parts[2].sensitivities:
         # Rows of J (∇²R)^{−½}.
         root = np.linalg.solve(np.linalg.cholesky(0.5 * (ridge + ridge.T)), mixed.T)
         through = min(through, up(float(np.linalg.norm(root, 2))) / floor**0.5)
     if not positive:
         matrix = _raised(matrix, float(eigenvalues[0]), top)
     certificate = dense_certificate(q, size, floor, top)
-    spread: dict[Kind, Spread] = {}
-    for kind in [k for k in KINDS if any(k in part.spread for part in parts)]:
-        s_a, s_b, s_j, s_h = (m.get(kind, 0.0) for m in moved)
+    sensitivities: dict[Split, Sensitivity] = {}
+    for split in [k for k in SPLITS if any(k in part.sensitivities for part in parts)]:
+        s_a, s_b, s_j, s_h = (m.get(split, 0.0) for m in sensitivity)
         if positive:
             share = 0.5 * s_h * (1.0 + 2.0 * _excess(s_h, clip.z, parts[3].rate, q))
-            apart = share / (floor * (floor + share))
+            distance = share / (floor * (floor + share))
         else:
             share = s_h + 2.0 * lost
-            apart = share / floor**2
-        turned = size * min(slope * apart, through * share / floor)
+            distance = share / floor**2
+        turned = size * min(slope * distance, through * share / floor)
         total = s_a + s_j * size / floor + turned + through * s_b + 2.0 * slope * certificate.error
         # The last subtraction and product round, whichever record was replaced.
-        total += 2.0**-50 * ((clip.x if parts[0].spread else 0.0) + q * slope * size / floor)
-        batches = {part.spread[kind].batch for part in parts if kind in part.spread}
+        total += 2.0**-50 * ((clip.x if parts[0].sensitivities else 0.0) + q * slope * size / floor)
+        batches = {part.sensitivities[split].batch for part in parts if split in part.sensitivities}
         whole = batches == {None}
-        spread[kind] = Spread(np.array([up(total) if priced else np.inf]), np.ones(1), None if whole else MIXED)
+        sensitivities[split] = Sensitivity(
+            np.array([up(total) if priced else np.inf]), np.ones(1), None if whole else MIXED
+        )
     v = solved(lambda d: np.asarray(matrix @ d), factored(matrix), target, floor, top, certificate)
     private = parts[0].cut(np.inf) - parts[2].cut(clip.x).reshape(p, q) @ v
-    return Bounded(np.zeros((1, p)), private[None], spread, "l2")
+    return Bounded(np.zeros((1, p)), private[None], sensitivities, "l2")
 
 
 class _Part(NamedTuple):
@@ -91,37 +93,37 @@ class _Part(NamedTuple):
 
     public: Array
     private: Array
-    spread: dict[Kind, Spread]
+    sensitivities: dict[Split, Sensitivity]
 
     @classmethod
     def of(cls, value: Value) -> _Part:
         if isinstance(value, Bounded):
             if value.norm != "l2":
                 raise ValueError(f"the implicit gradient is bounded in l2, and one of its means in {value.norm}")
-            return cls(value.public.reshape(-1), value.private.reshape(-1), dict(value.spread))
+            return cls(value.public.reshape(-1), value.private.reshape(-1), dict(value.sensitivities))
         flat = np.asarray(value, dtype=np.float64).reshape(-1)
         return cls(flat, np.zeros_like(flat), {})
 
     @property
-    def moved(self) -> dict[Kind, float]:
-        return {kind: float(s.sensitivity[0]) for kind, s in self.spread.items()}
+    def sensitivity(self) -> dict[Split, float]:
+        return {split: float(s.sensitivity[0]) for split, s in self.sensitivities.items()}
 
     @property
     def rate(self) -> float:
         """The smallest share of a Poisson sample: a mean over one may have 1/rate of a record's bound."""
-        return min((float(s.rate[0]) for s in self.spread.values()), default=1.0)
+        return min((float(s.rate[0]) for s in self.sensitivities.values()), default=1.0)
 
     def cut(self, bound: float) -> Array:
         """The mean, its private part cut to the bound: 1-Lipschitz in l2."""
         return self.public + inside(self.private, np.zeros_like(self.private), bound)
 
 
-def _excess(moved: float, clip: float, rate: float, q: int) -> float:
+def _excess(sensitivity: float, clip: float, rate: float, q: int) -> float:
     """κ − 1 of the summation slack that the sensitivity 2Cκ/n of a mean of Hessians carries, from the n that it tells.
 
     Half of that sensitivity has one world's rounding in it; a Loewner interval is about exact sums, in both.
     """
-    n = 2.0 * clip / (moved * rate) if moved > 0.0 else 0.0
+    n = 2.0 * clip / (sensitivity * rate) if sensitivity > 0.0 else 0.0
     return 4.4 * n * (n + q * q + 8.0) * 2.0**-53
 
 

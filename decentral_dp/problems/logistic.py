@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.linear import (
     blocks,
     check_classes,
@@ -24,9 +24,9 @@ from decentral_dp.problems.linear import (
     feature_norms,
 )
 from decentral_dp.problems.penalties import Strengths
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, heard
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
 
-TOUCHES: Mapping[str, Kind] = MappingProxyType(
+READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
 )
 PENALTY = Strengths()
@@ -81,8 +81,8 @@ class LogisticHyperparameter:
         return self.n_features + self.intercept
 
     @property
-    def touches(self) -> Mapping[str, Kind]:
-        return TOUCHES
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
         """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError."""
@@ -101,7 +101,7 @@ class LogisticHyperparameter:
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        train, validation = heard(wanted, train, validation)
+        train, validation = select_split(wanted, train, validation)
         with np.errstate(all="ignore"):
             curved = "lower_hvp" in wanted
             grad, hvp = _train_sums(y, z if curved else None, train, clip)
@@ -115,7 +115,12 @@ class LogisticHyperparameter:
         """∇²_yy l = σ(t)σ(−t) aaᵀ, whose norm is σ(t)σ(−t)·‖a‖²."""
         norms = train.l1 if clip.norm == "l1" else train.l2
         return curved_sums(
-            train.signed, norms, lambda part: _curvature(train.signed[part] @ y), matrix, clip, asked(wanted, TOUCHES)
+            train.signed,
+            norms,
+            lambda part: _curvature(train.signed[part] @ y),
+            matrix,
+            clip,
+            asked(wanted, READS_RECORDS),
         )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
@@ -141,7 +146,7 @@ class LogisticHyperparameter:
                 right += (margins > 0.0).sum(axis=1) + 0.5 * (margins == 0.0).sum(axis=1)
         return right / len(records.l1)
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """Constants for x_s ≤ box["x"], |y_s| ≤ box["y"], |z_s| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.
 
         The records' Jacobians are multiples of a aᵀ, with ‖a aᵀ‖_{1→1} = ‖a‖₁‖a‖_∞ ≤ R²; the factors are at most
@@ -160,7 +165,7 @@ class LogisticHyperparameter:
         validation[2, 1] = r**2 / 4
         swap_train = np.array([0.0, 2 * r, r**2 * m_z / 2])
         swap_validation = np.array([0.0, 0.0, 2 * r])
-        return Constants(
+        return LipschitzConstants(
             data={"train": train, "validation": validation},
             regulariser=regulariser,
             swap={"train": swap_train, "validation": swap_validation},

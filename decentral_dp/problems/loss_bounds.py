@@ -29,7 +29,7 @@ class LossBounds(Protocol):
     def third(self) -> float: ...
 
     @property
-    def relative(self) -> float: ...
+    def self_concordance(self) -> float: ...
 
     def gradient(self, norm: float) -> float:
         """sup ‖∇l‖ where ‖y‖ ≤ norm."""
@@ -39,7 +39,7 @@ class LossBounds(Protocol):
         """sup over records of max l − min l where ‖y‖ ≤ norm."""
         ...
 
-    def reach(self, weight: float, mass: float, norm: float) -> float:
+    def reach(self, weight: float, record_mass: float, norm: float) -> float:
         """Bound on ‖y − x₀‖, see above."""
         ...
 
@@ -72,7 +72,7 @@ class ClassLoss(NamedTuple):
         return (self.spread * self.radius) ** 3 / (6.0 * math.sqrt(3.0))
 
     @property
-    def relative(self) -> float:
+    def self_concordance(self) -> float:
         """Along v the variance of u changes at the rate E[(v_r − Ev)(u_r − Eu)²] ≤ range(v) Var(u): R and √2 R."""
         return self.spread * self.radius
 
@@ -94,7 +94,7 @@ class ClassLoss(NamedTuple):
         others = math.log(self.classes - 1)
         return float(np.logaddexp(0.0, others + reach) - np.logaddexp(0.0, others - reach))
 
-    def reach(self, weight: float, mass: float, norm: float) -> float:
+    def reach(self, weight: float, record_mass: float, norm: float) -> float:
         """min(c G(x)/w, √(c W/w)) with W = sup −⟨∇l(y), y − x₀⟩ = W₀((c − 1)e^{ρRx − 1}), W₀ Lambert's function.
 
         Proof: ⟨·, y − x₀⟩ of the stationarity condition is w‖y − x₀‖² = −Σ c_k⟨∇l_k(y), y − x₀⟩. That is at most
@@ -102,12 +102,12 @@ class ClassLoss(NamedTuple):
         differences of scores that y − x₀ adds, Σ t_r u_r e^{−t_r}/(1 + Σ u_r e^{−t_r}), u_r ≤ e^{ρRx}, is stationary
         only where all t_r are one t with (t − 1)e^t = Σ u_r, and is t − 1 there. x = 0, two classes: W = 0.278464….
         """
-        start = mass * self.gradient(norm) / weight
+        start = record_mass * self.gradient(norm) / weight
         shift = self.spread * self.radius * norm
         if shift > 600.0:
             return start
         gain = float(lambertw((self.classes - 1) * math.exp(shift - 1.0)).real)
-        return min(start, math.sqrt(mass * gain / weight))
+        return min(start, math.sqrt(record_mass * gain / weight))
 
 
 class SquaredLoss(NamedTuple):
@@ -125,7 +125,7 @@ class SquaredLoss(NamedTuple):
         return 0.0
 
     @property
-    def relative(self) -> float:
+    def self_concordance(self) -> float:
         return 0.0
 
     def gradient(self, norm: float) -> float:
@@ -134,15 +134,15 @@ class SquaredLoss(NamedTuple):
     def loss_range(self, norm: float) -> float:
         return 0.5 * (self.radius * norm + self.label_bound) ** 2
 
-    def reach(self, weight: float, mass: float, norm: float) -> float:
+    def reach(self, weight: float, record_mass: float, norm: float) -> float:
         """B√c · max_{0≤s≤S} s/(s² + w) + x S²/(S² + w), S = R√c.
 
         Proof: y − x₀ = (XᵀX + w)⁻¹(Xᵀβ − XᵀX x₀), where X has the rows √c_k a_k: its singular values are at most
         S, and ‖β‖ ≤ B√c. With strengths Ω ⪰ w take X Ω^{−½} for X.
         """
-        most = self.radius * math.sqrt(mass)
+        most = self.radius * math.sqrt(record_mass)
         s = min(most, math.sqrt(weight))
-        return self.label_bound * math.sqrt(mass) * s / (s * s + weight) + norm * most**2 / (most**2 + weight)
+        return self.label_bound * math.sqrt(record_mass) * s / (s * s + weight) + norm * most**2 / (most**2 + weight)
 
 
 def logistic_loss(radius: float) -> ClassLoss:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.autodiff import (
     USER_ERRORS,
     Loss,
@@ -23,7 +23,7 @@ from decentral_dp.problems.autodiff import (
     tensor,
 )
 from decentral_dp.problems.linear import checked_features, class_index
-from decentral_dp.problems.protocol import FEEDS, MATRICES, TERMS, Regulariser, Terms, asked
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked
 
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
@@ -61,9 +61,9 @@ class LossProblem:
     q: int
     n_features: int
     classes: int | None
-    declared: Constants | None
+    declared: LipschitzConstants | None
     name: str
-    touches: Mapping[str, Kind]
+    reads_records: Mapping[str, Split]
     forward: bool
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
@@ -83,7 +83,7 @@ class LossProblem:
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        """Clipped per-record means of the terms in `touches`. Clips and sums are numpy's, in float64."""
+        """Clipped per-record means of the terms in `reads_records`. Clips and sums are numpy's, in float64."""
         from torch.func import grad
 
         if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
@@ -108,7 +108,7 @@ class LossProblem:
     def _means(
         self,
         per_record: Callable[..., dict[str, Tensor]],
-        kind: Kind,
+        split: Split,
         records: LossRecords,
         clip: Clip,
         wanted: Collection[str],
@@ -117,16 +117,16 @@ class LossProblem:
         from torch.func import vmap
 
         sums = {
-            t: np.zeros(self.p if FEEDS[t] == "x" else self.q)
-            for t, reads in self.touches.items()
-            if reads == kind and t in wanted
+            t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q)
+            for t, reads in self.reads_records.items()
+            if reads == split and t in wanted
         }
         if not sums:
             return {}
         oracle = vmap(lambda *record: {t: rows for t, rows in per_record(*record).items() if t in sums})
         for features, labels in self._chunks(records, self.n_features + 2 * (self.p + self.q)):
             for term, rows in rows_or_nan(oracle, features, labels).items():
-                sums[term] += clipped_sum(rows.numpy(force=True), clip.bound(FEEDS[term]), clip.norm)
+                sums[term] += clipped_sum(rows.numpy(force=True), clip.bound(CLIP_OF_TERM[term]), clip.norm)
         return {term: total / max(len(records.features), 1) for term, total in sums.items()}
 
     def matrices(
@@ -135,7 +135,7 @@ class LossProblem:
         """Column by column from the directions. Here each record's matrix is formed: see `CELLS` for the memory."""
         from torch.func import vmap
 
-        names = asked(wanted, self.touches)
+        names = asked(wanted, self.reads_records)
         if "lower_hessian_product" in names and matrix is None:
             raise ValueError("lower_hessian_product needs the matrix that it is a product with")
         if not names:
@@ -160,7 +160,7 @@ class LossProblem:
             for features, labels in self._chunks(train, width):
                 for name, rows in rows_or_nan(vmap(per_record), features, labels).items():
                     flat = rows.numpy(force=True).reshape(len(rows), -1)
-                    bound = clip.bound(FEEDS[MATRICES[name]])
+                    bound = clip.bound(CLIP_OF_TERM[MATRICES[name]])
                     sums[name] += clipped_sum(flat, bound, clip.norm).reshape(shapes[name])
         return {name: total / max(len(train.features), 1) for name, total in sums.items()}
 
@@ -250,7 +250,7 @@ class LossProblem:
 
                 _add_rows(out, weighed, rows, width * len(weight))
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """What the user declared, labelled so; nothing is derived from the losses."""
         return self.declared
 

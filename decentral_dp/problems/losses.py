@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import Constants
+from decentral_dp.privacy.sensitivity import LipschitzConstants
 from decentral_dp.problems.autodiff import USER_ERRORS, Loss, Penalty, Predict, reason, trace
 from decentral_dp.problems.loss_problem import LossProblem
 from decentral_dp.problems.protocol import TERMS
@@ -56,7 +56,7 @@ def from_losses(
     regulariser: Penalty | None = None,
     predict: Predict | None = None,
     free: Iterable[str] = (),
-    constants: Constants | None = None,
+    constants: LipschitzConstants | None = None,
     name: str = "from_losses",
 ) -> LossProblem:
     """A bilevel problem from an upper and a lower per-record loss.
@@ -85,16 +85,16 @@ def from_losses(
         if term not in TERMS:
             raise InputError(f"{name}: free names {term!r}, which is no term; the terms are {', '.join(TERMS)}.")
     sizes = (int(p), int(q), int(n_features))
-    touches, forward = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
+    reads_records, forward = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
     for term in claimed:
-        if term in touches:
+        if term in reads_records:
             raise InputError(
                 f"{name}: {term} is declared free, but {READS[term]}, so the term reads records; "
                 "take it out of `free`, or move what needs no data into the regulariser."
             )
     declared = None if constants is None else replace(constants, label="declared")
     functions = (upper_loss, lower_loss, regulariser, predict)
-    return LossProblem(*functions, *sizes, classes, declared, name, touches, forward)
+    return LossProblem(*functions, *sizes, classes, declared, name, reads_records, forward)
 
 
 def load_losses(path: Path) -> Callable[[int, int], LossProblem]:

@@ -1,6 +1,6 @@
 """Exponential mechanisms over x as releases: what one record moves, and draws at any scale.
 
-    P(x) ∝ exp(−q̂(x)/scale)      `Candidates`: of a public list      `Continuum`: of a public box, p ≤ 3
+    P(x) ∝ exp(−q̂(x)/scale)      `FiniteExponential`: of a public list      `BoxExponential`: of a public box, p ≤ 3
 
 q is Φ(x) = F(x, y_Z(x)) or ‖∇Φ(x)‖, and q̂ what is computed of it: known up to `inexact`, and rounded to a grid of
 r = 2⁻²⁰ of what a record can move. If one record of a kind moves all of q by amounts within s of each other
@@ -29,7 +29,7 @@ from decentral_dp.privacy.cells import Box, Target
 from decentral_dp.privacy.exact import Weights
 from decentral_dp.privacy.exponential import Guarantee, law_at, score_unit
 from decentral_dp.privacy.granular import up
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.pooled_bounds import PooledBounds
 
@@ -44,12 +44,12 @@ _ZOOMS, _ZOOM_POINTS = 14, (33, 9, 7)
 
 @dataclass(frozen=True)
 class Score:
-    """What is public of a score q. moved: kind → sup − inf of what one record moves q by. inexact: e ≥ |computed − q|.
+    """What is public of a score q.
 
-    lipschitz: of q, in l2.
+    oscillation: split → sup − inf of what one record moves q by. inexact: e ≥ |computed − q|. lipschitz: of q, in l2.
     """
 
-    moved: Mapping[Kind, float]
+    oscillation: Mapping[Split, float]
     inexact: float
     lipschitz: float
 
@@ -68,17 +68,17 @@ class Score:
     @property
     def unit(self) -> float:
         """r: the grid of the scores, a power of two."""
-        return score_unit(max(self.moved.values()))
+        return score_unit(max(self.oscillation.values()))
 
     @property
-    def sensitivity(self) -> dict[Kind, float]:
-        """Kind → s + 2r + 4·inexact."""
+    def sensitivity(self) -> dict[Split, float]:
+        """Split → s + 2r + 4·inexact."""
         room = 2.0 * self.unit + 4.0 * self.inexact
-        return {kind: up(s + room) for kind, s in self.moved.items()}
+        return {split: up(s + room) for split, s in self.oscillation.items()}
 
 
 @dataclass(frozen=True)
-class Candidates:
+class FiniteExponential:
     """One of finitely many public points, (n, p)."""
 
     facts: Score
@@ -89,7 +89,7 @@ class Candidates:
     distortion = 0.0
 
     @property
-    def sensitivity(self) -> Mapping[Kind, float]:
+    def sensitivity(self) -> Mapping[Split, float]:
         return self.facts.sensitivity
 
     @property
@@ -108,7 +108,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Continuum:
+class BoxExponential:
     """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
 
     facts: Score
@@ -119,7 +119,7 @@ class Continuum:
     distortion = 0.0
 
     @property
-    def sensitivity(self) -> Mapping[Kind, float]:
+    def sensitivity(self) -> Mapping[Split, float]:
         return self.facts.sensitivity
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.linear import (
     blocks,
     check_n_features,
@@ -22,7 +22,7 @@ from decentral_dp.problems.linear import (
 )
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 
-TOUCHES: Mapping[str, Kind] = MappingProxyType({"lower_grad_y": "train", "upper_grad_y": "validation"})
+READS_RECORDS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train", "upper_grad_y": "validation"})
 
 
 class MeanRecords(NamedTuple):
@@ -88,8 +88,8 @@ class MeanEstimation:
         return self.n_features
 
     @property
-    def touches(self) -> Mapping[str, Kind]:
-        return TOUCHES
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
         """Features and both norms; the clip of a run decides which norm is read. Raises InputError."""
@@ -150,7 +150,7 @@ class MeanEstimation:
         """None: nothing is classified."""
         return None
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """G_y = −a + (1 + ridge) y − ridge x, G_z = (1 + ridge) z − (y − a), G_x = ridge z: no box is needed."""
         if radius is None or not np.isfinite(radius):
             return None
@@ -158,9 +158,9 @@ class MeanEstimation:
         data[2, 1] = 1.0
         regulariser[0, 2] = regulariser[1, 0] = self.ridge
         regulariser[1, 1] = regulariser[2, 2] = 1.0 + self.ridge
-        moved: dict[Kind, Array] = {"train": np.zeros((3, 3)), "validation": data}
-        swap: dict[Kind, Array] = {"train": radius * np.eye(3)[1] * 2.0, "validation": radius * np.eye(3)[2] * 2.0}
-        return Constants(moved, regulariser, swap, two_point=False)
+        sensitivity: dict[Split, Array] = {"train": np.zeros((3, 3)), "validation": data}
+        swap: dict[Split, Array] = {"train": radius * np.eye(3)[1] * 2.0, "validation": radius * np.eye(3)[2] * 2.0}
+        return LipschitzConstants(sensitivity, regulariser, swap, two_point=False)
 
     # Ground truth, over all agents' (train, validation) records: weight 1/m for each agent, 1/n for each record.
 

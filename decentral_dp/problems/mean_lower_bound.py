@@ -12,13 +12,13 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.linear import blocks, check_n_features, checked_features, clip_coefficients, feature_norms
 from decentral_dp.problems.mean_estimation import MeanRecords
 from decentral_dp.problems.penalties import check_ridge
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 
-TOUCHES: Mapping[str, Kind] = MappingProxyType({"upper_grad_y": "validation"})
+READS_RECORDS: Mapping[str, Split] = MappingProxyType({"upper_grad_y": "validation"})
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class MeanLowerBound:
         return self.n_features
 
     @property
-    def touches(self) -> Mapping[str, Kind]:
-        return TOUCHES
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
         """Features and both norms; the clip of a run decides which norm is read. Raises InputError."""
@@ -121,15 +121,15 @@ class MeanLowerBound:
         """None: nothing is classified."""
         return None
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """G_y = ridge (y − stretch x), G_z = ridge z + slope a, G_x = ridge stretch z: no box is needed."""
         if radius is None or not math.isfinite(radius):
             return None
         regulariser = np.diag([0.0, self.ridge, self.ridge])
         regulariser[0, 2] = regulariser[1, 0] = self.ridge * self.stretch
-        data: dict[Kind, Array] = {"train": np.zeros((3, 3)), "validation": np.zeros((3, 3))}
-        swap: dict[Kind, Array] = {"train": np.zeros(3), "validation": np.array([0.0, 0.0, 2.0 * self.slope * radius])}
-        return Constants(data, regulariser, swap, two_point=False)
+        data: dict[Split, Array] = {"train": np.zeros((3, 3)), "validation": np.zeros((3, 3))}
+        swap: dict[Split, Array] = {"train": np.zeros(3), "validation": np.array([0.0, 0.0, 2.0 * self.slope * radius])}
+        return LipschitzConstants(data, regulariser, swap, two_point=False)
 
     # Ground truth, over all agents' (train, validation) records: weight 1/m for each agent, 1/n for each record.
 

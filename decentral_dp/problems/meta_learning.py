@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.linear import (
     check_n_features,
     checked_features,
@@ -25,10 +25,10 @@ from decentral_dp.problems.linear import (
 )
 from decentral_dp.problems.loss_problem import clipped_sum, slices
 from decentral_dp.problems.network import Convolutional, Dense, Image, Network, with_one
-from decentral_dp.problems.protocol import FEEDS, TERMS, Regulariser, Terms, asked, heard, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms, asked, select_split, take
 from decentral_dp.problems.tasks import Tasks, make_tasks
 
-TOUCHES: Mapping[str, Kind] = MappingProxyType(
+READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {
         "lower_grad_y": "train",
         "lower_hvp": "train",
@@ -136,8 +136,8 @@ class MetaLearning:
         return len(self.tasks.members) * self.tasks.ways * (self.network.embedding + 1)
 
     @property
-    def touches(self) -> Mapping[str, Kind]:
-        return TOUCHES
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
 
     @cached_property
     def start(self) -> Mapping[str, Array]:
@@ -167,10 +167,10 @@ class MetaLearning:
     ) -> Terms:
         heads = Heads(*np.stack([y, z]).reshape(2, -1, self.network.embedding + 1))
         means: dict[str, Array] = {}
-        for records, prefix in zip(heard(wanted, train, validation), ("lower", "upper"), strict=True):
+        for records, prefix in zip(select_split(wanted, train, validation), ("lower", "upper"), strict=True):
             deep = wanted if isinstance(records, MetaRecords) else ()
-            names = [t for t in TERMS if t.startswith(prefix) and (FEEDS[t] != "x" or t in deep)]
-            sums = {t: np.zeros(self.p if FEEDS[t] == "x" else self.q) for t in names}
+            names = [t for t in TERMS if t.startswith(prefix) and (CLIP_OF_TERM[t] != "x" or t in deep)]
+            sums = {t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q) for t in names}
             with np.errstate(all="ignore"):
                 for part in self._parts(records):
                     self._add(sums, x, heads, records, part, clip)
@@ -210,7 +210,7 @@ class MetaLearning:
         self, x: Array, y: Array, matrix: Array | None, train: MetaRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """∇²_yy l = (diag(p) − ppᵀ) ⊗ φ̃φ̃ᵀ, block by block; ∇²_xy l by one backward pass per column."""
-        names = asked(wanted, TOUCHES)
+        names = asked(wanted, READS_RECORDS)
         sums: dict[str, Array] = {}
         phi, norms = _finite(self.embed(x, train).embedding, clip.norm)
         head = y.reshape(-1, phi.shape[1])
@@ -282,7 +282,7 @@ class MetaLearning:
         phi, _ = self.network.forward(x, records.features[part], keep=False)
         return y.reshape(-1, phi.shape[1] + 1) @ with_one(phi).T, records.label[part]
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """None: the derivatives of a deep network have no useful Lipschitz constant."""
         return None
 

@@ -19,7 +19,7 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.granular import Clips, implicit_sensitivity, up
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, summation_slack
+from decentral_dp.privacy.sensitivity import Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.problems.certified import DENSE_LIMIT, inside, inverse_product, minimise
 from decentral_dp.problems.families import Family, Pulled, Separate, Shared
 from decentral_dp.problems.implicit import implicit_mean
@@ -43,16 +43,16 @@ class Pooled:
     def of(cls, family: Family, agents: Sequence[tuple[Any, Any]]) -> Pooled:
         """From every agent's (train, validation) records. Raises InputError where there are none of a kind."""
         joined = []
-        for at, kind in enumerate(("train", "validation")):
+        for at, split in enumerate(("train", "validation")):
             parts = [records[at] for records in agents if len(records[at][0])]
             if not parts:
-                raise InputError(f"problem: the agents have no {kind} records; change problem.validation.")
+                raise InputError(f"problem: the agents have no {split} records; change problem.validation.")
             joined.append(type(parts[0])(*(np.concatenate(column) for column in zip(*parts, strict=True))))
         radius, label_bound = record_bounds(family)
         return cls(family, *(bounded(records, radius, label_bound) for records in joined))
 
     @property
-    def counts(self) -> dict[Kind, int]:
+    def counts(self) -> dict[Split, int]:
         return {"train": len(self.train[0]), "validation": len(self.validation[0])}
 
     @property
@@ -62,9 +62,9 @@ class Pooled:
 
     # Releases ------------------------------------------------------------------------------------------------------
 
-    def minimiser(self, x: Array, pull: float | None = None) -> Bounded:
+    def minimiser(self, x: Array, penalty: float | None = None) -> Bounded:
         """argmin_y G(x, y), or with pull = λ of G + F/λ, (1, q). x: (p,), public."""
-        return _carried(self._solution(x, pull), self.bounds.minimiser(x, pull))
+        return _carried(self._solution(x, penalty), self.bounds.minimiser(x, penalty))
 
     def hypergradient(self, x: Array) -> Bounded:
         """∇Φ(x) = ∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F at the minimiser, (1, p). x: (p,), public."""
@@ -87,10 +87,10 @@ class Pooled:
         through = through if positive else math.inf
         clips = Clips(0.5 * c.d_fx, c.l_fy, 0.5 * c.d_hxy, c.d_hyy if positive else 0.5 * c.d_hyy)
         counts = bounds.train, bounds.validation
-        moved = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive)
+        sensitivity = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive)
         lost = 2.0 * bounds.rounding(c, f)
         private = self._implicit(x, y)
-        found = {kind: up(s + lost) for kind, s in moved.items()}
+        found = {split: up(s + lost) for split, s in sensitivity.items()}
         return _carried(private, bounds.read(found, *FED[1:]))
 
     # For mechanisms that draw x ------------------------------------------------------------------------------------
@@ -143,13 +143,13 @@ class Pooled:
             return None
         return moments(problem, self.train), moments(problem, self.validation)
 
-    def _objective(self, x: Array, pull: float | None = None) -> Objective:
+    def _objective(self, x: Array, penalty: float | None = None) -> Objective:
         lower, upper = self._moments or (None, None)
         x = np.asarray(x, dtype=np.float64)
-        return Objective(self.family.problem, x, self.train, self.validation, pull, lower, upper)
+        return Objective(self.family.problem, x, self.train, self.validation, penalty, lower, upper)
 
-    def _solution(self, x: Array, pull: float | None = None) -> Array:
-        return minimise(self._objective(x, pull), self.bounds.facts(x, pull))
+    def _solution(self, x: Array, penalty: float | None = None) -> Array:
+        return minimise(self._objective(x, penalty), self.bounds.facts(x, penalty))
 
     def _score(self, x: Array, y: Array) -> float:
         if self._moments is not None:
@@ -169,7 +169,7 @@ class Pooled:
     def _jacobian_bounds(self, x: Array, y: Array, mixed: float) -> tuple[float, float]:
         """Bounds on ‖J‖ and on ‖J H⁻¹‖ at a public y: where no record is in J, from J and ∇²R themselves."""
         problem = self.family.problem
-        if "lower_jvp" in problem.touches or problem.q > DENSE_LIMIT:
+        if "lower_jvp" in problem.reads_records or problem.q > DENSE_LIMIT:
             return mixed, math.inf
         exact = regulariser_matrices(problem, x[None], y[None], None)
         norm = up(float(np.linalg.norm(exact.jacobian[0], 2)) * (1.0 + 1e-9))
@@ -186,23 +186,23 @@ class Pooled:
                 f"privacy.clip: the lower level has {problem.q} variables, and Hessians are clipped where there are at "
                 f"most {DENSE_LIMIT}; leave the clips out, and the family's constants bound every record."
             )
-        at, touches = (x[None], y[None]), problem.touches
+        at, reads_records = (x[None], y[None]), problem.reads_records
         exact, none = regulariser_matrices(problem, *at, None), np.zeros_like(y)
-        records: dict[Kind, Any] = {"train": self.train, "validation": self.validation}
+        records: dict[Split, Any] = {"train": self.train, "validation": self.validation}
 
         def mean(term: str, public: Array, bound: float) -> Array | Bounded:
             reader = MATRICES.get(term, term)
-            if reader not in touches:
+            if reader not in reads_records:
                 return public
-            kind = touches[reader]
+            split = reads_records[reader]
             if term in MATRICES:
-                private = problem.matrices(x, y, None, records[kind], clip, (term,))[term]
+                private = problem.matrices(x, y, None, records[split], clip, (term,))[term]
             else:
-                few = records[kind]
+                few = records[split]
                 private = getattr(problem.terms(x, y, none, few, few, clip, (term,)), term)
-            n = self.counts[kind]
-            moved = float(2.0 * bound / n * summation_slack(n, private.size))
-            return _carried(private.reshape(-1), {kind: moved}) + public
+            n = self.counts[split]
+            sensitivity = float(2.0 * bound / n * summation_slack(n, private.size))
+            return _carried(private.reshape(-1), {split: sensitivity}) + public
 
         return implicit_mean(
             mean("upper_grad_x", np.zeros((1, problem.p)), clip.x),
@@ -214,9 +214,9 @@ class Pooled:
         )
 
 
-def _carried(private: Array, moved: Mapping[Kind, float]) -> Bounded:
-    spread = {kind: Spread(np.array([s]), np.ones(1), None) for kind, s in moved.items()}
-    return Bounded(np.zeros((1, private.size)), private[None], spread, "l2")
+def _carried(private: Array, sensitivity: Mapping[Split, float]) -> Bounded:
+    sensitivities = {split: Sensitivity(np.array([s]), np.ones(1), None) for split, s in sensitivity.items()}
+    return Bounded(np.zeros((1, private.size)), private[None], sensitivities, "l2")
 
 
 def record_bounds(family: Family) -> tuple[float, float]:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from decentral_dp.privacy.granular import (
-    Granular,
+    ProblemConstants,
     estimate_slack,
     hypergradient_sensitivity,
     minimiser_sensitivity,
     score_oscillation,
     up,
 )
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 from decentral_dp.problems.certified import Facts, Solve, facts, solve_certificate
 from decentral_dp.problems.families import Family, Pulled, worst
 from decentral_dp.problems.pooled_means import mean_rounding, squared
@@ -40,38 +40,38 @@ class PooledBounds:
 
     # At one public x -----------------------------------------------------------------------------------------------
 
-    def minimiser(self, x: Array, pull: float | None = None) -> dict[Kind, float]:
+    def minimiser(self, x: Array, penalty: float | None = None) -> dict[Split, float]:
         """D_gy/(μ n_t) + 2a, and with pull = λ, of G + F/λ, also D_fy/(λ μ n_v) + 2a; kinds that are read only."""
-        c, accuracy = self.at(x, pull), self.facts(x, pull).accuracy
-        moved = minimiser_sensitivity(c, self.train, self.validation, accuracy, pull)
-        return self.read(moved, "lower_grad_y", *(() if pull is None else ("upper_grad_y",)))
+        c, accuracy = self.at(x, penalty), self.facts(x, penalty).accuracy
+        sensitivity = minimiser_sensitivity(c, self.train, self.validation, accuracy, penalty)
+        return self.read(sensitivity, "lower_grad_y", *(() if penalty is None else ("upper_grad_y",)))
 
-    def hypergradient(self, x: Array) -> dict[Kind, float]:
+    def hypergradient(self, x: Array) -> dict[Split, float]:
         """S_train, S_validation at x, each with twice what the estimate can be off by."""
         return self.read(self._slope(self.at(x), self.facts(x)), *FED)
 
-    def at(self, x: Array, pull: float | None = None) -> Granular:
+    def at(self, x: Array, penalty: float | None = None) -> ProblemConstants:
         """Constants at x, on the ball of the minimisers of G, or of G + F/λ."""
-        return self.family.constants(x, x, 1.0 if pull is None else 1.0 + 1.0 / pull)
+        return self.family.constants(x, x, 1.0 if penalty is None else 1.0 + 1.0 / penalty)
 
-    def facts(self, x: Array, pull: float | None = None) -> Facts:
+    def facts(self, x: Array, penalty: float | None = None) -> Facts:
         """Of the objective at x. Raises InputError where float64 certifies nothing."""
-        return self._facts(self.at(x, pull), self.family.centre(x), pull)
+        return self._facts(self.at(x, penalty), self.family.centre(x), penalty)
 
     # Over a box ----------------------------------------------------------------------------------------------------
 
-    def oscillation(self, low: Array, high: Array) -> dict[Kind, float]:
+    def oscillation(self, low: Array, high: Array) -> dict[Split, float]:
         """sup − inf over the box of what one record moves Φ by; `inexactness` is not in it."""
         width = float(np.linalg.norm(high - low))
         spread, losses = self.family.spread(low, high), self.family.loss_range(low, high)
 
-        def moved(kind: Kind) -> Callable[[Granular], float]:
-            return lambda c: score_oscillation(c, self.train, self.validation, width, spread, 0.0, losses)[kind]
+        def sensitivity(split: Split) -> Callable[[ProblemConstants], float]:
+            return lambda c: score_oscillation(c, self.train, self.validation, width, spread, 0.0, losses)[split]
 
         # How far a train record moves Φ is bounded x by x, and may be taken piece by piece.
-        found: dict[Kind, float] = {
-            "train": worst(self.family, low, high, moved("train")),
-            "validation": moved("validation")(self.family.constants(low, high)),
+        found: dict[Split, float] = {
+            "train": worst(self.family, low, high, sensitivity("train")),
+            "validation": sensitivity("validation")(self.family.constants(low, high)),
         }
         return self.read(found, "lower_grad_y", "upper_grad_y", "upper_grad_x")
 
@@ -84,20 +84,20 @@ class PooledBounds:
         centre, losses = self._farthest(low, high), self.family.loss_range(low, high)
         rounding = 4.0 * mean_rounding((self.validation,), centre.size)
 
-        def error(c: Granular) -> float:
+        def error(c: ProblemConstants) -> float:
             f = self._facts(c, centre)
             return up(c.l_fy * f.accuracy + rounding * (losses + c.l_fy * f.reach + math.log(centre.size + 1.0)))
 
         return worst(self.family, low, high, error)
 
-    def gradient_sensitivity(self, low: Array, high: Array) -> dict[Kind, float]:
+    def gradient_sensitivity(self, low: Array, high: Array) -> dict[Split, float]:
         """S: how far one record moves ∇Φ(x), at any x of the box; `gradient_error` is not in it."""
 
-        def moved(kind: Kind) -> Callable[[Granular], float]:
-            return lambda c: hypergradient_sensitivity(c, self.train, self.validation, self._relative())[kind]
+        def sensitivity(split: Split) -> Callable[[ProblemConstants], float]:
+            return lambda c: hypergradient_sensitivity(c, self.train, self.validation, self._self_concordance())[split]
 
-        kinds: tuple[Kind, ...] = ("train", "validation")
-        found = {kind: worst(self.family, low, high, moved(kind)) for kind in kinds}
+        kinds: tuple[Split, ...] = ("train", "validation")
+        found = {split: worst(self.family, low, high, sensitivity(split)) for split in kinds}
         return self.read(found, *FED)
 
     def gradient_error(self, low: Array, high: Array) -> float:
@@ -105,12 +105,12 @@ class PooledBounds:
         centre = self._farthest(low, high)
         return worst(self.family, low, high, lambda c: self._error(c, self._facts(c, centre)))
 
-    def norm_oscillation(self, low: Array, high: Array) -> dict[Kind, float]:
+    def norm_oscillation(self, low: Array, high: Array) -> dict[Split, float]:
         """2S: sup − inf over the box of what one record moves ‖∇Φ‖ by; its inexactness is `gradient_error`.
 
         Lowy & Liu, Appendix C.3, with S for their 2G/n, which does not bound it.
         """
-        return {kind: 2.0 * s for kind, s in self.gradient_sensitivity(low, high).items()}
+        return {split: 2.0 * s for split, s in self.gradient_sensitivity(low, high).items()}
 
     def smoothness(self, low: Array, high: Array) -> float:
         """Lipschitz constant of ∇Φ, and of ‖∇Φ‖: Φ − (c/2)‖x‖² is convex for c = −smoothness.
@@ -119,7 +119,7 @@ class PooledBounds:
         in x and along dy/dx, ‖dy/dx‖ ≤ M. Source: Lowy & Liu, Equation 28.
         """
 
-        def curved(c: Granular) -> float:
+        def curved(c: ProblemConstants) -> float:
             through = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
             return up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * through)
 
@@ -146,37 +146,37 @@ class PooledBounds:
 
     # Parts ---------------------------------------------------------------------------------------------------------
 
-    def read(self, moved: Mapping[Kind, float], *terms: str) -> dict[Kind, float]:
+    def read(self, sensitivity: Mapping[Split, float], *terms: str) -> dict[Split, float]:
         """Kinds of which any of these terms reads a record; the others change nothing, rounding included."""
-        touches = self.family.problem.touches
-        kinds = {touches[term] for term in terms if term in touches}
-        return {kind: s for kind, s in moved.items() if kind in kinds}
+        reads_records = self.family.problem.reads_records
+        kinds = {reads_records[term] for term in terms if term in reads_records}
+        return {split: s for split, s in sensitivity.items() if split in kinds}
 
-    def solve(self, c: Granular, f: Facts) -> Solve:
+    def solve(self, c: ProblemConstants, f: Facts) -> Solve:
         """Of ∇²_yy G v = ∇_y F at a point of the ball."""
         rounding = mean_rounding((self.validation,), len(f.centre))
         return solve_certificate(f, c.l_fy, rounding * (c.l_fy + c.b_fyy * f.reach))
 
-    def rounding(self, c: Granular, f: Facts) -> float:
+    def rounding(self, c: ProblemConstants, f: Facts) -> float:
         """What float64 loses in ∇_x F − J v with ‖v‖ ≤ L_fy/μ, v as it is."""
         upper = mean_rounding((self.validation,), len(f.centre)) * (c.l_fx + c.b_fxy * f.reach)
         lower = f.rounding * (c.b_gxy + c.d_hxy + c.c_gxy * f.reach) * c.l_fy / c.mu
         return upper + 2.0 * lower
 
-    def _slope(self, c: Granular, f: Facts) -> dict[Kind, float]:
-        moved = hypergradient_sensitivity(c, self.train, self.validation, self._relative())
-        return {kind: up(s + 2.0 * self._error(c, f)) for kind, s in moved.items()}
+    def _slope(self, c: ProblemConstants, f: Facts) -> dict[Split, float]:
+        sensitivity = hypergradient_sensitivity(c, self.train, self.validation, self._self_concordance())
+        return {split: up(s + 2.0 * self._error(c, f)) for split, s in sensitivity.items()}
 
-    def _error(self, c: Granular, f: Facts) -> float:
+    def _error(self, c: ProblemConstants, f: Facts) -> float:
         return up(0.5 * estimate_slack(c, f.accuracy, self.solve(c, f).error) + self.rounding(c, f))
 
-    def _facts(self, c: Granular, centre: Array, pull: float | None = None) -> Facts:
-        counts = (self.train,) if pull is None else (self.train, self.validation)
-        relative = self._relative()
-        return facts(c, centre, counts, None if math.isinf(relative) else relative, pull)
+    def _facts(self, c: ProblemConstants, centre: Array, penalty: float | None = None) -> Facts:
+        counts = (self.train,) if penalty is None else (self.train, self.validation)
+        self_concordance = self._self_concordance()
+        return facts(c, centre, counts, None if math.isinf(self_concordance) else self_concordance, penalty)
 
-    def _relative(self) -> float:
-        return self.family.relative
+    def _self_concordance(self) -> float:
+        return self.family.self_concordance
 
     def _farthest(self, low: Array, high: Array) -> Array:
         """A centre as far out as any of the box: centres are multiples of x, or fixed."""

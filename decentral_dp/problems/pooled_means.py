@@ -14,7 +14,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.protocol import FEEDS, Problem, regulariser_matrices, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, regulariser_matrices, take
 from decentral_dp.problems.quadratic import Quadratic
 from decentral_dp.problems.regularised import Regularised
 from decentral_dp.problems.softmax import SoftmaxHyperparameter
@@ -47,7 +47,7 @@ class Objective(NamedTuple):
     x: Array
     train: Any
     validation: Any
-    pull: float | None = None
+    penalty: float | None = None
     lower: Moments | None = None
     upper: Moments | None = None
 
@@ -59,7 +59,7 @@ class Objective(NamedTuple):
             out = out + mean_term(self.problem, self.x, y, none, self.train, "lower_grad_y")
         else:
             out = out + self.lower.slope(y)
-        return out if self.pull is None else out + self.upper_gradient(y) / self.pull
+        return out if self.penalty is None else out + self.upper_gradient(y) / self.penalty
 
     def upper_gradient(self, y: Array) -> Array:
         """∇_y F, (q,)."""
@@ -74,11 +74,11 @@ class Objective(NamedTuple):
             out = out + mean_term(self.problem, self.x, y, v, self.train, "lower_hvp")
         else:
             out = out + self.lower.hessian @ v
-        if self.pull is None:
+        if self.penalty is None:
             return out
         if self.upper is not None:
-            return out + self.upper.hessian @ v / self.pull
-        return out + _upper_product(self.problem, self.x, y, v, self.validation) / self.pull
+            return out + self.upper.hessian @ v / self.penalty
+        return out + _upper_product(self.problem, self.x, y, v, self.validation) / self.penalty
 
     def hessian(self, y: Array) -> Array:
         """∇²h, (q, q)."""
@@ -87,11 +87,11 @@ class Objective(NamedTuple):
             out = out + mean_hessian(self.problem, self.x, y, self.train)
         else:
             out = out + self.lower.hessian
-        if self.pull is None:
+        if self.penalty is None:
             return out
         if self.upper is not None:
-            return out + self.upper.hessian / self.pull
-        return out + _upper_hessian(self.problem, self.x, y, self.validation) / self.pull
+            return out + self.upper.hessian / self.penalty
+        return out + _upper_hessian(self.problem, self.x, y, self.validation) / self.penalty
 
 
 def mean_rounding(counts: tuple[int, ...], dimension: int) -> float:
@@ -102,8 +102,8 @@ def mean_rounding(counts: tuple[int, ...], dimension: int) -> float:
 
 def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term: str) -> Array:
     """The mean of one term over records of the kind that it reads, (q,) or (p,); 0 where it reads none."""
-    total = np.zeros(problem.p if FEEDS[term] == "x" else problem.q)
-    if term in problem.touches:
+    total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
+    if term in problem.reads_records:
         n = len(records[0])
         for first in range(0, n, CHUNK):
             chunk = take(records, slice(first, first + CHUNK))
@@ -116,7 +116,7 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
 def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
     """The mean of the records' ∇²_yy l, (q, q)."""
     total = np.zeros((problem.q, problem.q))
-    if "lower_hvp" in problem.touches:
+    if "lower_hvp" in problem.reads_records:
         n = len(records[0])
         for first in range(0, n, CHUNK):
             chunk = take(records, slice(first, first + CHUNK))

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 
 TERMS = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
 
@@ -34,7 +34,7 @@ MATRICES = {"lower_hessian": "lower_hvp", "lower_jacobian": "lower_jvp", "lower_
 CHANGE = "lower_grad_x_change"
 
 # The family that a term belongs to, and with it the clip that bounds it and the noise that its releases follow.
-FEEDS = {
+CLIP_OF_TERM = {
     "lower_grad_y": "y",
     "lower_hvp": "z",
     "upper_grad_y": "z",
@@ -78,8 +78,9 @@ class RegulariserMatrices(NamedTuple):
 class Problem(Protocol):
     """A bilevel problem.
 
-    p, q: dimensions of x and y. `touches` names, for every term that reads records, the kind it reads; a term that is
-    not listed reads no record and is free. `records` below is whatever `prepare` returned: a NamedTuple of arrays
+    p, q: dimensions of x and y. `reads_records` names, for every term that reads records, the split it reads; a term
+    that
+    is not listed reads no record and is free. `records` below is whatever `prepare` returned: a NamedTuple of arrays
     whose first axis is the records, so that a prefix or a sample of it is again such a tuple.
     """
 
@@ -90,7 +91,7 @@ class Problem(Protocol):
     def q(self) -> int: ...
 
     @property
-    def touches(self) -> Mapping[str, Kind]: ...
+    def reads_records(self) -> Mapping[str, Split]: ...
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
         """Records in the form the oracle reads, with whatever per-record norms it needs to clip in one pass."""
@@ -149,7 +150,7 @@ class Problem(Protocol):
         """
         ...
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """Analytic l1 constants for arguments boxed at ±box (x capped above by box["x"]) and ‖record‖₁ ≤ radius.
 
         None where there are none: missing boxes, unbounded records, or a family without analytic constants.
@@ -194,24 +195,24 @@ class Changed(Protocol):
 
 def sizes(p: int, q: int) -> dict[str, tuple[int, ...]]:
     """Term or matrix → its shape."""
-    vectors = {term: (p,) if family == "x" else (q,) for term, family in FEEDS.items() if term not in MATRICES}
+    vectors = {term: (p,) if family == "x" else (q,) for term, family in CLIP_OF_TERM.items() if term not in MATRICES}
     matrices = {"lower_hessian": (q, q), "lower_jacobian": (p, q), "lower_hessian_product": (q, p)}
     return {**vectors, **matrices, CHANGE: (p,)}
 
 
-def kind_read(term: str, touches: Mapping[str, Kind]) -> Kind:
+def split_read(term: str, reads_records: Mapping[str, Split]) -> Split:
     """The kind of records that a term reads, a matrix or `CHANGE` included. Raises KeyError where it reads none."""
-    return touches["lower_jvp" if term == CHANGE else MATRICES.get(term, term)]
+    return reads_records["lower_jvp" if term == CHANGE else MATRICES.get(term, term)]
 
 
-def asked(wanted: Collection[str], touches: Mapping[str, Kind]) -> list[str]:
+def asked(wanted: Collection[str], reads_records: Mapping[str, Split]) -> list[str]:
     """Those of the wanted matrices that read records. Raises ValueError on a name that is no matrix."""
     if not set(wanted) <= set(MATRICES):
         raise ValueError(f"wanted matrices {sorted(wanted)}; there are {', '.join(MATRICES)}")
-    return [name for name in MATRICES if name in wanted and MATRICES[name] in touches]
+    return [name for name in MATRICES if name in wanted and MATRICES[name] in reads_records]
 
 
-def heard(wanted: Collection[str], train: Any, validation: Any) -> tuple[Any, Any]:
+def select_split(wanted: Collection[str], train: Any, validation: Any) -> tuple[Any, Any]:
     """The records of both kinds, none of a kind that no wanted term reads."""
     lower = any(term.startswith("lower_") for term in wanted)
     upper = any(term.startswith("upper_") for term in wanted)

@@ -11,7 +11,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.linear import (
     blocks,
     check_n_features,
@@ -21,9 +21,9 @@ from decentral_dp.problems.linear import (
     feature_norms,
 )
 from decentral_dp.problems.penalties import Pull, check_ridge
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, heard
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
 
-TOUCHES: Mapping[str, Kind] = MappingProxyType(
+READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
 )
 
@@ -88,8 +88,8 @@ class Quadratic:
         return self.n_features
 
     @property
-    def touches(self) -> Mapping[str, Kind]:
-        return TOUCHES
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
@@ -110,7 +110,7 @@ class Quadratic:
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        train, validation = heard(wanted, train, validation)
+        train, validation = select_split(wanted, train, validation)
         grad, hvp, upper = np.zeros(self.q), np.zeros(self.q), np.zeros(self.q)
         curved = "lower_hvp" in wanted
         with np.errstate(all="ignore"):
@@ -135,7 +135,7 @@ class Quadratic:
             lambda part: np.ones((1, 1, len(train.target[part]))),
             matrix,
             clip,
-            asked(wanted, TOUCHES),
+            asked(wanted, READS_RECORDS),
         )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
@@ -156,7 +156,7 @@ class Quadratic:
         """None: nothing is classified."""
         return None
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """None: the gradient grows with the label, and no bound on labels is declared."""
         return None
 

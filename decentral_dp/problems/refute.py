@@ -20,16 +20,16 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.granular import (
     Clips,
-    Granular,
+    ProblemConstants,
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,
     score_oscillation,
 )
-from decentral_dp.privacy.sensitivity import KINDS, Array, Kind
+from decentral_dp.privacy.sensitivity import SPLITS, Array, Split
 from decentral_dp.problems.boxes import box_width
 from decentral_dp.problems.families import Family
-from decentral_dp.problems.worlds import MEASURES, World, estimate, implicit, minimiser, norm, pulled, score
+from decentral_dp.problems.worlds import MEASURES, NeighbourPair, estimate, implicit, minimiser, norm, penalised, score
 
 # What float64 leaves of a change that is 0.
 _NOTHING = 1e-9
@@ -52,7 +52,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Arena:
+class SearchSpace:
     """What is public: the family, its records' domain, the box of x, and how many records there are.
 
     classes: the labels, or none where labels are numbers in [−label_bound, label_bound]. lam: λ of g + f/λ.
@@ -69,31 +69,31 @@ class Arena:
     n_validation: int = 3
     lam: float = 1.0
 
-    def constants(self, world: World, mass: float = 1.0) -> Granular:
+    def constants(self, pair: NeighbourPair, record_mass: float = 1.0) -> ProblemConstants:
         """At the world's x."""
-        return self.family.constants(world.x, world.x, mass)
+        return self.family.constants(pair.x, pair.x, record_mass)
 
     @property
     def size(self) -> int:
         problem, record = self.family.problem, self.n_features + 1
         return 2 * problem.p + 2 * problem.q + (2 + 2 * _OTHERS) * record
 
-    def world(self, genes: Array, role: Kind) -> World:
+    def pair(self, parameters: Array, role: Split) -> NeighbourPair:
         """genes: (size,) any numbers; what is too large is brought back to the edge of its domain."""
         problem, width = self.family.problem, self.n_features + 1
         p, q = problem.p, problem.q
         cuts = np.cumsum([p, p, q, q, 2 * width, _OTHERS * width])
-        x, x2, y, y2, pair, train, validation = np.split(genes, cuts)
+        x, x2, y, y2, pair, train, validation = np.split(parameters, cuts)
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         x, x2 = (middle + half * np.clip(v, -1.0, 1.0) for v in (x, x2))
         c = self.family.constants(x, x)
         centre = self.family.centre(x)
         y, y2 = (centre + c.radius * v / max(1.0, norm(v)) for v in (y, y2))
         records = [self._records(part.reshape(-1, width)) for part in (pair, train, validation)]
-        return World.of(problem, (x, x2), (centre, y, y2), records, (self.n_train, self.n_validation), role)
+        return NeighbourPair.of(problem, (x, x2), (centre, y, y2), records, (self.n_train, self.n_validation), role)
 
-    def _records(self, genes: Array) -> tuple[Array, Array]:
-        a, b = genes[:, :-1], np.clip(genes[:, -1], -1.0, 1.0)
+    def _records(self, parameters: Array) -> tuple[Array, Array]:
+        a, b = parameters[:, :-1], np.clip(parameters[:, -1], -1.0, 1.0)
         a = self.radius * a / np.maximum(1.0, np.linalg.norm(a, axis=1))[:, None]
         if not self.classes:
             return a, self.label_bound * b
@@ -126,54 +126,54 @@ class Arena:
         return np.concatenate([points, states, np.column_stack([rows, labels]).ravel()])
 
 
-Change: TypeAlias = Callable[[Arena, World], float]
-Bound: TypeAlias = Callable[[Arena, World], Mapping[Kind, float]]
-Measure: TypeAlias = Callable[[World], float]
+Change: TypeAlias = Callable[[SearchSpace, NeighbourPair], float]
+Bound: TypeAlias = Callable[[SearchSpace, NeighbourPair], Mapping[Split, float]]
+Measure: TypeAlias = Callable[[NeighbourPair], float]
 
 
-def _moved(f: Callable[[Arena, World, int], Array]) -> Change:
+def _sensitivity(f: Callable[[SearchSpace, NeighbourPair, int], Array]) -> Change:
     """‖f(Z) − f(Z')‖."""
-    return lambda arena, world: norm(f(arena, world, 0) - f(arena, world, 1))
+    return lambda space, pair: norm(f(space, pair, 0) - f(space, pair, 1))
 
 
-def _score_varies(arena: Arena, world: World) -> float:
+def _score_varies(space: SearchSpace, pair: NeighbourPair) -> float:
     """|q(x) − q(x')| for q = Φ_Z − Φ_Z'."""
-    here, there = (score(world, x, 0) - score(world, x, 1) for x in (world.x, world.x2))
+    here, there = (score(pair, x, 0) - score(pair, x, 1) for x in (pair.x, pair.x2))
     return abs(here - there)
 
 
-def _minimiser_bound(arena: Arena, world: World) -> Mapping[Kind, float]:
-    return minimiser_sensitivity(arena.constants(world), arena.n_train, arena.n_validation, 0.0)
+def _minimiser_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, float]:
+    return minimiser_sensitivity(space.constants(pair), space.n_train, space.n_validation, 0.0)
 
 
-def _pulled_bound(arena: Arena, world: World) -> Mapping[Kind, float]:
-    c = arena.constants(world, 1.0 + 1.0 / arena.lam)
-    return minimiser_sensitivity(c, arena.n_train, arena.n_validation, 0.0, arena.lam)
+def _penalised_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, float]:
+    c = space.constants(pair, 1.0 + 1.0 / space.lam)
+    return minimiser_sensitivity(c, space.n_train, space.n_validation, 0.0, space.lam)
 
 
-def _hypergradient_bound(arena: Arena, world: World) -> Mapping[Kind, float]:
-    c = arena.constants(world)
-    return hypergradient_sensitivity(c, arena.n_train, arena.n_validation, arena.family.relative)
+def _hypergradient_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, float]:
+    c = space.constants(pair)
+    return hypergradient_sensitivity(c, space.n_train, space.n_validation, space.family.self_concordance)
 
 
-def _score_bound(arena: Arena, world: World) -> Mapping[Kind, float]:
-    family, box = arena.family, (arena.low, arena.high)
+def _score_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, float]:
+    family, box = space.family, (space.low, space.high)
     c = family.constants(*box)
-    counts = arena.n_train, arena.n_validation
+    counts = space.n_train, space.n_validation
     return score_oscillation(c, *counts, box_width(*box), family.spread(*box), 0.0, family.loss_range(*box))
 
 
-def _clips(arena: Arena, world: World) -> Clips:
+def _clips(space: SearchSpace, pair: NeighbourPair) -> Clips:
     """No less than the constants: half of what two records differ by where a Hessian is not known to be positive."""
-    c = arena.constants(world)
+    c = space.constants(pair)
     return Clips(c.l_fx, c.l_fy, 0.5 * c.d_hxy, c.d_hyy)
 
 
-def _implicit_bound(arena: Arena, world: World) -> Mapping[Kind, float]:
-    clips = _clips(arena, world)
-    hessian, jacobian = world.regulariser(world.x, world.y)
+def _implicit_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, float]:
+    clips = _clips(space, pair)
+    hessian, jacobian = pair.regulariser(pair.x, pair.y)
     floor, whole = float(np.linalg.eigvalsh(hessian)[0]), norm(jacobian) + clips.j
-    return implicit_sensitivity(clips, floor, whole, arena.n_train, arena.n_validation)
+    return implicit_sensitivity(clips, floor, whole, space.n_train, space.n_validation)
 
 
 class Target(NamedTuple):
@@ -184,77 +184,81 @@ class Target(NamedTuple):
 
 
 TARGETS: Mapping[str, Target] = {
-    "minimiser": Target(_moved(lambda a, w, i: minimiser(w, w.x, i)), _minimiser_bound),
-    "pulled": Target(_moved(lambda a, w, i: pulled(w, a.lam, i)), _pulled_bound),
-    "hypergradient": Target(_moved(lambda a, w, i: estimate(w, w.x, minimiser(w, w.x, i), i)), _hypergradient_bound),
+    "minimiser": Target(_sensitivity(lambda a, w, i: minimiser(w, w.x, i)), _minimiser_bound),
+    "pulled": Target(_sensitivity(lambda a, w, i: penalised(w, a.lam, i)), _penalised_bound),
+    "hypergradient": Target(
+        _sensitivity(lambda a, w, i: estimate(w, w.x, minimiser(w, w.x, i), i)), _hypergradient_bound
+    ),
     "score": Target(_score_varies, _score_bound),
-    "implicit": Target(_moved(lambda a, w, i: implicit(w, _clips(a, w), i)), _implicit_bound),
+    "implicit": Target(_sensitivity(lambda a, w, i: implicit(w, _clips(a, w), i)), _implicit_bound),
 }
 
 
-def search(arena: Arena, target: str, role: Kind, seed: int, tries: int = 200, bound: Bound | None = None) -> Pair:
+def search(
+    space: SearchSpace, target: str, role: Split, seed: int, tries: int = 200, bound: Bound | None = None
+) -> Pair:
     """The worst neighbours found for one sensitivity; `bound` in place of its own. Raises InputError for no target."""
     if target not in TARGETS:
         raise InputError(f"refute: there is no sensitivity {target!r}; wanted is one of {', '.join(TARGETS)}.")
     change, own = TARGETS[target]
 
-    def tried(genes: Array) -> Pair:
-        world = arena.world(genes, role)
-        return Pair(change(arena, world), (bound or own)(arena, world)[role])
+    def tried(parameters: Array) -> Pair:
+        pair = space.pair(parameters, role)
+        return Pair(change(space, pair), (bound or own)(space, pair)[role])
 
-    return _climb(tried, arena, [seed, list(TARGETS).index(target), KINDS.index(role)], tries)
+    return _climb(tried, space, [seed, list(TARGETS).index(target), SPLITS.index(role)], tries)
 
 
-def search_all(arena: Arena, seed: int, tries: int = 200) -> dict[str, Pair]:
+def search_all(space: SearchSpace, seed: int, tries: int = 200) -> dict[str, Pair]:
     """Names like "minimiser.train" → the worst neighbours found for each sensitivity and each role."""
-    return {f"{target}.{role}": search(arena, target, role, seed, tries) for target in TARGETS for role in KINDS}
+    return {f"{target}.{role}": search(space, target, role, seed, tries) for target in TARGETS for role in SPLITS}
 
 
 def search_constants(
-    arena: Arena, seed: int, tries: int = 100, names: Collection[str] = tuple(MEASURES)
+    space: SearchSpace, seed: int, tries: int = 100, names: Collection[str] = tuple(MEASURES)
 ) -> dict[str, Pair]:
-    """Field of `Granular` → the largest value found, and the constant at that x. μ: 1/eigenvalue and 1/μ."""
-    single = replace(arena, n_train=1, n_validation=1)
+    """Field of `ProblemConstants` → the largest value found, and the constant at that x. μ: 1/eigenvalue and 1/μ."""
+    single = replace(space, n_train=1, n_validation=1)
     out = {}
     for at, (name, measure) in enumerate(MEASURES.items()):
         if name not in names:
             continue
-        of = arena if name in ("radius", "m") else single
-        role: Kind = "validation" if name in ("d_fx", "d_fy") else "train"
+        of = space if name in ("radius", "m") else single
+        role: Split = "validation" if name in ("d_fx", "d_fy") else "train"
         # Where x moves too, the constants are those of the box between the two points.
         both = name in ("b_fxx", "m_gxy", "m_gyy")
 
         def tried(
-            genes: Array,
+            parameters: Array,
             name: str = name,
-            of: Arena = of,
-            role: Kind = role,
+            of: SearchSpace = of,
+            role: Split = role,
             both: bool = both,
             measure: Measure = measure,
         ) -> Pair:
-            world = of.world(genes, role)
-            ends = (np.minimum(world.x, world.x2), np.maximum(world.x, world.x2)) if both else (world.x, world.x)
-            known = float(getattr(arena.family.constants(*ends), name))
-            return Pair(measure(world), 1.0 / known if name == "mu" else known)
+            pair = of.pair(parameters, role)
+            ends = (np.minimum(pair.x, pair.x2), np.maximum(pair.x, pair.x2)) if both else (pair.x, pair.x)
+            known = float(getattr(space.family.constants(*ends), name))
+            return Pair(measure(pair), 1.0 / known if name == "mu" else known)
 
-        out[name] = _climb(tried, arena, [seed, len(TARGETS) + at], tries)
+        out[name] = _climb(tried, space, [seed, len(TARGETS) + at], tries)
     return out
 
 
-def _climb(tried: Callable[[Array], Pair], arena: Arena, key: Any, tries: int) -> Pair:
+def _climb(tried: Callable[[Array], Pair], space: SearchSpace, key: Any, tries: int) -> Pair:
     """A third of the tries on random worlds, the rest near the best so far."""
     rng = np.random.default_rng(key)
-    at = arena.draw(rng)
+    at = space.draw(rng)
     best = tried(at)
     for k in range(1, tries):
-        genes = arena.draw(rng) if 3 * k < tries else _changed(at, rng)
-        pair = tried(genes)
+        parameters = space.draw(rng) if 3 * k < tries else _changed(at, rng)
+        pair = tried(parameters)
         if pair.ratio > best.ratio:
-            best, at = pair, genes
+            best, at = pair, parameters
     return best
 
 
-def _changed(genes: Array, rng: np.random.Generator) -> Array:
+def _changed(parameters: Array, rng: np.random.Generator) -> Array:
     """Some numbers moved, by little or by much."""
-    chosen = rng.random(genes.size) < rng.choice([0.1, 0.3, 1.0])
-    return np.where(chosen, genes + rng.choice([0.01, 0.1, 0.5]) * rng.normal(size=genes.size), genes)
+    chosen = rng.random(parameters.size) < rng.choice([0.1, 0.3, 1.0])
+    return np.where(chosen, parameters + rng.choice([0.01, 0.1, 0.5]) * rng.normal(size=parameters.size), parameters)

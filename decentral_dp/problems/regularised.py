@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.penalties import Penalty, Pull, SharedStrength, Strengths, check_ridge
 from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
@@ -40,8 +40,8 @@ class Regularised:
         return self.model.q
 
     @property
-    def touches(self) -> Mapping[str, Kind]:
-        return self.model.touches
+    def reads_records(self) -> Mapping[str, Split]:
+        return self.model.reads_records
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
         """As the model's. Raises InputError."""
@@ -76,7 +76,7 @@ class Regularised:
     def accuracy(self, x: Array, y: Array, records: Any) -> Array | None:
         return self.model.accuracy(x, y, records)
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """The model's for its records, which do not hang on x, and the penalty's; None where either has none."""
         of_records = self.model.constants({**box, "x": 0.0}, radius)
         of_penalty = self.penalty.lipschitz(box)
@@ -95,8 +95,8 @@ def biased_regularisation(
     with the logistic loss for two classes (q = n_features (+ 1)), else the softmax loss (q = classes × features).
     """
     check_ridge(ridge)
-    kind = LogisticHyperparameter if len(classes) == 2 else SoftmaxHyperparameter
-    model = kind.from_dataset(n_features, classes, intercept)
+    split = LogisticHyperparameter if len(classes) == 2 else SoftmaxHyperparameter
+    model = split.from_dataset(n_features, classes, intercept)
     return Regularised("biased_regularisation", model, Pull(ridge))
 
 

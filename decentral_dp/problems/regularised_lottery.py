@@ -23,7 +23,7 @@ from decentral_dp.privacy import cells
 from decentral_dp.privacy.cells import Box, Target
 from decentral_dp.privacy.exponential import GRID_BITS, Guarantee
 from decentral_dp.privacy.regularised import Regularised, quadratic, regularised
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 from decentral_dp.problems.lotteries import Function, best
 from decentral_dp.problems.pooled_bounds import PooledBounds
 
@@ -48,7 +48,7 @@ class Density:
     """
 
     box: Box
-    moved: Mapping[Kind, float]
+    sensitivity: Mapping[Split, float]
     strength: float
     anchor: Array
     lipschitz: float
@@ -67,7 +67,7 @@ class Density:
         smooth = bounds.smoothness(low, high)
         return cls(
             box=Box(low, high),
-            moved=bounds.gradient_sensitivity(low, high),
+            sensitivity=bounds.gradient_sensitivity(low, high),
             strength=strength,
             anchor=0.5 * (low + high),
             lipschitz=bounds.lipschitz(low, high),
@@ -112,7 +112,7 @@ class Density:
             (self.strength + curvature) / scale**2,
             self.strength,
             self.anchor,
-            max(self.moved.values()),
+            max(self.sensitivity.values()),
             self.lipschitz,
             curvature,
             self.inexact,
@@ -140,7 +140,7 @@ class Density:
 
 
 @dataclass(frozen=True)
-class RegularisedLottery:
+class RegularisedSelection:
     """score: Φ at (n, p) → (n,). gradient: ∇Φ at (p,). coefficients: (H, b) of Φ = ½ xᵀHx − bᵀx, where it is that.
 
     method: "tangent" (rejection from a Gaussian) or "cells" (p ≤ 3).
@@ -157,8 +157,8 @@ class RegularisedLottery:
         return "gaussian" if self.facts.certified else "uncertified"
 
     @property
-    def sensitivity(self) -> Mapping[Kind, float]:
-        return self.facts.moved if self.facts.certified else dict.fromkeys(self.facts.moved, math.inf)
+    def sensitivity(self) -> Mapping[Split, float]:
+        return self.facts.sensitivity if self.facts.certified else dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
     def width(self) -> int:

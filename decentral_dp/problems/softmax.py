@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Constants, Kind, Norm
+from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.linear import (
     blocks,
     check_classes,
@@ -24,9 +24,9 @@ from decentral_dp.problems.linear import (
     declared_bounds,
     feature_norms,
 )
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, heard
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
 
-TOUCHES: Mapping[str, Kind] = MappingProxyType(
+READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
 )
 
@@ -83,8 +83,8 @@ class SoftmaxHyperparameter:
         return len(self.classes) * self.p
 
     @property
-    def touches(self) -> Mapping[str, Kind]:
-        return TOUCHES
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
         """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""
@@ -101,7 +101,7 @@ class SoftmaxHyperparameter:
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        train, validation = heard(wanted, train, validation)
+        train, validation = select_split(wanted, train, validation)
         c = len(self.classes)
         both = np.concatenate([y, z]).reshape(2 * c, self.p)
         grad, hvp = np.zeros((c, self.p)), np.zeros((c, self.p))
@@ -133,7 +133,7 @@ class SoftmaxHyperparameter:
             lambda part: class_curvature(class_shares(weights @ train.features[part].T)),
             matrix,
             clip,
-            asked(wanted, TOUCHES),
+            asked(wanted, READS_RECORDS),
         )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
@@ -173,7 +173,7 @@ class SoftmaxHyperparameter:
                 right += (_of_label(best, records.label[part]) / np.maximum(best.sum(axis=1), 1)).sum(axis=1)
         return right / len(records.label)
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> Constants | None:
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """Constants for x_s ≤ box["x"], |y_rs| ≤ box["y"], |z_rs| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.
 
         With s = softmax(Ya) and u = Za, |u_r| ≤ U = R M_z, the records' terms are v aᵀ, and with E over r ~ s
@@ -196,7 +196,7 @@ class SoftmaxHyperparameter:
         validation = np.zeros((3, 3))
         validation[2, 1] = r**2 / 2
         diagonal = np.array([[c * m_y * m_z, m_z, m_y], [c * m_y, 1.0, 0.0], [c * m_z, 0.0, 1.0]])
-        return Constants(
+        return LipschitzConstants(
             data={"train": train, "validation": validation},
             regulariser=2.0 / self.q * known.strength * diagonal,
             swap={"train": np.array([0.0, 4 * r, 2 * r**2 * m_z]), "validation": np.array([0.0, 0.0, 4 * r])},

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.granular import Granular, solution_spread
+from decentral_dp.privacy.granular import ProblemConstants, solution_spread
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.boxes import UP, box_norm, box_weights, box_width, rounded
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
@@ -35,16 +35,16 @@ class Weighed:
     loss: LossBounds
 
     @property
-    def relative(self) -> float:
-        return self.loss.relative
+    def self_concordance(self) -> float:
+        return self.loss.self_concordance
 
-    def constants(self, low: Array, high: Array, mass: float = 1.0) -> Granular:
-        box_norm(self.problem.p, low, high, mass)
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        box_norm(self.problem.p, low, high, record_mass)
         ridge, (weight, slope) = self.problem.ridge, box_weights(low, high)
-        r = self.loss.reach(ridge, weight + mass - 1.0, 0.0)
+        r = self.loss.reach(ridge, weight + record_mass - 1.0, 0.0)
         g, smooth = self.loss.gradient(r), self.loss.smoothness
         return rounded(
-            Granular(
+            ProblemConstants(
                 radius=r,
                 mu=ridge,
                 l_fx=0.0,
@@ -89,15 +89,15 @@ class Mean:
     record_radius: float
 
     @property
-    def relative(self) -> float:
+    def self_concordance(self) -> float:
         return 0.0
 
-    def constants(self, low: Array, high: Array, mass: float = 1.0) -> Granular:
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         k, a = self.problem.ridge, self.record_radius
-        out = k / (1.0 + k) * box_norm(self.problem.p, low, high, mass)
-        r = (mass * a + (mass - 1.0) * out) / (k + mass)
+        out = k / (1.0 + k) * box_norm(self.problem.p, low, high, record_mass)
+        r = (record_mass * a + (record_mass - 1.0) * out) / (k + record_mass)
         return rounded(
-            Granular(
+            ProblemConstants(
                 radius=r,
                 mu=1.0 + k,
                 l_fx=0.0,
@@ -140,15 +140,15 @@ class Linear:
     record_radius: float
 
     @property
-    def relative(self) -> float:
+    def self_concordance(self) -> float:
         return 0.0
 
-    def constants(self, low: Array, high: Array, mass: float = 1.0) -> Granular:
-        box_norm(self.problem.p, low, high, mass)
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        box_norm(self.problem.p, low, high, record_mass)
         k, slope = self.problem.ridge, self.problem.slope * self.record_radius
-        r = (mass - 1.0) * slope / k
+        r = (record_mass - 1.0) * slope / k
         return rounded(
-            Granular(
+            ProblemConstants(
                 radius=r,
                 mu=k,
                 l_fx=0.0,
@@ -191,7 +191,7 @@ class Declared:
     """
 
     problem: Problem
-    given: Granular
+    given: ProblemConstants
 
     def __post_init__(self) -> None:
         for name, value in list(self.given._asdict().items())[:-1]:
@@ -203,18 +203,18 @@ class Declared:
     @classmethod
     def from_table(cls, problem: Problem, table: Mapping[str, float]) -> Declared:
         """Constants by name. Raises InputError where one is missing or unknown."""
-        wanted = [name for name in Granular._fields if name != "label"]
+        wanted = [name for name in ProblemConstants._fields if name != "label"]
         for missing in (name for name in wanted if name not in table):
             raise InputError(f"privacy.constants.{missing}: missing; wanted a number for each of {', '.join(wanted)}.")
         for unknown in (name for name in table if name not in wanted):
             raise InputError(f"privacy.constants.{unknown}: no such constant; wanted are {', '.join(wanted)}.")
-        return cls(problem, Granular._make([*(table[name] for name in wanted), "declared"]))
+        return cls(problem, ProblemConstants._make([*(table[name] for name in wanted), "declared"]))
 
     @property
-    def relative(self) -> float:
+    def self_concordance(self) -> float:
         return math.inf
 
-    def constants(self, low: Array, high: Array, mass: float = 1.0) -> Granular:
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         """The same everywhere: the box, which may have no bounds, and the mass are not read."""
         return rounded(self.given._replace(label="declared"))
 

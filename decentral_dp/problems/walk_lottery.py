@@ -20,7 +20,7 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.cells import Box
 from decentral_dp.privacy.grid_walk import acceptance
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 from decentral_dp.problems.lotteries import Function, Score, best
 
 # Where fewer of the last steps are accepted, restarts go on and on.
@@ -28,7 +28,7 @@ _LEAST_ACCEPTANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class WalkLottery:
+class GridWalkSelection:
     """cells: along each axis. steps: of the walk, every time it starts."""
 
     facts: Score
@@ -41,9 +41,9 @@ class WalkLottery:
     distortion = 0.0
 
     @property
-    def sensitivity(self) -> Mapping[Kind, float]:
+    def sensitivity(self) -> Mapping[Split, float]:
         """Nothing is proven."""
-        return dict.fromkeys(self.facts.moved, math.inf)
+        return dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
     def width(self) -> int:
@@ -94,7 +94,7 @@ class WalkLottery:
 class _Exponent:
     """Φ̂/scale at the centres of cells, each computed once: one fixed function."""
 
-    def __init__(self, walk: WalkLottery, scale: float) -> None:
+    def __init__(self, walk: GridWalkSelection, scale: float) -> None:
         self._walk = walk
         self._scale = scale
         self._known: dict[tuple[int, ...], float] = {}

@@ -10,7 +10,7 @@ import numpy as np
 
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.granular import Clips
-from decentral_dp.privacy.sensitivity import KINDS, Array, Kind
+from decentral_dp.privacy.sensitivity import SPLITS, Array, Split
 from decentral_dp.problems.protocol import Placed, Problem, Terms, regulariser_matrices, take
 
 _UNCLIPPED = Clip("l2")
@@ -20,7 +20,7 @@ _STEP = 1e-5
 
 
 @dataclass(frozen=True)
-class World:
+class NeighbourPair:
     """Two points (p,), the ball's centre and two points (q,), and (train, validation) records of two neighbours."""
 
     problem: Problem
@@ -39,8 +39,8 @@ class World:
         states: tuple[Array, Array, Array],
         records: Sequence[tuple[Array, Array]],
         counts: tuple[int, int],
-        role: Kind,
-    ) -> World:
+        role: Split,
+    ) -> NeighbourPair:
         """records: the replaced record and its replacement, other train records, other validation records.
 
         Each is (features, labels). The others are repeated until there are as many as counts say.
@@ -49,12 +49,12 @@ class World:
         sides = []
         for which in range(2):
             built = []
-            for kind, n, (a, b) in zip(KINDS, counts, others, strict=True):
+            for split, n, (a, b) in zip(SPLITS, counts, others, strict=True):
                 index = np.arange(n) % len(a)
                 a, b = a[index], b[index]
-                if kind == role:
+                if split == role:
                     a[0], b[0] = pair[0][which], pair[1][which]
-                built.append(_prepared(problem, a, b, kind))
+                built.append(_prepared(problem, a, b, split))
             sides.append((built[0], built[1]))
         return cls(problem, *points, *states, (sides[0], sides[1]))
 
@@ -92,62 +92,62 @@ def norm(value: Array) -> float:
     return float(np.linalg.norm(value, 2))
 
 
-def minimiser(world: World, x: Array, side: int) -> Array:
+def minimiser(pair: NeighbourPair, x: Array, side: int) -> Array:
     """argmin_y G(x, y), (q,)."""
     return _newton(
-        lambda y: world.lower_gradient(x, y, side), lambda y: world.second(x, y, side)[0], np.zeros(world.problem.q)
+        lambda y: pair.lower_gradient(x, y, side), lambda y: pair.second(x, y, side)[0], np.zeros(pair.problem.q)
     )
 
 
-def pulled(world: World, lam: float, side: int) -> Array:
+def penalised(pair: NeighbourPair, lam: float, side: int) -> Array:
     """argmin_y G + F/λ at the first x; the Hessian of F by differences."""
-    x = world.x
+    x = pair.x
 
     def gradient(y: Array) -> Array:
-        return world.lower_gradient(x, y, side) + world.terms(x, y, side, "upper_grad_y") / lam
+        return pair.lower_gradient(x, y, side) + pair.terms(x, y, side, "upper_grad_y") / lam
 
     def hessian(y: Array) -> Array:
         rows = [
-            (world.terms(x, y + e, side, "upper_grad_y") - world.terms(x, y - e, side, "upper_grad_y")) / (2.0 * _STEP)
+            (pair.terms(x, y + e, side, "upper_grad_y") - pair.terms(x, y - e, side, "upper_grad_y")) / (2.0 * _STEP)
             for e in _STEP * np.eye(len(y))
         ]
-        return world.second(x, y, side)[0] + np.array(rows) / lam
+        return pair.second(x, y, side)[0] + np.array(rows) / lam
 
-    return _newton(gradient, hessian, np.zeros(world.problem.q))
+    return _newton(gradient, hessian, np.zeros(pair.problem.q))
 
 
-def estimate(world: World, x: Array, y: Array, side: int) -> Array:
+def estimate(pair: NeighbourPair, x: Array, y: Array, side: int) -> Array:
     """∇_x F − G_xy G_yy⁻¹ ∇_y F at y, (p,)."""
-    hessian, jacobian = world.second(x, y, side)
-    solved = np.linalg.solve(hessian, world.terms(x, y, side, "upper_grad_y"))
-    return np.asarray(world.terms(x, y, side, "upper_grad_x") - jacobian @ solved)
+    hessian, jacobian = pair.second(x, y, side)
+    solved = np.linalg.solve(hessian, pair.terms(x, y, side, "upper_grad_y"))
+    return np.asarray(pair.terms(x, y, side, "upper_grad_x") - jacobian @ solved)
 
 
-def implicit(world: World, clips: Clips, side: int) -> Array:
+def implicit(pair: NeighbourPair, clips: Clips, side: int) -> Array:
     """a − J H⁻¹ b at the first (x, y), every record's part clipped."""
-    x, y = world.x, world.y
-    a = world.terms(x, y, side, "upper_grad_x", Clip("l2", x=clips.a))
-    b = world.terms(x, y, side, "upper_grad_y", Clip("l2", z=clips.b))
-    hessian, jacobian = world.matrices(x, y, side, Clip("l2", x=clips.j, z=clips.h))
-    common = world.regulariser(x, y)
+    x, y = pair.x, pair.y
+    a = pair.terms(x, y, side, "upper_grad_x", Clip("l2", x=clips.a))
+    b = pair.terms(x, y, side, "upper_grad_y", Clip("l2", z=clips.b))
+    hessian, jacobian = pair.matrices(x, y, side, Clip("l2", x=clips.j, z=clips.h))
+    common = pair.regulariser(x, y)
     return np.asarray(a - (jacobian + common[1]) @ np.linalg.solve(hessian + common[0], b))
 
 
-def score(world: World, x: Array, side: int) -> float:
+def score(pair: NeighbourPair, x: Array, side: int) -> float:
     """Φ(x) = F(x, y_Z(x))."""
-    validation = world.sides[side][1]
+    validation = pair.sides[side][1]
     n = len(validation[0])
-    y = minimiser(world, x, side)
-    return float(world.problem.losses(x[None], y[None], validation, np.full(n, 1.0 / n))[1][0])
+    y = minimiser(pair, x, side)
+    return float(pair.problem.losses(x[None], y[None], validation, np.full(n, 1.0 / n))[1][0])
 
 
 def _slope(f: Callable[[Array], Array], one: Array, other: Array) -> float:
     """‖f(u) − f(u')‖/‖u − u'‖; 0 where the points are so near that float64 has no digits left."""
-    apart = norm(one - other)
-    return norm(f(one) - f(other)) / apart if apart > 1e-4 else 0.0
+    distance = norm(one - other)
+    return norm(f(one) - f(other)) / distance if distance > 1e-4 else 0.0
 
 
-def _norm_m(w: World) -> float:
+def _norm_m(w: NeighbourPair) -> float:
     y = minimiser(w, w.x, 0)
     hessian, jacobian = w.second(w.x, y, 0)
     return norm(np.asarray(np.linalg.solve(hessian, jacobian.T)))
@@ -159,7 +159,7 @@ def _swap(f: Callable[[int], Array]) -> float:
 
 # Constant → its value in a world of one record of each role; "radius" and "m" are of minimisers, in any world. μ is
 # inverted, so that every constant is a largest value.
-MEASURES: Mapping[str, Callable[[World], float]] = {
+MEASURES: Mapping[str, Callable[[NeighbourPair], float]] = {
     "mu": lambda w: 1.0 / float(np.linalg.eigvalsh(w.second(w.x, w.y, 0)[0])[0]),
     "l_fx": lambda w: norm(w.terms(w.x, w.y, 0, "upper_grad_x")),
     "l_fy": lambda w: norm(w.terms(w.x, w.y, 0, "upper_grad_y")),
@@ -183,10 +183,10 @@ MEASURES: Mapping[str, Callable[[World], float]] = {
 }
 
 
-def _prepared(problem: Problem, features: Array, labels: Array, kind: Kind) -> Any:
+def _prepared(problem: Problem, features: Array, labels: Array, split: Split) -> Any:
     """Records as the oracle reads them; where it matters who holds them, agents hold about as many each, in order."""
     records = problem.prepare(features, labels, "l2")
-    if kind == "validation" or not isinstance(problem, Placed):
+    if split == "validation" or not isinstance(problem, Placed):
         return records
     agents = int(getattr(problem, "agents", 1))
     shards = [take(records, part) for part in np.array_split(np.arange(len(labels)), agents)]
@@ -204,10 +204,10 @@ def _newton(gradient: Callable[[Array], Array], hessian: Callable[[Array], Array
         step = np.linalg.solve(hessian(y), slope)
         for halving in range(_HALVINGS):
             there = y - 0.5**halving * step
-            moved = gradient(there)
-            if norm(moved) < norm(slope):
+            sensitivity = gradient(there)
+            if norm(sensitivity) < norm(slope):
                 break
         else:
             break
-        y, slope = there, moved
+        y, slope = there, sensitivity
     return y

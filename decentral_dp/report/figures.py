@@ -29,11 +29,11 @@ CAPTIONS = {
 
 def figures(folder: Path, *names: str, captions: Mapping[str, str] | None = None) -> list[Html]:
     """Those of the named figures that the folder has, side by side. captions: instead of the usual ones."""
-    told, found = {**CAPTIONS, **(captions or {})}, []
+    stated, found = {**CAPTIONS, **(captions or {})}, []
     for name in names:
         path = folder / "plots" / f"{name}.png"
         if path.exists():
             data = base64.b64encode(path.read_bytes()).decode("ascii")
-            image = tag("img", src=f"data:image/png;base64,{data}", alt=told[name]).markup.removesuffix("</img>")
-            found.append(tag("figure", Html(image), tag("figcaption", told[name])))
+            image = tag("img", src=f"data:image/png;base64,{data}", alt=stated[name]).markup.removesuffix("</img>")
+            found.append(tag("figure", Html(image), tag("figcaption", stated[name])))
     return [tag("div", *found, class_="figures")] if found else []

@@ -181,11 +181,11 @@ def _listed(rows: Sequence[tuple[str, Part]]) -> list[Html]:
 
 
 def _own_words(scenario: Json) -> list[Html]:
-    told = [tag("p", part) for part in str(scenario.get("description") or "").split("\n\n") if part.strip()]
-    if not told:
+    stated = [tag("p", part) for part in str(scenario.get("description") or "").split("\n\n") if part.strip()]
+    if not stated:
         return []
     aside = tag("p", "Its author's words. Where a setting was overridden, the list above is what ran.", class_="small")
-    return [tag("h3", "What the scenario says of itself"), aside, *told]
+    return [tag("h3", "What the scenario says of itself"), aside, *stated]
 
 
 def _is_setting(key: str, value: object) -> bool:

@@ -160,19 +160,19 @@ def price_table(privacy: Json) -> list[Html]:
     names = ("Channel", "Releases", "Numbers each", *(f"One {k} record" for k in kinds), "Read")
     heads = tag("tr", *(tag("th", name, scope="col") for name in names))
     sampled = any(entry.get("rate") for entry in listed)
-    told = "Fixed before the run; the scale of a release is its sensitivity over its price"
-    told += ", for the kind of record that needs more; the other kind is charged less." if len(kinds) > 1 else "."
+    stated = "Fixed before the run; the scale of a release is its sensitivity over its price"
+    stated += ", for the kind of record that needs more; the other kind is charged less." if len(kinds) > 1 else "."
     if any(entry.get("unit") == "μ" for entry in listed):
-        told += (
+        stated += (
             " μ: nobody tells two data sets that differ in the record apart more surely than two Gaussians of "
             "deviation 1 at the distance μ."
         )
     if sampled:
-        told += " Of a sample, the price is that of a record which is in it; that it may not be is counted in ε."
+        stated += " Of a sample, the price is that of a record which is in it; that it may not be is counted in ε."
     return [
         tag("h3", "Price of each release"),
         tag("div", tag("table", tag("thead", heads), tag("tbody", *rows)), class_="wide", tabindex="0"),
-        tag("p", told, class_="small"),
+        tag("p", stated, class_="small"),
     ]
 
 

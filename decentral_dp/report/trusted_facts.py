@@ -73,13 +73,13 @@ def noise_text(privacy: Json, stated: Json) -> str:
 
 def releases_text(privacy: Json) -> str:
     """ "y: 50 of 30 numbers; gx: 10 of 1 number"."""
-    told = [
+    stated = [
         f"{p.get('channel')}: {p.get('releases')} of {p.get('width')} {'number' if p.get('width') == 1 else 'numbers'}"
         for p in privacy.get("prices") or []
     ]
     free = list(privacy.get("free_channels") or {})
-    told += [f"{', '.join(free)}: no record read"] if free else []
-    return "; ".join(told)
+    stated += [f"{', '.join(free)}: no record read"] if free else []
+    return "; ".join(stated)
 
 
 def domain_text(domain: object, p: int) -> str:
@@ -101,8 +101,10 @@ def start_text(start: object) -> str:
     """ "x = −2, y = 0"."""
     if not isinstance(start, Mapping):
         return ""
-    told = [f"{k} = {v:g}".replace("-", "−") if v is not None else f"{k} as the problem says" for k, v in start.items()]
-    return ", ".join(told)
+    stated = [
+        f"{k} = {v:g}".replace("-", "−") if v is not None else f"{k} as the problem says" for k, v in start.items()
+    ]
+    return ", ".join(stated)
 
 
 def _step(variable: str, step: Mapping[str, float]) -> Html:
@@ -146,11 +148,11 @@ def published_text(x: Array | None, result: Json) -> list[Html]:
     values = ", ".join(power_text(float(v)).replace("-", "−") for v in x.reshape(-1))
     ran = result.get("algorithm") or {}
     start, where = number((ran.get("start") or {}).get("x")), domain_text(ran.get("domain"), x.size)
-    told = f"x = {values}" if x.size == 1 else f"x = ({values})"
+    stated = f"x = {values}" if x.size == 1 else f"x = ({values})"
     if start is not None and not draws_x(result.get("privacy") or {}):
-        told += f", from a start at {start:g}".replace("-", "−")
-    told += f", in the {where}" if where else ""
-    return [tag("p", tag("strong", "Published: "), f"{told}.")]
+        stated += f", from a start at {start:g}".replace("-", "−")
+    stated += f", in the {where}" if where else ""
+    return [tag("p", tag("strong", "Published: "), f"{stated}.")]
 
 
 def _short(clip: Any) -> Any:

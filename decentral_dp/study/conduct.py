@@ -23,12 +23,12 @@ from decentral_dp.study.stale import discard, find_stale, why
 from decentral_dp.study.table import cell_table, results, summary
 from decentral_dp.study.verdicts import Verdict, check_claims, check_where, verdict
 
-Watcher = Callable[[int, int, int], None]
+ProgressCallback = Callable[[int, int, int], None]
 """Told of progress: cells done, cells in all, cells that failed."""
 
 
 @runtime_checkable
-class Teller(Protocol):
+class ProgressReporter(Protocol):
     """A watcher that can say something before the first cell is done."""
 
     def say(self, sentence: str) -> None: ...
@@ -64,7 +64,11 @@ class Findings:
 
 
 def conduct(
-    study: Study, out: Path, jobs: int | None = None, address: str | None = None, progress: Watcher | None = None
+    study: Study,
+    out: Path,
+    jobs: int | None = None,
+    address: str | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Findings:
     """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
 
@@ -81,7 +85,9 @@ def conduct(
         ) from None
 
 
-def _conduct(study: Study, out: Path, jobs: int | None, address: str | None, progress: Watcher | None) -> Findings:
+def _conduct(
+    study: Study, out: Path, jobs: int | None, address: str | None, progress: ProgressCallback | None
+) -> Findings:
     varied, listed = axes(study), cells(study)
     check_claims(study, varied)
     for plot in study.plots:
@@ -99,7 +105,7 @@ def _conduct(study: Study, out: Path, jobs: int | None, address: str | None, pro
     missing = {p.key: p for p in planned if isinstance(p, Task) and p.key not in known}
     stale = find_stale(kept, set(filter(None, keys)))
     again = why(stale, missing)
-    if again is not None and isinstance(progress, Teller):
+    if again is not None and isinstance(progress, ProgressReporter):
         progress.say(again)
     _compute(list(missing.values()), kept, known, jobs or cores(), address, progress, len(set(filter(None, keys))))
     discard(kept, stale)
@@ -113,7 +119,7 @@ def _compute(
     known: dict[str, Record],
     jobs: int,
     address: str | None,
-    progress: Watcher | None,
+    progress: ProgressCallback | None,
     total: int,
 ) -> None:
     """Fill `known`."""
@@ -207,8 +213,8 @@ def _write(
     )
     for name in ("results", "summary", "cells"):
         _replace(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
-    told = [plain(v._asdict()) | {"verdict": v.words} for v in verdicts]
-    claims = json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False)
+    stated = [plain(v._asdict()) | {"verdict": v.words} for v in verdicts]
+    claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     _replace(out / "claims.json", f"{claims}\n".encode())
     # Last: it tells the next study in this folder which pictures are of this one.
     _replace(out / "study.toml", resolved(study).encode())
@@ -238,7 +244,7 @@ def resolved(study: Study) -> str:
     content = study.model_dump(exclude_none=True, by_alias=True)
     content["versions"] = versions()
     for table in (content, *content["variants"]):
-        beside = study.folder / table.get("scenario", "")
-        if beside.is_file():
-            table["scenario"] = str(beside.resolve())
+        candidate = study.folder / table.get("scenario", "")
+        if candidate.is_file():
+            table["scenario"] = str(candidate.resolve())
     return tomli_w.dumps(content)

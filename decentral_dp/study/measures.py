@@ -13,7 +13,7 @@ from decentral_dp.scenario import nearest_of
 from decentral_dp.study.grid import Axis
 from decentral_dp.study.schema import Plot, Side, Study
 
-Kind = Literal["run", "plan"]
+Split = Literal["run", "plan"]
 
 _SPREAD = ("", "_min", "_max")
 _LOSSES = tuple(f"{name}{end}" for name in ("upper_loss", "lower_loss") for end in _SPREAD)
@@ -71,7 +71,7 @@ def _hint(name: str, valid: Sequence[str]) -> str:
     return hint if hint.startswith(";") else nearest_of(name, plain)
 
 
-def names_of(kind: Kind, over_rounds: bool) -> list[str]:
+def names_of(kind: Split, over_rounds: bool) -> list[str]:
     """What cells of this kind can measure over rounds, or at the end."""
     return sorted((_CURVES if over_rounds else _FINALS)[kind])
 
@@ -89,7 +89,7 @@ def check_names(study: Study, axes: Sequence[Axis]) -> None:
         _check_plot(plot, study.kind, [axis.name for axis in axes])
 
 
-def _check_plot(plot: Plot, kind: Kind, axes: Sequence[str]) -> None:
+def _check_plot(plot: Plot, kind: Split, axes: Sequence[str]) -> None:
     place = f"plots ({plot.name})"
     if plot.x != "round" and plot.x not in axes and not _is_known(plot.x, kind, over_rounds=False):
         valid = ["round", *axes, *names_of(kind, over_rounds=False)]
@@ -98,7 +98,7 @@ def _check_plot(plot: Plot, kind: Kind, axes: Sequence[str]) -> None:
         _check(f"{place}.y", name, kind, plot.x == "round")
 
 
-def _check(place: str, name: str, kind: Kind, over_rounds: bool) -> None:
+def _check(place: str, name: str, kind: Split, over_rounds: bool) -> None:
     if _is_known(name, kind, over_rounds):
         return
     if over_rounds and _is_known(name, kind, over_rounds=False):
@@ -106,11 +106,11 @@ def _check(place: str, name: str, kind: Kind, over_rounds: bool) -> None:
     _refuse(place, name, kind, over_rounds)
 
 
-def _is_known(name: str, kind: Kind, over_rounds: bool) -> bool:
+def _is_known(name: str, kind: Split, over_rounds: bool) -> bool:
     return name in names_of(kind, over_rounds) or (kind == "run" and _ANY_DISTANCE.fullmatch(name) is not None)
 
 
-def _refuse(place: str, name: str, kind: Kind, over_rounds: bool) -> None:
+def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:
     if kind == "plan" and _is_known(name, "run", over_rounds):
         raise InputError(f'{place}: {quoted(name)} is measured in a run, not in a plan; set kind = "run".')
     if kind == "run" and _is_known(name, "plan", over_rounds=False):

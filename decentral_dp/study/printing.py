@@ -120,13 +120,13 @@ def _means(found: Findings) -> Table | None:
     short = [name.rpartition(".")[2] for name in names]
     for name, part in zip(names, short, strict=True):
         table.add_column(_head(part if short.count(part) == 1 else name, described(name, found.cells)))
-    told = _told(found, names, columns)
-    for name in told:
+    stated = _stated(found, names, columns)
+    for name in stated:
         table.add_column(name)
     for name in columns:
         table.add_column(_head(name, described(name, found.cells)), justify="right")
     for row in rows:
-        labels = [*row, *(told[name][row] for name in told)]
+        labels = [*row, *(stated[name][row] for name in stated)]
         table.add_row(*(Text(str(v)) for v in labels), *(_mean(known.get((*row, c)), c) for c in columns))
     return table
 
@@ -135,17 +135,17 @@ def _head(name: str, below: str) -> Text:
     return Text(f"{name}\n{below}" if below else name)
 
 
-def _told(found: Findings, names: Sequence[str], columns: Sequence[str]) -> dict[str, dict[tuple[Any, ...], str]]:
+def _stated(found: Findings, names: Sequence[str], columns: Sequence[str]) -> dict[str, dict[tuple[Any, ...], str]]:
     """What an ε is where the combinations differ in that: column → combination → words."""
     cells = found.cells
     alike = {row[:-1]: row[-1] for row in zip(*(cells[n] for n in names), cells.index, strict=True)}
-    told = {}
+    stated = {}
     if any(name in BUDGETS for name in columns) and len(guarantees(cells)) > 1:
-        told["guarantee"] = {row: "".join(guarantees(cells.loc[[k]])) for row, k in alike.items()}
+        stated["guarantee"] = {row: "".join(guarantees(cells.loc[[k]])) for row, k in alike.items()}
     at = next((name for name in columns if len(deltas(name, cells)) > 1), None)
     if at is not None and "privacy.delta" not in names:
-        told["δ"] = {row: delta_text(next(iter(deltas(at, cells.loc[[k]])), None)) for row, k in alike.items()}
-    return told
+        stated["δ"] = {row: delta_text(next(iter(deltas(at, cells.loc[[k]])), None)) for row, k in alike.items()}
+    return stated
 
 
 def _mean(row: Mapping[Any, Any] | None, name: str) -> str:

@@ -68,7 +68,7 @@ class Topology:
         return len(self.labels)
 
     @property
-    def self_weight(self) -> Array:
+    def neighbour_weight(self) -> Array:
         """(m,) |w_ii|, the total weight of the neighbours. Above 1 the own value enters with a negative weight."""
         return np.asarray(np.abs(self.mixing.diagonal()))
 

@@ -56,25 +56,26 @@ def _lanczos(laplacian: Any) -> tuple[float, float]:
     vector = _start(laplacian.shape[0])
     before = np.zeros_like(vector)
     diagonal: list[float] = []
-    beside: list[float] = [0.0]
+    off_diagonal: list[float] = [0.0]
     low, high = np.inf, 0.0
     for step in range(1, min(MAX_STEPS, laplacian.shape[0] - 1) + 1):
-        after = laplacian @ vector - beside[-1] * before
+        after = laplacian @ vector - off_diagonal[-1] * before
         diagonal.append(float(after @ vector))
         after -= diagonal[-1] * vector
         after -= after.mean()
-        beside.append(float(np.linalg.norm(after)))
-        exhausted = beside[-1] <= 1e-13 * max(high, diagonal[0])
+        off_diagonal.append(float(np.linalg.norm(after)))
+        exhausted = off_diagonal[-1] <= 1e-13 * max(high, diagonal[0])
         if exhausted or step % CHECK_EVERY == 0:
             was_low, was_high = low, high
             ends = [
-                eigvalsh_tridiagonal(diagonal, beside[1:-1], select="i", select_range=(k, k))[0] for k in (0, step - 1)
+                eigvalsh_tridiagonal(diagonal, off_diagonal[1:-1], select="i", select_range=(k, k))[0]
+                for k in (0, step - 1)
             ]
             low, high = float(ends[0]), float(ends[1])
             settled = low < SMALL * high or was_low - low <= 1e-9 * low
             if exhausted or (settled and high - was_high <= 1e-9 * high):
                 break
-        before, vector = vector, after / beside[-1]
+        before, vector = vector, after / off_diagonal[-1]
     return low, high
 
 

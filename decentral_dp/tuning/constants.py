@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from decentral_dp.privacy.sensitivity import Kind
+from decentral_dp.privacy.sensitivity import Split
 from decentral_dp.tuning.records import LossName
 
 # max over m of m/(1 + e^m), rounded up.
@@ -74,28 +74,28 @@ class Family:
 
 
 def minimiser_sensitivity(
-    family: Family, weight: float, train: int, accuracy: float, pull: tuple[float, int] | None = None
-) -> Mapping[Kind, float]:
+    family: Family, weight: float, train: int, accuracy: float, penalty: tuple[float, int] | None = None
+) -> Mapping[Split, float]:
     """How far the minimiser of g, or with pull = (λ, n_v) that of g + f/λ, can move, in l2.
 
     accuracy: a ≥ ‖computed − exact minimiser‖, in both worlds.
     """
-    mass = 1.0 if pull is None else 1.0 + 1.0 / pull[0]
+    mass = 1.0 if penalty is None else 1.0 + 1.0 / penalty[0]
     radius = family.solution_radius(weight, mass)
     swap = 2.0 * family.gradient_bound(radius)
 
-    def moved(per_record: float) -> float:
+    def sensitivity(per_record: float) -> float:
         # Two minimisers of any data sets are no further apart than the ball is wide.
         return _UP * (min(swap * per_record / weight, 2.0 * radius) + 2.0 * accuracy)
 
-    if pull is None:
-        return {"train": moved(1.0 / train)}
-    return {"train": moved(1.0 / train), "validation": moved(1.0 / (pull[0] * pull[1]))}
+    if penalty is None:
+        return {"train": sensitivity(1.0 / train)}
+    return {"train": sensitivity(1.0 / train), "validation": sensitivity(1.0 / (penalty[0] * penalty[1]))}
 
 
 def slope_sensitivity(
     family: Family, weight: float, norm: float, train: int, validation: int, solve_error: float
-) -> Mapping[Kind, float]:
+) -> Mapping[Split, float]:
     """How far −w θᵀ H⁻¹ b can move, where θ with ‖θ‖ = norm is public, H = mean_train ∇²l + wI, b = mean_validation ∇l.
 
     Validation: 2‖θ‖G/n_v. Train: H and H' lie between H₀ ⪰ wI and H₀ + C_h/n_t, so their inverses differ by at most
@@ -111,7 +111,7 @@ def slope_sensitivity(
 
 def score_sensitivity(
     family: Family, smallest: float, train: int, validation: int, score_error: float
-) -> Mapping[Kind, float]:
+) -> Mapping[Split, float]:
     """How much w ↦ f(θ_w) − f'(θ'_w), the difference of two neighbours' scores, can vary over w ≥ smallest.
 
     Validation: (1/n_v)(l(θ_w; z) − l(θ_w; z')) lies within ± the range of the loss. Train: ±G·2G/(w n_t).
@@ -119,8 +119,8 @@ def score_sensitivity(
     """
     radius = family.solution_radius(smallest)
     gradient = family.gradient_bound(radius)
-    moved = min(2.0 * gradient / (smallest * train), 2.0 * radius)
+    sensitivity = min(2.0 * gradient / (smallest * train), 2.0 * radius)
     return {
-        "train": _UP * (2.0 * gradient * moved + 4.0 * score_error),
+        "train": _UP * (2.0 * gradient * sensitivity + 4.0 * score_error),
         "validation": _UP * (2.0 * family.loss_range(radius) / validation + 4.0 * score_error),
     }

@@ -7,41 +7,41 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.exchange import Lottery
+from decentral_dp.exchange import SelectionMechanism
 from decentral_dp.privacy import curator
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Norm, Spread
+from decentral_dp.privacy.sensitivity import Array, Bounded, Norm, Sensitivity, Split
 from decentral_dp.tuning.constants import Family
 
 
-class Released(NamedTuple):
+class TunerRelease(NamedTuple):
     """value: (d,). scale: of its noise, in every coordinate."""
 
     value: Array
     scale: float
 
 
-class Curator:
+class TunerReleaser:
     """Releases values at the prices of a plan, each at most once."""
 
     def __init__(self, plan: Ledger, root: bytes) -> None:
         self.plan = plan
-        self.mechanism = curator.Curator(plan, root)
+        self.mechanism = curator.PlannedReleaser(plan, root)
         self._channels = {c.channel: c for c in plan.channels}
 
-    def release(self, index: int, channel: str, value: Array, sensitivity: Mapping[Kind, float]) -> Released:
+    def release(self, index: int, channel: str, value: Array, sensitivity: Mapping[Split, float]) -> TunerRelease:
         """value plus noise that makes it cost what is planned. sensitivity: l2, or l1 where the channel is Laplace."""
         norm: Norm = "l2" if self._channels[channel].mechanism == "gaussian" else "l1"
-        spread = {k: Spread(np.array([s]), np.ones(1), None) for k, s in sensitivity.items()}
-        return self._told(index, channel, Bounded(np.zeros((1, value.size)), value[None], spread, norm))
+        sensitivities = {k: Sensitivity(np.array([s]), np.ones(1), None) for k, s in sensitivity.items()}
+        return self._release(index, channel, Bounded(np.zeros((1, value.size)), value[None], sensitivities, norm))
 
-    def draw(self, index: int, channel: str, lottery: Lottery) -> Released:
-        """What the lottery draws at the planned price."""
-        return self._told(index, channel, lottery)
+    def draw(self, index: int, channel: str, selection: SelectionMechanism) -> TunerRelease:
+        """What the selection mechanism draws at the planned price."""
+        return self._release(index, channel, selection)
 
-    def _told(self, index: int, channel: str, value: Bounded | Lottery) -> Released:
-        told = self.mechanism.release(index, {channel: value})
-        return Released(told.own[channel][0], told.scale[channel])
+    def _release(self, index: int, channel: str, value: Bounded | SelectionMechanism) -> TunerRelease:
+        released = self.mechanism.release(index, {channel: value})
+        return TunerRelease(released.released[channel][0], released.scale[channel])
 
     def ledger(self) -> Ledger:
         """What was released. Raises ValueError unless it is what was planned, at the planned prices."""

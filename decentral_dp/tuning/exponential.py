@@ -17,9 +17,9 @@ from fractions import Fraction
 import numpy as np
 
 from decentral_dp.privacy.exponential import law_at, score_unit
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 from decentral_dp.tuning.constants import Family, score_sensitivity
-from decentral_dp.tuning.curator import Curator
+from decentral_dp.tuning.curator import TunerReleaser
 from decentral_dp.tuning.records import Records, summation_error
 from decentral_dp.tuning.solver import Part, certificate, minimise, moments
 
@@ -53,23 +53,25 @@ def score_error(family: Family, smallest: float, counts: tuple[int, int], d: int
 
 
 def release_weight(
-    curator: Curator, family: Family, train: Records, validation: Records, smallest: float, largest: float
+    releaser: TunerReleaser, family: Family, train: Records, validation: Records, smallest: float, largest: float
 ) -> float:
     """The private weight, one of the grid."""
     counts, d = (len(train.labels), len(validation.labels)), train.features.shape[1]
     error = score_error(family, smallest, counts, d)
-    moved = score_sensitivity(family, smallest, *counts, error)
+    sensitivity = score_sensitivity(family, smallest, *counts, error)
     weights = candidates(smallest, largest)
-    return float(curator.draw(1, CHANNEL, Choice(weights, score(family, train, validation, weights), moved)).value[0])
+    return float(
+        releaser.draw(1, CHANNEL, Choice(weights, score(family, train, validation, weights), sensitivity)).value[0]
+    )
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the weights (n,), by their scores (n,). moved: kind → what one record moves the scores by, sup − inf."""
+    """One of the weights (n,), by their scores (n,). oscillation: split → of what one record moves the scores by."""
 
     weights: Array
     scores: Array
-    moved: Mapping[Kind, float]
+    oscillation: Mapping[Split, float]
 
     mechanism = "exponential"
     width = 1
@@ -78,13 +80,13 @@ class Choice:
     @property
     def _unit(self) -> float:
         """r: the grid of the scores."""
-        return score_unit(max(self.moved.values()))
+        return score_unit(max(self.oscillation.values()))
 
     @property
-    def sensitivity(self) -> dict[Kind, float]:
+    def sensitivity(self) -> dict[Split, float]:
         """With the 2r that rounding scores to a grid of r can add to their differences."""
         room = 2.0 * self._unit
-        return {kind: s + room for kind, s in self.moved.items()}
+        return {split: s + room for split, s in self.oscillation.items()}
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
         law = law_at(self.scores, self._unit, 1 / Fraction(scale))

@@ -18,32 +18,32 @@ import math
 import numpy as np
 
 from decentral_dp.tuning.constants import Family, minimiser_sensitivity
-from decentral_dp.tuning.curator import Curator, Released
+from decentral_dp.tuning.curator import TunerRelease, TunerReleaser
 from decentral_dp.tuning.records import Records
 from decentral_dp.tuning.solver import Part, certificate, minimise
 
 CHANNEL = "pulled"
 
 
-def slope(weight: float, lam: float, plain: Released, pulled: Released) -> float:
+def slope(weight: float, lam: float, plain: TunerRelease, penalised: TunerRelease) -> float:
     """Estimate of dF/dlog w from the released minimisers of g and of g + f/λ."""
     d = plain.value.size
-    grown = 0.5 * float(pulled.value @ pulled.value - plain.value @ plain.value)
-    return weight * lam * (grown - 0.5 * d * (pulled.scale**2 - plain.scale**2))
+    grown = 0.5 * float(penalised.value @ penalised.value - plain.value @ plain.value)
+    return weight * lam * (grown - 0.5 * d * (penalised.scale**2 - plain.scale**2))
 
 
-def slope_noise(weight: float, lam: float, plain: Released, pulled: Released) -> float:
+def slope_noise(weight: float, lam: float, plain: TunerRelease, penalised: TunerRelease) -> float:
     """About the standard deviation of the estimate, from released values: λw√(s₁²‖θ‖² + s₂²‖θ^λ‖²)."""
-    first, second = (r.scale * float(np.linalg.norm(r.value)) for r in (plain, pulled))
+    first, second = (r.scale * float(np.linalg.norm(r.value)) for r in (plain, penalised))
     return weight * lam * math.hypot(first, second)
 
 
-def release_pulled(
-    curator: Curator, index: int, family: Family, train: Records, validation: Records, weight: float, lam: float
-) -> Released:
+def release_penalised(
+    releaser: TunerReleaser, index: int, family: Family, train: Records, validation: Records, weight: float, lam: float
+) -> TunerRelease:
     """The private minimiser of g + f/λ."""
     counts, d = (len(train.labels), len(validation.labels)), train.features.shape[1]
     accuracy = certificate(family, weight, counts, d, 1.0 + 1.0 / lam).accuracy
-    pulled = minimise(family, [Part(train, 1.0), Part(validation, 1.0 / lam)], weight)
-    moved = minimiser_sensitivity(family, weight, counts[0], accuracy, (lam, counts[1]))
-    return curator.release(index, CHANNEL, pulled, moved)
+    penalised = minimise(family, [Part(train, 1.0), Part(validation, 1.0 / lam)], weight)
+    sensitivity = minimiser_sensitivity(family, weight, counts[0], accuracy, (lam, counts[1]))
+    return releaser.release(index, CHANNEL, penalised, sensitivity)

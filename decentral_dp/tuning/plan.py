@@ -17,7 +17,7 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 
 # Of a train record's μ²: what the last minimiser takes, which is the model.
 MODEL_SHARE = 0.25
@@ -87,7 +87,7 @@ def pure_plan(d: int, epsilon: float) -> Ledger:
     )
 
 
-def _channel(name: str, mechanism: str, d: int, rounds: IntArray, sensitivity: dict[Kind, Array]) -> ChannelLedger:
+def _channel(name: str, mechanism: str, d: int, rounds: IntArray, sensitivity: dict[Split, Array]) -> ChannelLedger:
     return ChannelLedger(
         name,
         mechanism,

@@ -11,7 +11,7 @@ import numpy as np
 
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.tuning.constants import Family, slope_sensitivity
-from decentral_dp.tuning.curator import Curator, Released
+from decentral_dp.tuning.curator import TunerRelease, TunerReleaser
 from decentral_dp.tuning.records import Records
 from decentral_dp.tuning.solver import inverse_product, moments, solve_error
 
@@ -25,13 +25,19 @@ def slope(family: Family, train: Records, validation: Records, weight: float, th
 
 
 def release_slope(
-    curator: Curator, index: int, family: Family, train: Records, validation: Records, weight: float, theta: Array
-) -> Released:
+    releaser: TunerReleaser,
+    index: int,
+    family: Family,
+    train: Records,
+    validation: Records,
+    weight: float,
+    theta: Array,
+) -> TunerRelease:
     """The private slope at a released θ."""
     counts = len(train.labels), len(validation.labels)
     # A point at the origin has no slope to release; noise of no scale would have no grid.
     norm = max(float(np.linalg.norm(theta)) * (1.0 + 1e-12), 1e-9 * family.solution_radius(weight))
     error = solve_error(family, weight, norm, counts, theta.size)
-    moved = slope_sensitivity(family, weight, norm, *counts, error)
+    sensitivity = slope_sensitivity(family, weight, norm, *counts, error)
     exact = slope(family, train, validation, weight, theta)
-    return curator.release(index, CHANNEL, np.array([exact]), moved)
+    return releaser.release(index, CHANNEL, np.array([exact]), sensitivity)

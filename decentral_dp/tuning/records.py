@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from decentral_dp.data.scaling import normalise
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import row_norms
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 
 LossName: TypeAlias = Literal["logistic", "squared"]
 
@@ -39,7 +39,7 @@ class Records(NamedTuple):
     gram: Gram | None
 
 
-def shaped(features: ArrayLike, labels: ArrayLike, role: Kind) -> tuple[Array, Array]:
+def shaped(features: ArrayLike, labels: ArrayLike, role: Split) -> tuple[Array, Array]:
     """The arrays of one role as float64. Raises InputError for shapes that cannot be used."""
     a, b = _numbers(features, f"{role} features"), _numbers(labels, f"{role} labels")
     if a.ndim != 2 or b.shape != a.shape[:1]:
@@ -102,7 +102,7 @@ def summation_error(counts: tuple[int, ...], d: int) -> float:
     return (longest + d + 40) * 2.0**-52
 
 
-def split(role: Any, name: Kind) -> tuple[Array, Array]:
+def split(role: Any, name: Split) -> tuple[Array, Array]:
     """(features, labels) of what the caller gave as one role."""
     if not isinstance(role, tuple | list) or len(role) != 2:
         raise InputError(f"tune: {name} must be a pair (features, labels), got {type(role).__name__}.")

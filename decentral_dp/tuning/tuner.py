@@ -15,7 +15,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.tuning import exponential, penalty, ppift
 from decentral_dp.tuning.constants import Family, minimiser_sensitivity
-from decentral_dp.tuning.curator import Curator, Released, shortened
+from decentral_dp.tuning.curator import TunerRelease, TunerReleaser, shortened
 from decentral_dp.tuning.plan import gaussian_plan, pure_plan
 from decentral_dp.tuning.records import LossName, Records, project, split
 from decentral_dp.tuning.solver import SMALLEST_SHARE, Part, certificate, minimise
@@ -138,55 +138,57 @@ def tune(
     )
     call = (epsilon, delta, low, high, loss, radius, label_bound, method, steps, lam, len(first[1]), len(second[1]), d)
     root = secret_root() if seed is None else seeded_root(int(seed), repr(call).encode())
-    curator = Curator(plan, root)
-    path, model = _drawn(task, curator) if method == "em" else _descended(task, curator, method, steps)
+    releaser = TunerReleaser(plan, root)
+    path, model = _drawn(task, releaser) if method == "em" else _descended(task, releaser, method, steps)
     budget = price(plan, delta)
     said = _statement(budget, method, (len(first[1]), len(second[1])), low, high, seed)
-    return Tuned(float(path[-1]), model, curator.ledger(), budget, path, said)
+    return Tuned(float(path[-1]), model, releaser.ledger(), budget, path, said)
 
 
-def _drawn(task: _Task, curator: Curator) -> tuple[Array, Array]:
-    weight = exponential.release_weight(curator, task.family, task.train, task.validation, task.low, task.high)
+def _drawn(task: _Task, releaser: TunerReleaser) -> tuple[Array, Array]:
+    weight = exponential.release_weight(releaser, task.family, task.train, task.validation, task.low, task.high)
     # ‖v‖₁ ≤ √d·‖v‖₂, and Laplace noise is scaled to l1.
-    return np.array([weight]), _published(task, weight, _release_model(task, curator, 2, weight, math.sqrt(task.d)))
+    return np.array([weight]), _published(task, weight, _release_model(task, releaser, 2, weight, math.sqrt(task.d)))
 
 
-def _descended(task: _Task, curator: Curator, method: Method, steps: int) -> tuple[Array, Array]:
+def _descended(task: _Task, releaser: TunerReleaser, method: Method, steps: int) -> tuple[Array, Array]:
     """Projected descent on log w from the middle of its range; every number used here was released."""
     bottom, top = math.log(task.low), math.log(task.high)
     u = 0.5 * (bottom + top)
     path = [math.exp(u)]
     for t in range(1, steps + 1):
-        slope, noise = _slope(task, curator, method, t, path[-1])
+        slope, noise = _slope(task, releaser, method, t, path[-1])
         move = slope / (abs(slope) + noise) if noise > 0.0 else 0.0
         u = min(top, max(bottom, u - _FIRST_STEP * (top - bottom) / math.sqrt(t) * move))
         path.append(min(task.high, max(task.low, math.exp(u))))
-    return np.array(path), _published(task, path[-1], _release_model(task, curator, steps + 1, path[-1]))
+    return np.array(path), _published(task, path[-1], _release_model(task, releaser, steps + 1, path[-1]))
 
 
-def _slope(task: _Task, curator: Curator, method: Method, t: int, weight: float) -> tuple[float, float]:
+def _slope(task: _Task, releaser: TunerReleaser, method: Method, t: int, weight: float) -> tuple[float, float]:
     """A private estimate of dF/dlog w, and about the standard deviation of its noise."""
-    plain = _release_model(task, curator, t, weight)
+    plain = _release_model(task, releaser, t, weight)
     both = task.train, task.validation
     if method == "ppift":
         theta = shortened(task.family, weight, plain.value)
-        found = ppift.release_slope(curator, t, task.family, *both, weight, theta)
+        found = ppift.release_slope(releaser, t, task.family, *both, weight, theta)
         return float(found.value[0]), found.scale
-    pulled = penalty.release_pulled(curator, t, task.family, *both, weight, task.lam)
-    slope = penalty.slope(weight, task.lam, plain, pulled)
-    return slope, penalty.slope_noise(weight, task.lam, plain, pulled)
+    penalised = penalty.release_penalised(releaser, t, task.family, *both, weight, task.lam)
+    slope = penalty.slope(weight, task.lam, plain, penalised)
+    return slope, penalty.slope_noise(weight, task.lam, plain, penalised)
 
 
-def _release_model(task: _Task, curator: Curator, index: int, weight: float, factor: float = 1.0) -> Released:
+def _release_model(
+    task: _Task, releaser: TunerReleaser, index: int, weight: float, factor: float = 1.0
+) -> TunerRelease:
     """The private minimiser of g; factor: from the l2 sensitivity to that of the noise's norm."""
     count = len(task.train.labels)
     accuracy = certificate(task.family, weight, (count,), task.d).accuracy
-    moved = minimiser_sensitivity(task.family, weight, count, accuracy)
+    sensitivity = minimiser_sensitivity(task.family, weight, count, accuracy)
     exact = minimise(task.family, [Part(task.train, 1.0)], weight)
-    return curator.release(index, "model", exact, {kind: factor * s for kind, s in moved.items()})
+    return releaser.release(index, "model", exact, {kind: factor * s for kind, s in sensitivity.items()})
 
 
-def _published(task: _Task, weight: float, model: Released) -> Array:
+def _published(task: _Task, weight: float, model: TunerRelease) -> Array:
     """The model as it is returned: unlike the logistic, the squared loss punishes a long noisy one without bound."""
     return model.value if task.family.loss == "logistic" else shortened(task.family, weight, model.value)
 

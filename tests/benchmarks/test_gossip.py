@@ -12,11 +12,11 @@ import pytest
 import scipy.sparse as sp
 
 from decentral_dp.engines.host import Host
-from decentral_dp.engines.protocol import Node, blocks
+from decentral_dp.engines.protocol import AgentNode, blocks
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.keys import Streams, seeded_root
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
-from decentral_dp.privacy.sensitivity import Bounded, Spread
+from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 
 DIMENSION = 64
 CHANNELS = ("x", "y", "z")
@@ -32,21 +32,21 @@ class PureGossip:
     """Every channel is charged, and averaged with the neighbours; nothing else."""
 
     channels = CHANNELS
-    exchanges = 1
+    releases_per_round = 1
     central = False
 
     def __init__(self, agents: int) -> None:
         ones = np.ones(agents)
-        self._spread = {"train": Spread(ones, ones, None)}
+        self._spread = {"train": Sensitivity(ones, ones, None)}
         self._zero = np.zeros((agents, DIMENSION))
 
     def _bounded(self, public: np.ndarray) -> Bounded:
         return Bounded(public, self._zero, self._spread, "l1")
 
-    def init(self, shard: Any) -> State:
+    def init(self, dataset: Any) -> State:
         return State(self._zero, self._zero, self._zero)
 
-    def step(self, t: int, shard: Any, s: State) -> Generator[Gossip, Reply, State]:
+    def step(self, t: int, dataset: Any, s: State) -> Generator[Gossip, Reply, State]:
         own, near = yield Gossip(x=s.x, y=s.y, z=s.z)
         return State(*(self._bounded(0.4 * own[c] + near[c]) for c in CHANNELS))
 
@@ -64,11 +64,11 @@ def host(agents: int, rounds: int) -> Host:
     numbers, near, weights = blocks(mixing, [agents])[0]
     schedule = NoiseSchedule(np.ones(agents), np.full(agents, 0.1))
     streams = Streams(seeded_root(1, b"benchmark"), "noise", numbers)
-    node = Node(
+    node = AgentNode(
         numbers,
         PureGossip(agents),
         None,
-        lambda: Mechanism("laplace", dict.fromkeys(CHANNELS, schedule), streams),
+        lambda: ScheduledReleaser("laplace", dict.fromkeys(CHANNELS, schedule), streams),
         near,
         weights,
     )
@@ -123,10 +123,10 @@ def test_sampler_ratio(benchmark: Any, kind: str) -> None:
     shape = (20, 50_000)
     schedule = NoiseSchedule(np.ones(shape[0]), np.zeros(shape[0]))
     streams = Streams(seeded_root(1, b"benchmark"), "noise", np.arange(shape[0]))
-    mechanism = Mechanism(kind, {"y": schedule}, streams)
+    mechanism = ScheduledReleaser(kind, {"y": schedule}, streams)
     ones = np.ones(shape[0])
     norm = "l1" if kind == "laplace" else "l2"
-    value = Bounded(np.zeros(shape), np.full(shape, 0.1), {"train": Spread(ones, ones, None)}, norm)
+    value = Bounded(np.zeros(shape), np.full(shape, 0.1), {"train": Sensitivity(ones, ones, None)}, norm)
     rng = np.random.default_rng(3)
     own = rng.laplace if kind == "laplace" else rng.normal
     runs = {"ours": lambda: mechanism.release(1, {"y": value}), "numpy": lambda: own(0.0, 1.0, size=shape)}

@@ -8,7 +8,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.keys import Streams, seeded_root, tag
 from decentral_dp.privacy.mechanisms import gaussian_integers
 from decentral_dp.problems.minimax.auc import AucObjective
@@ -58,7 +58,7 @@ def steps(model, module, n, d):
     inputs, positive = torch.from_numpy(features), torch.from_numpy(labels == 1.0)
 
     def clipped():
-        return problem.sums(records, [Query("grad_x", x, y, CLIP)])[0]
+        return problem.sums(records, [ClippedQuery("grad_x", x, y, CLIP)])[0]
 
     def released():
         return noised(clipped(), streams, 1)
@@ -66,7 +66,7 @@ def steps(model, module, n, d):
     def plain():
         return torch.autograd.grad(auc(module, inputs, positive, a, b, 0.9), [*weights, a, b])
 
-    unclipped = problem.sums(records, [Query("grad_x", x, y, np.inf)])[0] / n
+    unclipped = problem.sums(records, [ClippedQuery("grad_x", x, y, np.inf)])[0] / n
     np.testing.assert_allclose(unclipped, torch.cat([g.flatten() for g in plain()]).numpy(), atol=1e-12)
     return clipped, released, plain
 

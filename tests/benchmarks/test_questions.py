@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from decentral_dp.exchange import Sum
+from decentral_dp.exchange import ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.keys import Streams, seeded_root
-from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.desk import CoordinatorContext
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import family_of
-from decentral_dp.problems.holder import Holder
+from decentral_dp.problems.holder import ClientBlock
 from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.lotteries import Candidates, Score
+from decentral_dp.problems.lotteries import FiniteExponential, Score
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.pooled_bounds import PooledBounds
 from decentral_dp.problems.quadratic import Quadratic
@@ -44,17 +44,17 @@ def test_ask_ratio(benchmark, kind, n, d):
         for _ in range(agents)
     ]
     clip, root = Clip("l2", 1.0, 1.0, 1.0), seeded_root(1, b"ask")
-    holder = Holder(
+    client_block = ClientBlock(
         np.arange(agents), problem, {"train": parts, "validation": parts}, clip, Streams(root, "coins", range(agents))
     )
-    desk = Desk(problem, {"train": n, "validation": n}, agents, clip, Domain())
+    context = CoordinatorContext(problem, {"train": n, "validation": n}, agents, clip, Domain())
     x, y = rng.normal(size=(2, d)) / d
-    question = {"g": Sum("lower_grad_y", x, y)}
+    question = {"g": ClippedSum("lower_grad_y", x, y)}
     rows = [p[0] for p in parts]
     left = [rng.normal(size=n // agents) for _ in parts]
 
     def ask():
-        return desk.combined(1, question, holder.answer(1, question))
+        return context.combined(1, question, client_block.answer(1, question))
 
     def products():
         return [a @ y for a in rows], [r @ a for r, a in zip(left, rows, strict=True)]
@@ -88,7 +88,7 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
     solved = time.perf_counter() - started
 
     def draw():
-        return Candidates(facts, points, lambda _: scores).draw(streams.at(0, 1, 1), scale)
+        return FiniteExponential(facts, points, lambda _: scores).draw(streams.at(0, 1, 1), scale)
 
     started = time.perf_counter()
     draw()

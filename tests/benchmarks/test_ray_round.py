@@ -10,10 +10,10 @@ import numpy as np
 import ray
 from test_gossip import CHANNELS, DIMENSION, PureGossip, ring
 
-from decentral_dp.engines.protocol import Node, blocks
+from decentral_dp.engines.protocol import AgentNode, blocks
 from decentral_dp.engines.ray import Actor, _drive, _start
 from decentral_dp.privacy.keys import Streams, seeded_root
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseSchedule
+from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
 
 AGENTS = 10
 ROUNDS = 300
@@ -25,10 +25,10 @@ class Make:
     def __init__(self, agents: np.ndarray) -> None:
         self._agents = agents
 
-    def __call__(self) -> Mechanism:
+    def __call__(self) -> ScheduledReleaser:
         ones = np.ones(self._agents.size)
         schedules = dict.fromkeys(CHANNELS, NoiseSchedule(ones, ones * 0.1))
-        return Mechanism("laplace", schedules, Streams(seeded_root(1, b"benchmark"), "noise", self._agents))
+        return ScheduledReleaser("laplace", schedules, Streams(seeded_root(1, b"benchmark"), "noise", self._agents))
 
 
 class Bare:
@@ -41,9 +41,9 @@ class Bare:
         return self._value
 
 
-def nodes() -> list[Node]:
+def nodes() -> list[AgentNode]:
     cut = blocks(ring(AGENTS), [1] * AGENTS)
-    return [Node(agents, PureGossip(1), None, Make(agents), near, mixing) for agents, near, mixing in cut]
+    return [AgentNode(agents, PureGossip(1), None, Make(agents), near, mixing) for agents, near, mixing in cut]
 
 
 def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
@@ -67,7 +67,9 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
         start = time.perf_counter()
         messages = [a.advance.remote() for a in bare]
         for t in range(ROUNDS):
-            messages = [a.advance.remote(*(messages[j] for j in n.near)) for a, n in zip(bare, placed, strict=True)]
+            messages = [
+                a.advance.remote(*(messages[j] for j in n.neighbour_sum)) for a, n in zip(bare, placed, strict=True)
+            ]
             if t % 32 == 0:
                 ray.wait(messages, num_returns=len(messages), fetch_local=False)
         ray.get(messages)

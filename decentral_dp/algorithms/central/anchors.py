@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 # A public point (x, y).
 Point = tuple[Array, Array]
@@ -53,7 +53,7 @@ def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, Charge]
     }
 
 
-class Carried(NamedTuple):
+class SpiderState(NamedTuple):
     """All public. v, u: estimates of the records' parts of the gradients. last_x, last_y: of the round before."""
 
     x: Array
@@ -64,8 +64,8 @@ class Carried(NamedTuple):
     last_y: Array
 
     @classmethod
-    def start(cls, desk: MinimaxDesk, constants: Mapping[str, float]) -> Carried:
-        x, y = desk.start("x", constants), desk.start("y", constants)
+    def start(cls, context: MinimaxContext, constants: Mapping[str, float]) -> SpiderState:
+        x, y = context.start("x", constants), context.start("y", constants)
         return cls(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
 
 
@@ -97,15 +97,15 @@ def threshold(smoothness: float | None, here: Point, before: Point) -> float:
     return found if math.isfinite(found) else 0.0
 
 
-def change_bound(desk: MinimaxDesk, term: str, here: Point, before: Point, smoothness: float | None) -> float:
+def change_bound(context: MinimaxContext, term: str, here: Point, before: Point, smoothness: float | None) -> float:
     """τ: L ‖here − before‖₂, or what two contributions that are clipped at these points can be apart if less."""
-    return min(threshold(smoothness, here, before), apart(desk, term, here, before))
+    return min(threshold(smoothness, here, before), distance(context, term, here, before))
 
 
-def apart(desk: MinimaxDesk, term: str, here: Point, before: Point) -> float:
+def distance(context: MinimaxContext, term: str, here: Point, before: Point) -> float:
     """The largest distance between a vector in the ball at one point and one in the ball at another."""
-    now, then = desk.ball(term, *here), desk.ball(term, *before)
-    width = desk.problem.width(term)
+    now, then = context.ball(term, *here), context.ball(term, *before)
+    width = context.problem.width(term)
     centres = [np.zeros(width) if ball.centre is None else ball.centre for ball in (now, then)]
     return now.radius + then.radius + float(np.linalg.norm(centres[0] - centres[1]))
 

@@ -33,11 +33,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms.neumann import V_TERMS, planned_series
-from decentral_dp.algorithms.pricing import Use, free, grid, released
+from decentral_dp.algorithms.pricing import Use, free_release, grid, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Answer, Ask
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.shard import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 
@@ -65,15 +65,15 @@ class Bsa:
     central = True
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return 2 + self.inner + self.inverse
 
-    def init(self, shard: Shard) -> State:
-        x, y = (shard.start(c, self.start) for c in ("x", "y"))
+    def init(self, dataset: LocalDataset) -> State:
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
         return State(x, y)
 
-    def step(self, t: int, shard: Shard, s: State) -> Generator[Ask, Answer, State]:
-        batches = (shard.batch(t, draw) for draw in range(self.exchanges - 1))
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Ask, Answer, State]:
+        batches = (dataset.batch(t, draw) for draw in range(self.releases_per_round - 1))
         x, y = s
         # What the server says, before it asks anything.
         yield Ask(x=x, y=y)
@@ -101,16 +101,16 @@ class Bsa:
             "gx": Channel("x", p, U_TERMS),
         }
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Exchange 0 tells x and y, K ask for gy, b for v, the last for gx; unclipped, the same prices are infinite."""
-        rounds, e = np.arange(public.rounds), self.exchanges
+        rounds, e = np.arange(public.rounds), self.releases_per_round
         ends, always = (rounds + 1) * e, np.ones(public.rounds)
         gy_index, gy_t = grid(public.rounds, e, range(1, 1 + self.inner))
         v_index, v_t = grid(public.rounds, e, range(1 + self.inner, e - 1))
         k = np.tile(np.arange(self.inverse), public.rounds)
         return {
-            "x": free(public, ends),
-            "y": free(public, ends),
+            "x": free_release(public, ends),
+            "y": free_release(public, ends),
             "gy": released(public, gy_index, [Use("lower_grad_y", np.ones(gy_t.size), gy_t)]),
             "v": planned_series(public, v_index, v_t, k, self.smoothness),
             "gx": released(public, ends - 1, [Use(term, always, rounds) for term in U_TERMS]),

@@ -22,9 +22,9 @@ import numpy as np
 
 from decentral_dp.algorithms.central.protocol import Charge, Coordinated
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Parametrised
 
 CHANNEL = "share"
@@ -54,56 +54,56 @@ class ClassShare:
         return self.program.needs_constants
 
     @property
-    def pools(self) -> bool:
-        return self.program.pools
+    def needs_records(self) -> bool:
+        return self.program.needs_records
 
     @property
-    def asks(self) -> tuple[str, ...]:
-        return ("positive", *self.program.asks)
+    def queries(self) -> tuple[str, ...]:
+        return ("positive", *self.program.queries)
 
     @property
-    def exchanges(self) -> int:
-        return self.program.exchanges + 1
+    def releases_per_round(self) -> int:
+        return self.program.releases_per_round + 1
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
-        program, desk = self.program.settled(desk)
-        return replace(self, program=program), desk
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        program, context = self.program.resolve_defaults(context)
+        return replace(self, program=program), context
 
-    def init(self, desk: MinimaxDesk) -> State:
-        return State(self.program.init(desk), np.full(1, 0.5))
+    def init(self, context: MinimaxContext) -> State:
+        return State(self.program.init(context), np.full(1, 0.5))
 
-    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
         share = s.share
         if t == 0:
-            asked = desk.query("positive", desk.start("x", {}), desk.start("y", {}))
-            told = yield Publish(**{CHANNEL: (yield Ask(share=asked)).share})
-            share = np.clip(told.own[CHANNEL][0], LEAST, 1.0 - LEAST)
+            asked = context.query("positive", context.start("x", {}), context.start("y", {}))
+            reply = yield Release(**{CHANNEL: (yield Ask(share=asked)).share})
+            share = np.clip(reply.released[CHANNEL][0], LEAST, 1.0 - LEAST)
         else:
-            yield Publish()
+            yield Release()
         # A problem with the term "positive" has this parameter.
-        problem = cast(Parametrised, desk.problem).given(share)
-        known = replace(desk, problem=problem, given=share)
+        problem = cast(Parametrised, context.problem).given(share)
+        known = replace(context, problem=problem, given=share)
         return State((yield from self.program.step(t, known, s.inner)), share)
 
     def published(self, s: State) -> dict[str, Array]:
         return {**self.program.published(s.inner), CHANNEL: s.share}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
-        return dict(self.program.free(desk))
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return dict(self.program.free_channels(context))
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
-        inner = self.program.planned(desk, rounds)
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        inner = self.program.planned_releases(context, rounds)
         squares = sum(float(((c.rate.get("train", 1.0) * c.weight["train"]) ** 2).sum()) for c in inner.values())
-        own = np.full(1, np.sqrt(BUDGET / (1.0 - BUDGET) * squares))
-        first = Charge("gaussian", 1, np.ones(1, dtype=np.int64), {"train": own})
+        first_release = np.full(1, np.sqrt(BUDGET / (1.0 - BUDGET) * squares))
+        first = Charge("gaussian", 1, np.ones(1, dtype=np.int64), {"train": first_release})
         return {CHANNEL: first} | {name: self._later(charge) for name, charge in inner.items()}
 
     def _later(self, charge: Charge) -> Charge:
         """Release e of round t, with one more exchange before it in every round."""
-        t = (charge.indices - 1) // self.program.exchanges
+        t = (charge.indices - 1) // self.program.releases_per_round
         return charge._replace(indices=charge.indices + t + 1)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> NoReturn:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> NoReturn:
         raise InputError(
             'problem.positive_share: no paper prints a noise for it. With "as_printed" give a number, or "empirical", '
             "which counts it."

@@ -47,8 +47,8 @@ import numpy as np
 
 from decentral_dp.algorithms.central.anchors import (
     Block,
-    Carried,
     Point,
+    SpiderState,
     block_charges,
     change_bound,
     check_smoothness,
@@ -59,9 +59,9 @@ from decentral_dp.algorithms.central.minimax_steps import alike, check_clipped, 
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import in_units, reach, root_log, shortened
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 # Channels of anchors and of differences → their term.
 _Y, _X = ("gy", "dy"), ("gx", "dx")
@@ -82,76 +82,85 @@ class DoubleSpider:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
-    pools = False
-    asks = ("grad_x", "grad_y")
-    exchanges = 2
+    needs_records = False
+    queries = ("grad_x", "grad_y")
+    releases_per_round = 2
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
-        check_clipped(desk, self.asks)
-        check_smoothness(self.smoothness, self.period, desk.noisy)
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
         if self.protocol == "printed" and self.longest is None and self.smoothness is not None:
-            return replace(self, longest=1.0 / (self.smoothness * math.sqrt(desk.n))), desk
-        return self, desk
+            return replace(self, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
+        return self, context
 
-    def init(self, desk: MinimaxDesk) -> Carried:
-        return Carried.start(desk, self.start)
+    def init(self, context: MinimaxContext) -> SpiderState:
+        return SpiderState.start(context, self.start)
 
-    def step(self, t: int, desk: MinimaxDesk, s: Carried) -> Generator[Request, Response, Carried]:
-        problem, moved = desk.problem, _larger(s)
-        u = yield from self._estimate(t, desk, _Y, s.u, (s.x, s.y), (s.last_x, s.last_y), moved)
+    def step(self, t: int, context: MinimaxContext, s: SpiderState) -> Generator[Request, Response, SpiderState]:
+        problem, sensitivity = context.problem, _larger(s)
+        u = yield from self._estimate(t, context, _Y, s.u, (s.x, s.y), (s.last_x, s.last_y), sensitivity)
         y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
-        v = yield from self._estimate(t, desk, _X, s.v, (s.x, y), (s.last_x, s.y), moved)
+        v = yield from self._estimate(t, context, _X, s.v, (s.x, y), (s.last_x, s.y), sensitivity)
         by_x = v + problem.public("grad_x", s.x, y, t)
         x = problem.project_x(s.x - shortened(self.x(t), self.longest, by_x) * by_x)
-        return Carried(x, y, v, u, s.x, s.y)
+        return SpiderState(x, y, v, u, s.x, s.y)
 
     def _estimate(
-        self, t: int, desk: MinimaxDesk, names: tuple[str, str], old: Array, here: Point, before: Point, moved: float
+        self,
+        t: int,
+        context: MinimaxContext,
+        names: tuple[str, str],
+        old: Array,
+        here: Point,
+        before: Point,
+        sensitivity: float,
     ) -> Generator[Request, Response, Array]:
         """A new estimate at a point: a mean, or the last one and its change. Publishes once."""
         term, fresh = _TERMS[names], is_anchor(t, self.period)
-        if not desk.reads(term):
-            yield Publish()
+        if not context.reads(term):
+            yield Release()
             return old
         channel = names[0] if fresh else names[1]
         since = None if fresh else before
         if self.protocol == "printed":
-            unit = reach(desk.ball(term, *here)) if fresh else 2.0 * (self.smoothness or 0.0) * moved
-            mean = (yield Ask(mean=desk.query(term, *here, self.rate, since, math.inf))).mean
+            unit = reach(context.ball(term, *here)) if fresh else 2.0 * (self.smoothness or 0.0) * sensitivity
+            mean = (yield Ask(mean=context.query(term, *here, self.rate, since, math.inf))).mean
             # The noise is planned in units of the clip.
-            told = (yield Publish(**{channel: in_units(desk.cut(mean, unit), unit)})).own[channel][0] * unit
+            released = (yield Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][0] * unit
         else:
-            bound = None if fresh else change_bound(desk, term, here, before, self.smoothness)
-            mean = (yield Ask(mean=desk.query(term, *here, self.rate, since, bound))).mean
-            told = (yield Publish(**{channel: mean})).own[channel][0]
+            bound = None if fresh else change_bound(context, term, here, before, self.smoothness)
+            mean = (yield Ask(mean=context.query(term, *here, self.rate, since, bound))).mean
+            released = (yield Release(**{channel: mean})).released[channel][0]
         # The noise is in what was told: adding it to the estimate alone, after the difference, would betray low bits.
-        return np.asarray(told if fresh else old + told)
+        return np.asarray(released if fresh else old + released)
 
-    def published(self, s: Carried) -> dict[str, Array]:
+    def published(self, s: SpiderState) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
-        first = np.arange(rounds, dtype=np.int64) * self.exchanges + 1
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        first = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1
         blocks: dict[str, Block] = {}
-        for names, at, width in ((_Y, first, desk.problem.q), (_X, first + 1, desk.problem.p)):
-            if desk.reads(_TERMS[names]):
+        for names, at, width in ((_Y, first, context.problem.q), (_X, first + 1, context.problem.p)):
+            if context.reads(_TERMS[names]):
                 blocks |= split(at, self.period, names, width, 0.5)
         return block_charges(blocks, 1.0 if self.protocol == "printed" else self.rate)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        size, root = self.rate * desk.n, root_log(delta)
-        often = math.sqrt(rounds) / (desk.n * math.sqrt(self.period))
+    def printed_calibration(
+        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        size, root = self.rate * context.n, root_log(delta)
+        often = math.sqrt(rounds) / (context.n * math.sqrt(self.period))
         by_x = root / epsilon * max(1.0 / size, often)
         noise = {"gy": root * often / math.sqrt(epsilon), "dy": root / (size * epsilon), "gx": by_x, "dx": by_x}
-        charges = self.planned(desk, rounds)
-        return alike(charges, {c: (noise[c], desk.cut_moved(charge.width)) for c, charge in charges.items()})
+        charges = self.planned_releases(context, rounds)
+        return alike(charges, {c: (noise[c], context.cut_sensitivity(charge.width)) for c, charge in charges.items()})
 
 
-def _larger(s: Carried) -> float:
+def _larger(s: SpiderState) -> float:
     """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
     with np.errstate(all="ignore"):
         found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))

@@ -46,16 +46,16 @@ import numpy as np
 
 from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults, check_penalty
 from decentral_dp.algorithms.central.inner import SOLVERS, Solver, check_perturbed, solver_of
-from decentral_dp.algorithms.central.level import Level
+from decentral_dp.algorithms.central.level import LowerObjective
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.printed import calibrated
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Publish, Request, Response, Sum
+from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind
-from decentral_dp.problems.desk import Desk
+from decentral_dp.privacy.sensitivity import Array, Bounded, Split
+from decentral_dp.problems.desk import CoordinatorContext
 from decentral_dp.problems.protocol import CHANGE, Changed
 
 
@@ -64,7 +64,7 @@ class State(NamedTuple):
 
     x: Array
     y: Array
-    pulled: Array
+    penalised: Array
     best: Array
     best_y: Array
     step: float
@@ -103,16 +103,16 @@ class DpBilevel:
         return SOLVERS[self.solver].constants
 
     @property
-    def pools(self) -> bool:
-        return SOLVERS[self.solver].pools
+    def needs_records(self) -> bool:
+        return SOLVERS[self.solver].needs_records
 
     @property
-    def asks(self) -> tuple[str, ...]:
-        solving = () if self.pools else ("lower_grad_y", "upper_grad_y")
+    def queries(self) -> tuple[str, ...]:
+        solving = () if self.needs_records else ("lower_grad_y", "upper_grad_y")
         return (*solving, "upper_grad_x", CHANGE)
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return 2 * self._solver.publishes + self.reads
 
     @property
@@ -120,114 +120,119 @@ class DpBilevel:
         return solver_of(self.solver, self.inner or 1, self.stages, self.smoothness, self.rate)
 
     @property
-    def _pulled(self) -> Level:
-        return Level("pulled", self.penalty or 1.0)
+    def _penalised(self) -> LowerObjective:
+        return LowerObjective("pulled", self.penalty or 1.0)
 
-    def settled(self, desk: Desk) -> tuple[Self, Desk]:
-        self._check(desk)
-        reads = desk.reads("upper_grad_x") or desk.reads("lower_jvp")
-        penalty = self.penalty if self.penalty is not None else self._defaults(desk, reads, "penalty").penalty()
-        check_penalty(desk, penalty)
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        self._check(context)
+        reads = context.reads("upper_grad_x") or context.reads("lower_jvp")
+        penalty = self.penalty if self.penalty is not None else self._defaults(context, reads, "penalty").penalty()
+        check_penalty(context, penalty)
         known = replace(self, penalty=penalty, reads=reads)
         if self.solver.startswith("dp_loc"):
-            known = replace(known, stages=known._defaults(desk, reads, "domain").stages())
-        if self.inner is None and not self.pools:
-            steps = known._defaults(desk, reads, "inner").steps(self.solver, known.stages)
+            known = replace(known, stages=known._defaults(context, reads, "domain").stages())
+        if self.inner is None and not self.needs_records:
+            steps = known._defaults(context, reads, "inner").steps(self.solver, known.stages)
             known = replace(known, inner=steps)
-        if self.solver == "dp_gd" and self.smoothness is None and desk.family is None:
+        if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
-            known._defaults(desk, reads, "smoothness")
+            known._defaults(context, reads, "smoothness")
         if self.x is None:
-            known = replace(known, x=StepSize(known._defaults(desk, reads, "x").step_size()))
-        desk = known._clipped(desk)
-        return replace(known, shares=known._divided(desk)), desk
+            known = replace(known, x=StepSize(known._defaults(context, reads, "x").step_size()))
+        context = known._clipped(context)
+        return replace(known, shares=known._divided(context)), context
 
-    def _check(self, desk: Desk) -> None:
+    def _check(self, context: CoordinatorContext) -> None:
         """Refuse what cannot run, or what would be left unread."""
-        if desk.reads("lower_jvp") and not isinstance(desk.problem, Changed):
-            name = getattr(desk.problem, "name", type(desk.problem).__name__)
+        if context.reads("lower_jvp") and not isinstance(context.problem, Changed):
+            name = getattr(context.problem, "name", type(context.problem).__name__)
             raise InputError(
                 f'problem.kind: dp_bilevel needs ∇_x l at two points per record, which "{name}" does not offer; choose '
                 "another problem, for example hyper_cleaning."
             )
-        check_perturbed(desk, self.solver)
+        check_perturbed(context, self.solver)
         if self.solver == "dp_loc_sgd" and self.rate == 1.0:
             raise InputError(
                 'algorithm.rate: "dp_loc_sgd" reads samples; give a rate below 1, or take "dp_loc_gd", which reads all '
                 "records."
             )
-        sampled = SOLVERS[self.solver].samples or desk.reads("upper_grad_x") or desk.reads("lower_jvp")
+        sampled = SOLVERS[self.solver].samples or context.reads("upper_grad_x") or context.reads("lower_jvp")
         if self.rate < 1.0 and not sampled:
             raise InputError(
                 f'algorithm.rate: got {self.rate}, but with "{self.solver}" on this problem nothing reads a sample; '
                 'leave it out, or take "dp_gd".'
             )
-        unread = self.inner is not None and self.pools
+        unread = self.inner is not None and self.needs_records
         if unread or (self.smoothness is not None and self.solver != "dp_gd"):
             key = "inner" if unread else "smoothness"
             raise InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
 
-    def _defaults(self, desk: Desk, reads: bool, wanted: str) -> Defaults:
-        found = Defaults.of(desk, 2 + reads, wanted)
-        return found if self.penalty is None else found.pulled(self.penalty)
+    def _defaults(self, context: CoordinatorContext, reads: bool, wanted: str) -> Defaults:
+        found = Defaults.of(context, 2 + reads, wanted)
+        return found if self.penalty is None else found.with_penalty(self.penalty)
 
-    def _clipped(self, desk: Desk) -> Desk:
+    def _clipped(self, context: CoordinatorContext) -> CoordinatorContext:
         """With every clip that something is bounded by. Raises InputError where one is missing."""
-        clip = desk.clip
-        for term in self.asks if desk.noisy else ():
+        clip = context.clip
+        for term in self.queries if context.noisy else ():
             channel = "x" if term in ("upper_grad_x", CHANGE) else "y" if term == "lower_grad_y" else "z"
-            if desk.reads(term) and math.isinf(clip.bound(channel)):
-                if desk.family is None or not desk.domain.compact:
+            if context.reads(term) and math.isinf(clip.bound(channel)):
+                if context.family is None or not context.domain.compact:
                     raise InputError(
                         f"privacy.clip.{channel}: missing, and nothing else bounds what one record adds to {term}; "
                         f"give one, for example clip = {{ {channel} = 1.0 }}."
                     )
-                usual = self._defaults(desk, self.reads, "penalty").clip()
+                usual = self._defaults(context, self.reads, "penalty").clip()
                 bounds = {c: usual.bound(c) if c == channel else clip.bound(c) for c in ("x", "y", "z")}
                 clip = Clip("l2", **bounds)
-        return replace(desk, clip=clip)
+        return replace(context, clip=clip)
 
-    def _divided(self, desk: Desk) -> Mapping[str, float]:
+    def _divided(self, context: CoordinatorContext) -> Mapping[str, float]:
         """Shares of the budget; none where no constants tell."""
-        if desk.family is None or not desk.domain.compact or math.isinf(desk.budget):
+        if context.family is None or not context.domain.compact or math.isinf(context.budget):
             return {}
-        moved = [s for term in self._step_terms(desk) for s in desk.mean_sensitivity(term, 1, self.rate).values()]
-        defaults = self._defaults(desk, self.reads, "penalty")
-        return defaults.shares(self.solver, self.inner or 1, self.stages, max(moved, default=0.0))
+        sensitivity = [
+            s for term in self._step_terms(context) for s in context.mean_sensitivity(term, 1, self.rate).values()
+        ]
+        defaults = self._defaults(context, self.reads, "penalty")
+        return defaults.shares(self.solver, self.inner or 1, self.stages, max(sensitivity, default=0.0))
 
-    def _step_terms(self, desk: Desk) -> tuple[str, ...]:
-        return tuple(term for term in ("upper_grad_x", CHANGE) if desk.reads(term))
+    def _step_terms(self, context: CoordinatorContext) -> tuple[str, ...]:
+        return tuple(term for term in ("upper_grad_x", CHANGE) if context.reads(term))
 
     # The program -------------------------------------------------------------------------------------------------
 
-    def init(self, desk: Desk) -> State:
-        x, y = desk.start("x", self.start), desk.start("y", self.start)
+    def init(self, context: CoordinatorContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, y, x, y, math.inf)
 
-    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
-        lam, eta = self._pulled.pull, self.x(t) if self.x is not None else 0.0
-        y = yield from self._solver.solve(desk, Level("y"), s.x, s.y)
-        pulled = yield from self._solver.solve(desk, self._pulled, s.x, s.pulled)
-        gradient = lam * desk.regulariser_change(s.x, pulled, y)
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+        lam, eta = self._penalised.penalty, self.x(t) if self.x is not None else 0.0
+        y = yield from self._solver.solve(context, LowerObjective("y"), s.x, s.y)
+        penalised = yield from self._solver.solve(context, self._penalised, s.x, s.penalised)
+        gradient = lam * context.regulariser_change(s.x, penalised, y)
         if self.reads:
-            told = yield Publish(gx=(yield from self._slope(desk, s.x, y, pulled)))
-            gradient = gradient + told.own.gx[0]
-        x = desk.domain.project(s.x - eta * gradient)
-        moved = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
-        best = (s.x, y, moved) if moved <= s.step else (s.best, s.best_y, s.step)
-        return State(x, y, pulled, *best)
+            released = yield Release(gx=(yield from self._slope(context, s.x, y, penalised)))
+            gradient = gradient + released.released.gx[0]
+        x = context.domain.project(s.x - eta * gradient)
+        sensitivity = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
+        best = (s.x, y, sensitivity) if sensitivity <= s.step else (s.best, s.best_y, s.step)
+        return State(x, y, penalised, *best)
 
-    def _slope(self, desk: Desk, x: Array, y: Array, pulled: Array) -> Generator[Request, Response, Bounded]:
+    def _slope(
+        self, context: CoordinatorContext, x: Array, y: Array, penalised: Array
+    ) -> Generator[Request, Response, Bounded]:
         """What of the step reads records."""
-        lam = self._pulled.pull
+        lam = self._penalised.penalty
         questions = {
-            "upper_grad_x": Sum("upper_grad_x", x, pulled, rate=self.rate),
-            CHANGE: Sum(CHANGE, x, pulled, y, self.rate, times=lam),
+            "upper_grad_x": ClippedSum("upper_grad_x", x, penalised, rate=self.rate),
+            CHANGE: ClippedSum(CHANGE, x, penalised, y, self.rate, times=lam),
         }
-        asked = {term: questions[term] for term in self._step_terms(desk)}
+        asked = {term: questions[term] for term in self._step_terms(context)}
         answer = yield Ask(**asked)
         parts: list[Bounded] = [
-            desk.tightened(answer[term], sum_, lam) if term == CHANGE else answer[term] for term, sum_ in asked.items()
+            context.tightened(answer[term], sum_, lam) if term == CHANGE else answer[term]
+            for term, sum_ in asked.items()
         ]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
@@ -236,41 +241,47 @@ class DpBilevel:
 
     # What it costs -----------------------------------------------------------------------------------------------
 
-    def free(self, desk: Desk) -> dict[str, int]:
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
         """Solutions of levels that read no record."""
-        return {level.channel: desk.problem.q for level in (Level("y"), self._pulled) if not level.kinds(desk)}
+        return {
+            objective.channel: context.problem.q
+            for objective in (LowerObjective("y"), self._penalised)
+            if not objective.kinds(context)
+        }
 
-    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         each = self._solver.publishes
         parts = {
-            level.channel: self._solver.part(desk, level, k * each, self.shares.get(level.channel, 1.0))
-            for k, level in enumerate((Level("y"), self._pulled))
-            if level.kinds(desk)
+            objective.channel: self._solver.part(context, objective, k * each, self.shares.get(objective.channel, 1.0))
+            for k, objective in enumerate((LowerObjective("y"), self._penalised))
+            if objective.kinds(context)
         }
         if self.reads:
             reader: dict[str, str] = {"upper_grad_x": "upper_grad_x", CHANGE: "lower_jvp"}
-            kinds: list[Kind] = [desk.problem.touches[reader[term]] for term in self._step_terms(desk)]
-            parts["gx"] = Part((2 * each,), desk.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
-        return gaussian_charges(rounds, self.exchanges, parts)
+            kinds: list[Split] = [context.problem.reads_records[reader[term]] for term in self._step_terms(context)]
+            parts["gx"] = Part((2 * each,), context.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
+        return gaussian_charges(rounds, self.releases_per_round, parts)
 
-    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+    def printed_calibration(
+        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
         """Lemma 15 at (ε/√(18T), δ/(3(T+1))), with the sensitivities of full batches, which Theorem 11 keeps."""
-        if self.pools:
+        if self.needs_records:
             raise InputError(
                 'algorithm.solver: the paper solves the lower level step by step; with "as_printed" take "dp_loc_gd", '
                 '"dp_loc_sgd" or "dp_gd".'
             )
         each = epsilon / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
-        inner, width = self._solver, desk.problem.q
+        inner, width = self._solver, context.problem.q
         below = {"lower_grad_y": 1.0}
-        above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._pulled.pull}
+        above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised.penalty}
         sampled = self.rate if SOLVERS[self.solver].samples else 1.0
         out = {
-            channel: calibrated(desk, factors, width, sampled, rounds, inner.publishes, each)
+            channel: calibrated(context, factors, width, sampled, rounds, inner.publishes, each)
             for channel, factors in (("y", below), ("pulled", above))
-            if any(desk.reads(term) for term in factors)
+            if any(context.reads(term) for term in factors)
         }
         if self.reads:
-            factors = dict.fromkeys(self._step_terms(desk), 1.0)
-            out["gx"] = calibrated(desk, factors, desk.problem.p, self.rate, rounds, 1, each)
+            factors = dict.fromkeys(self._step_terms(context), 1.0)
+            out["gx"] = calibrated(context, factors, context.problem.p, self.rate, rounds, 1, each)
         return out

@@ -34,9 +34,9 @@ from decentral_dp.algorithms.central.inner_localised import stages_of, steps_of_
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bilevel_rates import default_penalty, penalty_smoothness
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.granular import Granular
+from decentral_dp.privacy.granular import ProblemConstants
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.desk import CoordinatorContext
 from decentral_dp.problems.families import Family, worst
 
 
@@ -44,66 +44,66 @@ from decentral_dp.problems.families import Family, worst
 class Defaults:
     """For x of the box [low, high]. solves: μ of one solve, by the budget in equal parts. pull: λ, once it is known."""
 
-    desk: Desk
+    context: CoordinatorContext
     family: Family
     low: Array
     high: Array
     solves: float
-    pull: float = math.inf
+    penalty_weight: float = math.inf
 
     @classmethod
-    def of(cls, desk: Desk, channels: int, wanted: str) -> Self:
+    def of(cls, context: CoordinatorContext, channels: int, wanted: str) -> Self:
         """channels: that a round's budget is divided among. Raises InputError, naming the key that is wanted."""
-        if desk.family is None:
+        if context.family is None:
             raise InputError(
                 f"algorithm.{wanted}: missing, and no default follows, as the problem's constants are not known (that "
                 "takes a problem with analytic ones, records of bounded length by problem.normalise, and, where labels "
                 f"are numbers, problem.label_bound); give {wanted}."
             )
-        if not desk.domain.compact:
+        if not context.domain.compact:
             raise InputError(
                 f"algorithm.{wanted}: missing, and no default holds for every x; give {wanted}, or bound x by "
                 'algorithm.domain, for example { kind = "box", low = -5.0, high = 0.0 }.'
             )
-        price = desk.budget / math.sqrt(channels * desk.rounds)
-        return cls(desk, desk.family, *desk.domain.corners(desk.problem.p), price)
+        price = context.budget / math.sqrt(channels * context.rounds)
+        return cls(context, context.family, *context.domain.corners(context.problem.p), price)
 
-    def pulled(self, penalty: float) -> Self:
-        return replace(self, pull=penalty)
+    def with_penalty(self, penalty: float) -> Self:
+        return replace(self, penalty_weight=penalty)
 
     def penalty(self) -> float:
         """λ. Raises InputError without noise to weigh it against."""
-        if math.isinf(self.desk.budget):
+        if math.isinf(self.context.budget):
             raise InputError(
                 "algorithm.penalty: missing, and without noise the larger the better; give one, for example 100.0, or "
                 "give the privacy.epsilon and delta that it is to be balanced for."
             )
-        desk, reach = self.desk, math.sqrt(min(self.desk.problem.p, self.desk.problem.q))
+        context, reach = self.context, math.sqrt(min(self.context.problem.p, self.context.problem.q))
 
-        def best(c: Granular) -> float:
-            noise = c.d_gy / (c.mu * desk.counts["train"] * self.solves) * reach
+        def best(c: ProblemConstants) -> float:
+            noise = c.d_gy / (c.mu * context.counts["train"] * self.solves) * reach
             return default_penalty(c, noise, noise) if noise > 0.0 else 0.0
 
         return max(1.0, self._worst(best, 2.0))
 
     def steps(self, solver: str, stages: int) -> int:
         """K, or T of every stage. Raises InputError without noise that would end it."""
-        if math.isinf(self.desk.budget):
+        if math.isinf(self.context.budget):
             raise InputError(
                 "algorithm.inner: missing, and without noise the more steps the better; give their number, for example "
                 "50, or give the privacy.epsilon and delta that they are to be balanced for."
             )
         if solver == "dp_gd":
             middle = 0.5 * (self.low + self.high)
-            return best_steps(self._known(self.family.constants(middle, middle, 1.0 + 1.0 / self.pull)))
-        return steps_of_stage(self.desk.counts["train"], self.solves, stages, self.desk.problem.q)
+            return best_steps(self._known(self.family.constants(middle, middle, 1.0 + 1.0 / self.penalty_weight)))
+        return steps_of_stage(self.context.counts["train"], self.solves, stages, self.context.problem.q)
 
     def stages(self) -> int:
-        return int(self._worst(self._stages, 1.0 + 1.0 / self.pull))
+        return int(self._worst(self._stages, 1.0 + 1.0 / self.penalty_weight))
 
     def step_size(self) -> float:
         """η."""
-        smooth = self._worst(lambda c: penalty_smoothness(c, self.pull), 1.0 + 1.0 / self.pull)
+        smooth = self._worst(lambda c: penalty_smoothness(c, self.penalty_weight), 1.0 + 1.0 / self.penalty_weight)
         return 0.5 / smooth if smooth > 0.0 else 1.0
 
     def clip(self) -> Clip:
@@ -111,44 +111,44 @@ class Defaults:
         c = self.whole
         return Clip("l2", c.l_fx + c.d_hxy * c.l_fy / c.mu, 0.5 * c.d_gy, c.l_fy)
 
-    def shares(self, solver: str, steps: int, stages: int, moved_x: float) -> Mapping[str, float]:
+    def shares(self, solver: str, steps: int, stages: int, sensitivity_x: float) -> Mapping[str, float]:
         """Channel → share of a round's μ². moved_x: how far one record moves the step of x, 0 where it is free."""
-        p, n = self.desk.problem.p, self.desk.counts["train"]
+        p, n = self.context.problem.p, self.context.counts["train"]
 
-        def carried(c: Granular) -> float:
-            reach = self.pull * c.b_gxy * math.sqrt(min(p, self.desk.problem.q))
+        def carried(c: ProblemConstants) -> float:
+            reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
             return reach * noise_gain(solver, self._known(c), steps, stages) * c.d_gy / n
 
-        solved = self._worst(carried, 1.0 + 1.0 / self.pull)
-        direct = math.sqrt(p) * moved_x
+        solved = self._worst(carried, 1.0 + 1.0 / self.penalty_weight)
+        direct = math.sqrt(p) * sensitivity_x
         if not (0.0 < solved < math.inf and direct < math.inf):
             return {}
         return {"y": solved, "pulled": solved, "gx": max(direct, 0.25 * solved)}
 
     @cached_property
-    def whole(self) -> Granular:
+    def whole(self) -> ProblemConstants:
         """Constants for the whole box, on the balls of minimisers of g + f/λ."""
-        return self.family.constants(self.low, self.high, 1.0 + 1.0 / self.pull)
+        return self.family.constants(self.low, self.high, 1.0 + 1.0 / self.penalty_weight)
 
-    def _stages(self, c: Granular) -> float:
-        return stages_of(c.mu, max(c.l_gy, 1e-300), self.desk.counts["train"])
+    def _stages(self, c: ProblemConstants) -> float:
+        return stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
 
-    def _known(self, c: Granular) -> Known:
+    def _known(self, c: ProblemConstants) -> Known:
         slope = max(0.5 * c.d_gy, 1e-300)
-        return Known(c, self.pull, slope, self.desk.counts["train"], self.solves, self.desk.problem.q)
+        return Known(c, self.penalty_weight, slope, self.context.counts["train"], self.solves, self.context.problem.q)
 
-    def _worst(self, bound: Callable[[Granular], float], mass: float) -> float:
-        return worst(self.family, self.low, self.high, bound, mass)
+    def _worst(self, bound: Callable[[ProblemConstants], float], record_mass: float) -> float:
+        return worst(self.family, self.low, self.high, bound, record_mass)
 
 
-def check_penalty(desk: Desk, penalty: float) -> None:
+def check_penalty(context: CoordinatorContext, penalty: float) -> None:
     """Refuse a λ below 2 b_fyy/μ where f need not be convex, by declared constants. Raises InputError.
 
     There f + λg is λμ/2-strongly convex from that λ on; where f is convex, it is λμ-strongly convex for every λ.
     """
-    if desk.family is None or not desk.domain.compact:
+    if context.family is None or not context.domain.compact:
         return
-    c = desk.family.constants(*desk.domain.corners(desk.problem.p), 1.0 + 1.0 / penalty)
+    c = context.family.constants(*context.domain.corners(context.problem.p), 1.0 + 1.0 / penalty)
     least = 2.0 * c.b_fyy / c.mu
     if c.label != "analytic" and penalty < least:
         raise InputError(

@@ -31,9 +31,9 @@ from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import check_one_clip, joint_step, root_log
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 
 class State(NamedTuple):
@@ -54,35 +54,39 @@ class DpSgdDual:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
-    pools = False
-    asks = ("joint",)
-    exchanges = 1
+    needs_records = False
+    queries = ("joint",)
+    releases_per_round = 1
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
-        check_one_clip(desk, "dp_sgd_dual")
-        return self, desk
+        check_one_clip(context, "dp_sgd_dual")
+        return self, context
 
-    def init(self, desk: MinimaxDesk) -> State:
-        return State(desk.start("x", self.start), desk.start("y", self.start))
+    def init(self, context: MinimaxContext) -> State:
+        return State(context.start("x", self.start), context.start("y", self.start))
 
-    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
-        mean = (yield Ask(mean=desk.query("joint", s.x, s.y, self.rate))).mean
-        v = (yield Publish(g=mean)).own.g[0]
-        return State(*joint_step(desk, v, s.x, s.y, t, self.x, self.y))
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
+        v = (yield Release(g=mean)).released.g[0]
+        return State(*joint_step(context, v, s.x, s.y, t, self.x, self.y))
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
-        return gaussian_charges(rounds, 1, {"g": Part((0,), desk.problem.width("joint"), ("train",), rate=self.rate)})
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        return gaussian_charges(
+            rounds, 1, {"g": Part((0,), context.problem.width("joint"), ("train",), rate=self.rate)}
+        )
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        s = self.init(desk)
-        asked = desk.query("joint", s.x, s.y, self.rate)
-        size = max(1.0 / (self.rate * desk.n), math.sqrt(rounds) / desk.n)
+    def printed_calibration(
+        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        s = self.init(context)
+        asked = context.query("joint", s.x, s.y, self.rate)
+        size = max(1.0 / (self.rate * context.n), math.sqrt(rounds) / context.n)
         scale = asked.bound * root_log(delta) / math.sqrt(epsilon) * size
-        return alike(self.planned(desk, rounds), {"g": (scale, desk.moved(asked))})
+        return alike(self.planned_releases(context, rounds), {"g": (scale, context.sensitivity_of(asked))})

@@ -45,9 +45,9 @@ from decentral_dp.algorithms.central.minimax_steps import (
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Publish, Query, Request, Response
+from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 
 class State(NamedTuple):
@@ -73,8 +73,8 @@ class DpSgda:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
-    pools = False
-    exchanges = 1
+    needs_records = False
+    releases_per_round = 1
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y)
@@ -84,52 +84,56 @@ class DpSgda:
         return ("gx", "dual" if self.solver == "closed_form" else "gy")
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def queries(self) -> tuple[str, ...]:
         return tuple(CHANNELS[c] for c in self._channels)
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
-        check_clipped(desk, self.asks)
-        if self.protocol == "printed" and desk.reads("grad_y") and not np.isfinite(desk.clip.bound("y")):
+        check_clipped(context, self.queries)
+        if self.protocol == "printed" and context.reads("grad_y") and not np.isfinite(context.clip.bound("y")):
             raise InputError(
                 "privacy.clip.y: missing. As printed ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
             )
-        return self, desk
+        return self, context
 
-    def init(self, desk: MinimaxDesk) -> State:
-        return State(desk.start("x", self.start), desk.start("y", self.start))
+    def init(self, context: MinimaxContext) -> State:
+        return State(context.start("x", self.start), context.start("y", self.start))
 
-    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
-        told = (yield Publish(**(yield Ask(**self._questions(desk, s))))).own
-        x = desk.problem.project_x(s.x - self.x(t) * slope(desk, told, "gx", s.x, s.y, t))
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        released = (yield Release(**(yield Ask(**self._questions(context, s))))).released
+        x = context.problem.project_x(s.x - self.x(t) * slope(context, released, "gx", s.x, s.y, t))
         if self.solver == "closed_form":
-            return State(x, best(desk, told))
-        y = desk.problem.project_y(s.y + step_of(self.y, t) * slope(desk, told, "gy", s.x, s.y, t))
+            return State(x, best(context, released))
+        y = context.problem.project_y(s.y + step_of(self.y, t) * slope(context, released, "gy", s.x, s.y, t))
         return State(x, y)
 
-    def _questions(self, desk: MinimaxDesk, s: State) -> dict[str, Query]:
+    def _questions(self, context: MinimaxContext, s: State) -> dict[str, ClippedQuery]:
         if self.protocol == "released":
-            return questions(desk, self._channels, s.x, s.y, self.rate)
+            return questions(context, self._channels, s.x, s.y, self.rate)
         # The paper clips to a constant, whatever is known of the problem at this point.
-        asked = {c: CHANNELS[c] for c in self._channels if desk.reads(CHANNELS[c])}
-        return {c: desk.query(term, s.x, s.y, self.rate, None, desk.clip.bound(c[-1])) for c, term in asked.items()}
+        asked = {c: CHANNELS[c] for c in self._channels if context.reads(CHANNELS[c])}
+        return {
+            c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in asked.items()
+        }
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
-        return one_event(desk, rounds, dict(zip(self._channels, shares, strict=True)), self.rate)
+        return one_event(context, rounds, dict(zip(self._channels, shares, strict=True)), self.rate)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+    def printed_calibration(
+        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
         if self.solver != "ascent":
             raise InputError(
                 'algorithm.solver: as printed, y ascends; with "as_printed" take "ascent", and a step size y.'
             )
-        unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (desk.n * epsilon)
-        asked = self._questions(desk, self.init(desk))
-        noise = {channel: (unit * q.bound, desk.moved(q)) for channel, q in asked.items()}
-        return alike(self.planned(desk, rounds), noise)
+        unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
+        asked = self._questions(context, self.init(context))
+        noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in asked.items()}
+        return alike(self.planned_releases(context, rounds), noise)

@@ -44,9 +44,9 @@ from decentral_dp.algorithms.central.minimax_steps import alike, check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import check_one_clip, in_units, joint_step, root_log
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 
 class State(NamedTuple):
@@ -72,52 +72,57 @@ class DpSpider:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
-    pools = False
-    asks = ("joint",)
-    exchanges = 1
+    needs_records = False
+    queries = ("joint",)
+    releases_per_round = 1
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
-        check_one_clip(desk, "dp_spider")
-        check_smoothness(self.smoothness, self.period, desk.noisy)
-        return self, desk
+        check_one_clip(context, "dp_spider")
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return self, context
 
-    def init(self, desk: MinimaxDesk) -> State:
-        x, y = desk.start("x", self.start), desk.start("y", self.start)
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, np.zeros(x.size + y.size), x, y)
 
-    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
         if is_anchor(t, self.period):
-            mean = (yield Ask(mean=desk.query("joint", s.x, s.y, self.rate))).mean
-            v = (yield Publish(g=mean)).own.g[0]
+            mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
+            v = (yield Release(g=mean)).released.g[0]
         else:
             before = s.last_x, s.last_y
-            bound = change_bound(desk, "joint", (s.x, s.y), before, self.smoothness)
-            mean = (yield Ask(mean=desk.query("joint", s.x, s.y, self.rate, before, bound))).mean
+            bound = change_bound(context, "joint", (s.x, s.y), before, self.smoothness)
+            mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate, before, bound))).mean
             # The printed noise is planned in units of the clip.
             unit = bound if self.protocol == "printed" else 1.0
-            v = s.v + (yield Publish(d=in_units(mean, unit))).own.d[0] * unit
-        x, y = joint_step(desk, v, s.x, s.y, t, self.x, self.y)
+            v = s.v + (yield Release(d=in_units(mean, unit))).released.d[0] * unit
+        x, y = joint_step(context, v, s.x, s.y, t, self.x, self.y)
         return State(x, y, v, s.x, s.y)
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
-        return block_charges(split(first, self.period, ("g", "d"), desk.problem.width("joint"), 1.0), self.rate)
+        return block_charges(split(first, self.period, ("g", "d"), context.problem.width("joint"), 1.0), self.rate)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        s, size = self.init(desk), self.rate * desk.n
-        often = math.sqrt(rounds) / desk.n
-        anchor = desk.query("joint", s.x, s.y, self.rate)
-        change = desk.query("joint", s.x, s.y, self.rate, (s.x, s.y), 1.0)
+    def printed_calibration(
+        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        s, size = self.init(context), self.rate * context.n
+        often = math.sqrt(rounds) / context.n
+        anchor = context.query("joint", s.x, s.y, self.rate)
+        change = context.query("joint", s.x, s.y, self.rate, (s.x, s.y), 1.0)
         unit = root_log(delta) / epsilon
         noise = {
-            "g": (unit * anchor.bound * max(1.0 / size, often / math.sqrt(self.period)), desk.moved(anchor)),
-            "d": (unit * max(1.0 / size, often), desk.moved(change)),
+            "g": (
+                unit * anchor.bound * max(1.0 / size, often / math.sqrt(self.period)),
+                context.sensitivity_of(anchor),
+            ),
+            "d": (unit * max(1.0 / size, often), context.sensitivity_of(change)),
         }
-        return alike(self.planned(desk, rounds), noise)
+        return alike(self.planned_releases(context, rounds), noise)

@@ -40,9 +40,9 @@ from decentral_dp.algorithms.central.minimax_steps import (
 from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 
 class State(NamedTuple):
@@ -66,37 +66,37 @@ class Dptd:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
-    pools = False
-    asks = ("grad_x", "grad_y")
-    exchanges = 1
+    needs_records = False
+    queries = ("grad_x", "grad_y")
+    releases_per_round = 1
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
-        check_clipped(desk, self.asks)
-        return self, desk
+        check_clipped(context, self.queries)
+        return self, context
 
-    def init(self, desk: MinimaxDesk) -> State:
-        x, y = desk.start("x", self.start), desk.start("y", self.start)
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, np.zeros_like(x), np.zeros_like(y))
 
-    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
-        told = (yield Publish(**(yield Ask(**questions(desk, ("gx", "gy"), s.x, s.y, self.rate))))).own
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        released = (yield Release(**(yield Ask(**questions(context, ("gx", "gy"), s.x, s.y, self.rate))))).released
         newest = min(1.0, self.averaging(t))
-        v = (1.0 - newest) * s.v + newest * slope(desk, told, "gx", s.x, s.y, t)
-        w = (1.0 - newest) * s.w + newest * slope(desk, told, "gy", s.x, s.y, t)
-        x = desk.problem.project_x(s.x - self.x(t) * v)
-        return State(x, desk.problem.project_y(s.y + self.y(t) * w), v, w)
+        v = (1.0 - newest) * s.v + newest * slope(context, released, "gx", s.x, s.y, t)
+        w = (1.0 - newest) * s.w + newest * slope(context, released, "gy", s.x, s.y, t)
+        x = context.problem.project_x(s.x - self.x(t) * v)
+        return State(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
-        return one_event(desk, rounds, {"gx": 0.5, "gy": 0.5}, self.rate)
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        return one_event(context, rounds, {"gx": 0.5, "gy": 0.5}, self.rate)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> NoReturn:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> NoReturn:
         raise InputError(
             'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
             '"certified", or "none".'

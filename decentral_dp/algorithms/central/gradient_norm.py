@@ -35,10 +35,10 @@ from decentral_dp.algorithms.central.single_draw import (
     law_of,
     no_score,
 )
-from decentral_dp.exchange import Lottery, Pool, Request, Response
+from decentral_dp.exchange import Pool, Request, Response, SelectionMechanism
 from decentral_dp.privacy.granular import printed_slope
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.desk import CoordinatorContext
 from decentral_dp.problems.lotteries import Function, Score, per_axis
 
 NAME = "gradient_norm_exponential_mechanism"
@@ -53,37 +53,39 @@ class GradientNormMechanism:
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
-    exchanges = 1
+    releases_per_round = 1
     needs_constants = True
-    pools = True
-    asks = ()
+    needs_records = True
+    queries = ()
 
-    def settled(self, desk: Desk) -> tuple[Self, Desk]:
-        check_once(desk, NAME)
-        self.law(desk, no_score)
-        count = per_axis(desk.problem.p) if self.method == "grid" and self.candidates is None else self.candidates
-        return replace(self, candidates=count), desk
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        check_once(context, NAME)
+        self.law(context, no_score)
+        count = per_axis(context.problem.p) if self.method == "grid" and self.candidates is None else self.candidates
+        return replace(self, candidates=count), context
 
-    def law(self, desk: Desk, score: Function) -> Lottery:
-        facts = Score.of_norm(bounds_of(desk), *desk.domain.corners(desk.problem.p))
-        return law_of(desk, NAME, facts, score, self.method, self.candidates)
+    def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism:
+        facts = Score.of_norm(bounds_of(context), *context.domain.corners(context.problem.p))
+        return law_of(context, NAME, facts, score, self.method, self.candidates)
 
-    def init(self, desk: Desk) -> State:
-        return State(desk.start("x", self.start))
+    def init(self, context: CoordinatorContext) -> State:
+        return State(context.start("x", self.start))
 
-    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
-        return (yield from drawn(self.law(desk, pool.gradient_norms)))
+        return (yield from drawn(self.law(context, pool.gradient_norms)))
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x}
 
-    def free(self, desk: Desk) -> dict[str, int]:
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
-        return charge(self.law(desk, no_score))
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        return charge(self.law(context, no_score))
 
-    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+    def printed_calibration(
+        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
         # 2G, as the formula for n = 1 says.
-        return calibration(self.law(desk, no_score), printed_slope(constants_of(desk), 1) / epsilon)
+        return calibration(self.law(context, no_score), printed_slope(constants_of(context), 1) / epsilon)

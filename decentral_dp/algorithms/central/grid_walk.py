@@ -37,9 +37,9 @@ from decentral_dp.algorithms.central.single_draw import (
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.desk import CoordinatorContext
 from decentral_dp.problems.lotteries import Function, Score, per_axis
-from decentral_dp.problems.walk_lottery import WalkLottery
+from decentral_dp.problems.walk_lottery import GridWalkSelection
 
 NAME = "grid_walk"
 _UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."
@@ -55,15 +55,15 @@ class GridWalk:
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
-    exchanges = 1
+    releases_per_round = 1
     needs_constants = True
-    pools = True
-    asks = ()
+    needs_records = True
+    queries = ()
 
-    def settled(self, desk: Desk) -> tuple[Self, Desk]:
-        check_once(desk, NAME)
-        box_of(desk, NAME)
-        p = desk.problem.p
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        check_once(context, NAME)
+        box_of(context, NAME)
+        p = context.problem.p
         cells = self.candidates or per_axis(p)
         steps = self.inner or 8 * p * cells**2
         if cells < 2 or steps > _MOST_STEPS:
@@ -71,30 +71,32 @@ class GridWalk:
                 f"algorithm.candidates: {cells} cells along each axis and {steps} steps; wanted 2 cells or more, and "
                 f"no more than {_MOST_STEPS} steps: give fewer candidates, or inner."
             )
-        return replace(self, candidates=cells, inner=steps), desk
+        return replace(self, candidates=cells, inner=steps), context
 
-    def law(self, desk: Desk, score: Function) -> WalkLottery:
-        box = box_of(desk, NAME)
-        facts = Score.of_value(bounds_of(desk), box.low, box.high)
-        return WalkLottery(facts, box, score, self.candidates or 2, self.inner or 1)
+    def law(self, context: CoordinatorContext, score: Function) -> GridWalkSelection:
+        box = box_of(context, NAME)
+        facts = Score.of_value(bounds_of(context), box.low, box.high)
+        return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
-    def init(self, desk: Desk) -> State:
-        return State(desk.start("x", self.start))
+    def init(self, context: CoordinatorContext) -> State:
+        return State(context.start("x", self.start))
 
-    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
-        return (yield from drawn(self.law(desk, pool.scores)))
+        return (yield from drawn(self.law(context, pool.scores)))
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x}
 
-    def free(self, desk: Desk) -> dict[str, int]:
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
-        return charge(self.law(desk, no_score), _UNPROVEN)
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        return charge(self.law(context, no_score), _UNPROVEN)
 
-    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        law, scale = self.law(desk, no_score), printed_scale(desk, 0.5 * epsilon)
+    def printed_calibration(
+        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        law, scale = self.law(context, no_score), printed_scale(context, 0.5 * epsilon)
         law.check(scale)
         return calibration(law, scale)

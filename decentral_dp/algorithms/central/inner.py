@@ -21,15 +21,15 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from decentral_dp.algorithms.central.inner_localised import DpLocGd
-from decentral_dp.algorithms.central.level import Level
+from decentral_dp.algorithms.central.level import LowerObjective
 from decentral_dp.algorithms.central.plan import Part
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Pool, Publish, Request, Response
-from decentral_dp.privacy.granular import Granular, pulled_modulus
+from decentral_dp.exchange import Pool, Release, Request, Response
+from decentral_dp.privacy.granular import ProblemConstants, penalised_modulus
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.desk import CoordinatorContext
 
-__all__ = ["SOLVERS", "DpGd", "DpLocGd", "Level", "OutputPerturbation", "Solver", "solver_of"]
+__all__ = ["SOLVERS", "DpGd", "DpLocGd", "LowerObjective", "OutputPerturbation", "Solver", "solver_of"]
 
 
 # At most so many steps by default: each is a release, and where more seem wanted, a narrower domain is.
@@ -43,8 +43,8 @@ class Known(NamedTuple):
     averaged. price: μ of all releases of one solve. dimension: q.
     """
 
-    constants: Granular
-    pull: float
+    constants: ProblemConstants
+    penalty: float
     slope: float
     records: int
     price: float
@@ -52,11 +52,11 @@ class Known(NamedTuple):
 
     @property
     def modulus(self) -> float:
-        return pulled_modulus(self.constants, self.pull)
+        return penalised_modulus(self.constants, self.penalty)
 
     @property
     def smoothness(self) -> float:
-        return self.constants.b_gyy + self.constants.b_fyy / self.pull
+        return self.constants.b_gyy + self.constants.b_fyy / self.penalty
 
 
 class DpGd(NamedTuple):
@@ -70,24 +70,30 @@ class DpGd(NamedTuple):
     def publishes(self) -> int:
         return self.steps
 
-    def part(self, desk: Desk, level: Level, first: int, share: float) -> Part:
+    def part(self, context: CoordinatorContext, objective: LowerObjective, first: int, share: float) -> Part:
         """Its releases in a round, from position `first` on."""
-        return Part(range(first, first + self.steps), desk.problem.q, level.kinds(desk), share, self.rate)
+        return Part(range(first, first + self.steps), context.problem.q, objective.kinds(context), share, self.rate)
 
-    def solve(self, desk: Desk, level: Level, x: Array, y: Array) -> Generator[Request, Response, Array]:
+    def solve(
+        self, context: CoordinatorContext, objective: LowerObjective, x: Array, y: Array
+    ) -> Generator[Request, Response, Array]:
         """ỹ, (q,), from the public start y."""
-        y = desk.inside(x, y, level.pull)
+        y = context.inside(x, y, objective.penalty)
         for _ in range(self.steps):
-            told = yield from level.slope(desk, x, y, self.rate)
-            y = desk.inside(x, y - told.own[level.channel][0] / self._smoothness(desk, level, x), level.pull)
+            released = yield from objective.slope(context, x, y, self.rate)
+            y = context.inside(
+                x,
+                y - released.released[objective.channel][0] / self._smoothness(context, objective, x),
+                objective.penalty,
+            )
         return y
 
-    def _smoothness(self, desk: Desk, level: Level, x: Array) -> float:
-        known = None if self.smoothness is not None else desk.constants_at(x, level.pull)
+    def _smoothness(self, context: CoordinatorContext, objective: LowerObjective, x: Array) -> float:
+        known = None if self.smoothness is not None else context.constants_at(x, objective.penalty)
         if known is None:
             # Only where an x so far out was reached that no constants hold: nothing moves there.
             return math.inf if self.smoothness is None else self.smoothness
-        return known.b_gyy + (known.b_fyy / level.pull if level.pull else 0.0)
+        return known.b_gyy + (known.b_fyy / objective.penalty if objective.penalty else 0.0)
 
 
 class OutputPerturbation(NamedTuple):
@@ -95,15 +101,17 @@ class OutputPerturbation(NamedTuple):
 
     publishes: int = 1
 
-    def part(self, desk: Desk, level: Level, first: int, share: float) -> Part:
+    def part(self, context: CoordinatorContext, objective: LowerObjective, first: int, share: float) -> Part:
         """Its release in a round, at position `first`."""
-        return Part((first,), desk.problem.q, level.kinds(desk), share)
+        return Part((first,), context.problem.q, objective.kinds(context), share)
 
-    def solve(self, desk: Desk, level: Level, x: Array, y: Array) -> Generator[Request, Response, Array]:
+    def solve(
+        self, context: CoordinatorContext, objective: LowerObjective, x: Array, y: Array
+    ) -> Generator[Request, Response, Array]:
         """ỹ, (q,); the start y is not read."""
         pool = yield Pool()
-        told = yield Publish(**{level.channel: pool.minimiser(x, level.pull or None)})
-        return desk.inside(x, told.own[level.channel][0], level.pull)
+        released = yield Release(**{objective.channel: pool.minimiser(x, objective.penalty or None)})
+        return context.inside(x, released.released[objective.channel][0], objective.penalty)
 
 
 Solver: TypeAlias = DpGd | OutputPerturbation | DpLocGd
@@ -113,15 +121,15 @@ class Sort(NamedTuple):
     """constants: needed. pools: needs the records. samples: reads Poisson samples where there is a rate."""
 
     constants: bool
-    pools: bool
+    needs_records: bool
     samples: bool
 
 
 SOLVERS: Mapping[str, Sort] = {
-    "dp_gd": Sort(constants=False, pools=False, samples=True),
-    "output_perturbation": Sort(constants=True, pools=True, samples=False),
-    "dp_loc_gd": Sort(constants=True, pools=False, samples=False),
-    "dp_loc_sgd": Sort(constants=True, pools=False, samples=True),
+    "dp_gd": Sort(constants=False, needs_records=False, samples=True),
+    "output_perturbation": Sort(constants=True, needs_records=True, samples=False),
+    "dp_loc_gd": Sort(constants=True, needs_records=False, samples=False),
+    "dp_loc_sgd": Sort(constants=True, needs_records=False, samples=True),
 }
 
 
@@ -130,12 +138,12 @@ def solver_of(name: str, steps: int, stages: int, smoothness: float | None, rate
     rate = rate if SOLVERS[name].samples else 1.0
     if name == "dp_gd":
         return DpGd(steps, smoothness, rate)
-    return OutputPerturbation() if SOLVERS[name].pools else DpLocGd(steps, stages, rate)
+    return OutputPerturbation() if SOLVERS[name].needs_records else DpLocGd(steps, stages, rate)
 
 
-def check_perturbed(desk: Desk, solver: str) -> None:
+def check_perturbed(context: CoordinatorContext, solver: str) -> None:
     """Raises InputError where a solver of pooled records finds none in the lower level."""
-    if SOLVERS[solver].pools and not desk.reads("lower_grad_y"):
+    if SOLVERS[solver].needs_records and not context.reads("lower_grad_y"):
         raise InputError(
             f'algorithm.solver: "{solver}" has nothing to perturb where the lower level reads no record; take "dp_gd".'
         )
@@ -157,11 +165,11 @@ def best_steps(k: Known) -> int:
     noise that is κ log(…) again, with much of it a few steps.
     """
     left = 1.0 - k.modulus / k.smoothness
-    moved = 2.0 * k.slope / (k.records * k.price)
+    sensitivity = 2.0 * k.slope / (k.records * k.price)
 
     def error(steps: int) -> float:
         bias = 2.0 * k.constants.radius * left**steps
-        return bias**2 + k.dimension * (moved * noise_gain("dp_gd", k, steps, 1)) ** 2
+        return bias**2 + k.dimension * (sensitivity * noise_gain("dp_gd", k, steps, 1)) ** 2
 
     most = min(steps_of_descent(k), MOST_STEPS)
     tried = np.unique(np.geomspace(1.0, most, 64).astype(np.int64))

@@ -28,13 +28,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.central.level import Level
+from decentral_dp.algorithms.central.level import LowerObjective
 from decentral_dp.algorithms.central.plan import Part
 from decentral_dp.exchange import Request, Response
 from decentral_dp.privacy.bilevel_rates import noise_quantile
-from decentral_dp.privacy.granular import Granular, pulled_modulus
+from decentral_dp.privacy.granular import ProblemConstants, penalised_modulus
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.desk import CoordinatorContext
 
 # γ: with what probability some ball of a solve may miss the minimiser.
 FAILURE = 0.01
@@ -67,48 +67,50 @@ class DpLocGd(NamedTuple):
     def publishes(self) -> int:
         return self.steps * self.stages
 
-    def part(self, desk: Desk, level: Level, first: int, share: float) -> Part:
+    def part(self, context: CoordinatorContext, level: LowerObjective, first: int, share: float) -> Part:
         """Its releases in a round, from position `first` on."""
-        return Part(range(first, first + self.publishes), desk.problem.q, level.kinds(desk), share, self.rate)
+        return Part(range(first, first + self.publishes), context.problem.q, level.kinds(context), share, self.rate)
 
-    def solve(self, desk: Desk, level: Level, x: Array, y: Array) -> Generator[Request, Response, Array]:
+    def solve(
+        self, context: CoordinatorContext, level: LowerObjective, x: Array, y: Array
+    ) -> Generator[Request, Response, Array]:
         """ỹ, (q,), from the public start y."""
-        known = desk.constants_at(x, level.pull)
+        known = context.constants_at(x, level.penalty)
         if known is None:
             raise ValueError("localised descent needs constants at every x")
-        h, miss = objective(known, level.pull, y.size), self._miss(desk, level)
-        centre, radius = desk.inside(x, y, level.pull), 2.0 * known.radius
+        h, miss = objective(known, level.penalty, y.size), self._miss(context, level)
+        centre, radius = context.inside(x, y, level.penalty), 2.0 * known.radius
         for _ in range(self.stages):
             at, total, scale = centre, np.zeros_like(y), 0.0
             for t in range(self.steps):
                 total = total + at
-                told = yield from level.slope(desk, x, at, self.rate)
+                released = yield from level.slope(context, x, at, self.rate)
                 # Free where the level reads no record.
-                scale = told.scale.get(level.channel, 0.0)
-                step = told.own[level.channel][0] / (h.modulus * (t + 1))
+                scale = released.scale.get(level.channel, 0.0)
+                step = released.released[level.channel][0] / (h.modulus * (t + 1))
                 at = centre + _cut(at - step - centre, radius)
-            centre = desk.inside(x, total / self.steps, level.pull)
+            centre = context.inside(x, total / self.steps, level.penalty)
             radius = next_radius(h, radius, scale, miss, self.steps, FAILURE / self.stages)
         return centre
 
-    def _miss(self, desk: Desk, level: Level) -> Miss:
+    def _miss(self, context: CoordinatorContext, level: LowerObjective) -> Miss:
         """Of a sample's mean gradient: Σ q(1 − q)(C/(qn))² and max C/(qn), with C/λ for the upper loss."""
         if self.rate == 1.0:
             return Miss()
         variance, term = 0.0, 0.0
-        for name, factor in (("lower_grad_y", 1.0), ("upper_grad_y", 1.0 / level.pull if level.pull else 0.0)):
-            if factor and desk.reads(name):
-                one = factor * desk.bound(name) / (self.rate * desk.counts[desk.problem.touches[name]])
-                variance += (1.0 - self.rate) * one * factor * desk.bound(name)
+        for name, factor in (("lower_grad_y", 1.0), ("upper_grad_y", 1.0 / level.penalty if level.penalty else 0.0)):
+            if factor and context.reads(name):
+                one = factor * context.bound(name) / (self.rate * context.counts[context.problem.reads_records[name]])
+                variance += (1.0 - self.rate) * one * factor * context.bound(name)
                 term = max(term, one)
         return Miss(variance, term)
 
 
-def objective(c: Granular, pull: float, dimension: int) -> Objective:
+def objective(c: ProblemConstants, penalty: float, dimension: int) -> Objective:
     """Of g, or of g + f/pull, from constants on the ball of its minimisers."""
-    if not pull:
+    if not penalty:
         return Objective(c.mu, c.b_gyy, c.l_gy, dimension)
-    return Objective(pulled_modulus(c, pull), c.b_gyy + c.b_fyy / pull, c.l_gy + c.l_fy / pull, dimension)
+    return Objective(penalised_modulus(c, penalty), c.b_gyy + c.b_fyy / penalty, c.l_gy + c.l_fy / penalty, dimension)
 
 
 def next_radius(h: Objective, radius: float, scale: float, miss: Miss, steps: int, failure: float) -> float:

@@ -5,35 +5,37 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import NamedTuple
 
-from decentral_dp.exchange import Ask, Publish, Published, Request, Response, Sum, Value
-from decentral_dp.privacy.sensitivity import Array, Kind
-from decentral_dp.problems.desk import Desk
+from decentral_dp.exchange import Ask, ClippedSum, Release, Released, Request, Response, Value
+from decentral_dp.privacy.sensitivity import Array, Split
+from decentral_dp.problems.desk import CoordinatorContext
 
 
-class Level(NamedTuple):
+class LowerObjective(NamedTuple):
     """What is minimised over y, at x: g, or with pull = λ > 0 the function g + f/λ. channel: of the releases."""
 
     channel: str
-    pull: float = 0.0
+    penalty: float = 0.0
 
-    def kinds(self, desk: Desk) -> tuple[Kind, ...]:
+    def kinds(self, context: CoordinatorContext) -> tuple[Split, ...]:
         """The records it reads."""
-        terms = ("lower_grad_y", "upper_grad_y") if self.pull else ("lower_grad_y",)
-        return tuple(desk.problem.touches[t] for t in terms if desk.reads(t))
+        terms = ("lower_grad_y", "upper_grad_y") if self.penalty else ("lower_grad_y",)
+        return tuple(context.problem.reads_records[t] for t in terms if context.reads(t))
 
-    def questions(self, desk: Desk, x: Array, y: Array, rate: float) -> Mapping[str, Sum]:
-        asked = {"g": Sum("lower_grad_y", x, y, rate=rate)} if desk.reads("lower_grad_y") else {}
-        if self.pull and desk.reads("upper_grad_y"):
-            asked["f"] = Sum("upper_grad_y", x, y, rate=rate)
+    def questions(self, context: CoordinatorContext, x: Array, y: Array, rate: float) -> Mapping[str, ClippedSum]:
+        asked = {"g": ClippedSum("lower_grad_y", x, y, rate=rate)} if context.reads("lower_grad_y") else {}
+        if self.penalty and context.reads("upper_grad_y"):
+            asked["f"] = ClippedSum("upper_grad_y", x, y, rate=rate)
         return asked
 
-    def slope(self, desk: Desk, x: Array, y: Array, rate: float) -> Generator[Request, Response, Published]:
+    def slope(
+        self, context: CoordinatorContext, x: Array, y: Array, rate: float
+    ) -> Generator[Request, Response, Released]:
         """Releases mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] at the public (x, y)."""
-        asked = self.questions(desk, x, y, rate)
-        slope: Value = desk.regulariser_grad_y(x, y)[None]
+        asked = self.questions(context, x, y, rate)
+        slope: Value = context.regulariser_grad_y(x, y)[None]
         if asked:
             answer = yield Ask(**asked)
             for name in asked:
-                slope = slope + (answer[name] if name == "g" else (1.0 / self.pull) * answer[name])
-        told: Published = yield Publish(**{self.channel: slope})
-        return told
+                slope = slope + (answer[name] if name == "g" else (1.0 / self.penalty) * answer[name])
+        released: Released = yield Release(**{self.channel: slope})
+        return released

@@ -11,9 +11,9 @@ from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Bundle, Query
+from decentral_dp.exchange import Bundle, ClippedQuery
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Dual
 
 # Channel of a release → the term that it is the mean of.
@@ -22,16 +22,18 @@ CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
 SOLVERS = ("ascent", "closed_form")
 
 
-def questions(desk: MinimaxDesk, channels: Sequence[str], x: Array, y: Array, rate: float) -> dict[str, Query]:
+def questions(
+    context: MinimaxContext, channels: Sequence[str], x: Array, y: Array, rate: float
+) -> dict[str, ClippedQuery]:
     """Channel → its question at a public point, for those whose terms read records."""
-    asked = {c: CHANNELS[c] for c in channels if desk.reads(CHANNELS[c])}
-    return {c: desk.query(term, x, y, rate) for c, term in asked.items()}
+    asked = {c: CHANNELS[c] for c in channels if context.reads(CHANNELS[c])}
+    return {c: context.query(term, x, y, rate) for c, term in asked.items()}
 
 
-def one_event(desk: MinimaxDesk, rounds: int, shares: Mapping[str, float], rate: float) -> dict[str, Charge]:
-    """One Publish a round, of these channels' means on one sample. shares: channel → of a round's μ²."""
-    read = {c: share for c, share in shares.items() if desk.reads(CHANNELS[c])}
-    width = desk.problem.width
+def one_event(context: MinimaxContext, rounds: int, shares: Mapping[str, float], rate: float) -> dict[str, Charge]:
+    """One Release a round, of these channels' means on one sample. shares: channel → of a round's μ²."""
+    read = {c: share for c, share in shares.items() if context.reads(CHANNELS[c])}
+    width = context.problem.width
     parts = {c: Part((0,), width(CHANNELS[c]), ("train",), share, rate) for c, share in read.items()}
     return gaussian_charges(rounds, 1, parts)
 
@@ -40,33 +42,33 @@ def alike(charges: Mapping[str, Charge], noise: Mapping[str, tuple[float, float]
     """A printed noise that is the same in all releases of a channel. noise: channel → its scale, and what it hides."""
     out = {}
     for channel, charge in charges.items():
-        scale, moved = (np.full(charge.indices.size, number) for number in noise[channel])
-        out[channel] = Calibration(scale, {"train": moved})
+        scale, sensitivity = (np.full(charge.indices.size, number) for number in noise[channel])
+        out[channel] = Calibration(scale, {"train": sensitivity})
     return out
 
 
-def slope(desk: MinimaxDesk, told: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:
+def slope(context: MinimaxContext, released: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:
     """∇F by one variable, (d,): what was released of the records' part, plus the data-independent part."""
     term = CHANNELS[channel]
-    public = desk.problem.public(term, x, y, t)
-    return np.asarray(public + told[channel][0]) if desk.reads(term) else public
+    public = context.problem.public(term, x, y, t)
+    return np.asarray(public + released[channel][0]) if context.reads(term) else public
 
 
-def best(desk: MinimaxDesk, told: Bundle) -> Array:
+def best(context: MinimaxContext, released: Bundle) -> Array:
     """The best y at the point that "dual" was asked at, (q,)."""
     # "dual" is among the terms of this problem, so that it has a closed form.
-    return np.asarray(cast(Dual, desk.problem).dual(told["dual"][0]))
+    return np.asarray(cast(Dual, context.problem).dual(released["dual"][0]))
 
 
 def step_of(size: StepSize | None, t: int) -> float:
     return 0.0 if size is None else size(t)
 
 
-def check_clipped(desk: MinimaxDesk, terms: Sequence[str]) -> None:
+def check_clipped(context: MinimaxContext, terms: Sequence[str]) -> None:
     """Refuse a term that reads records and that nothing bounds. Raises InputError."""
-    x, y = desk.start("x", {}), desk.start("y", {})
+    x, y = context.start("x", {}), context.start("y", {})
     for term in terms:
-        if desk.noisy and desk.reads(term) and not np.isfinite(desk.ball(term, x, y).radius):
+        if context.noisy and context.reads(term) and not np.isfinite(context.ball(term, x, y).radius):
             variable = term[-1]
             raise InputError(
                 f"privacy.clip.{variable}: missing. Nothing else bounds what one record adds to the gradient by "

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms.central.protocol import Charge
-from decentral_dp.privacy.sensitivity import KINDS, Kind
+from decentral_dp.privacy.sensitivity import SPLITS, Split
 
 
 class Part(NamedTuple):
@@ -20,20 +20,20 @@ class Part(NamedTuple):
 
     positions: Sequence[int]
     width: int
-    kinds: Sequence[Kind]
+    kinds: Sequence[Split]
     share: float = 1.0
     rate: float = 1.0
 
 
-def gaussian_charges(rounds: int, exchanges: int, parts: Mapping[str, Part]) -> dict[str, Charge]:
+def gaussian_charges(rounds: int, releases_per_round: int, parts: Mapping[str, Part]) -> dict[str, Charge]:
     """Every round costs the same μ²; in it every channel its share, evenly over its releases.
 
     Shares count among the channels that a kind of records feeds: both kinds come to the same Σμ².
     """
-    total = {k: sum(p.share for p in parts.values() if k in p.kinds) for k in KINDS}
+    total = {k: sum(p.share for p in parts.values() if k in p.kinds) for k in SPLITS}
     out = {}
     for channel, part in parts.items():
-        first = np.arange(rounds)[:, None] * exchanges + 1
+        first = np.arange(rounds)[:, None] * releases_per_round + 1
         indices = (first + np.asarray(part.positions)).reshape(-1)
         weight = {
             k: np.full(indices.size, np.sqrt(part.share / (total[k] * len(part.positions) * rounds)))

@@ -35,18 +35,18 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults
-from decentral_dp.algorithms.central.inner import SOLVERS, Level, Solver, check_perturbed, solver_of
+from decentral_dp.algorithms.central.inner import SOLVERS, LowerObjective, Solver, check_perturbed, solver_of
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.second_order import usual_step
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Publish, Request, Response, Sum
+from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind
-from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.protocol import FEEDS, kind_read, regulariser_matrices
+from decentral_dp.privacy.sensitivity import Array, Bounded, Split
+from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.problems.protocol import CLIP_OF_TERM, regulariser_matrices, split_read
 
 # The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
 _MODEL_SHARE = 0.5
@@ -84,90 +84,92 @@ class PpIft:
         return SOLVERS[self.solver].constants
 
     @property
-    def pools(self) -> bool:
-        return SOLVERS[self.solver].pools
+    def needs_records(self) -> bool:
+        return SOLVERS[self.solver].needs_records
 
     @property
-    def asks(self) -> tuple[str, ...]:
-        return tuple(_MEANS.values()) if self.pools else ("lower_grad_y", *_MEANS.values())
+    def queries(self) -> tuple[str, ...]:
+        return tuple(_MEANS.values()) if self.needs_records else ("lower_grad_y", *_MEANS.values())
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return self._solver.publishes + 1
 
     @property
     def _solver(self) -> Solver:
         return solver_of(self.solver, self.inner or 1, 1, self.smoothness, 1.0)
 
-    def settled(self, desk: Desk) -> tuple[Self, Desk]:
-        p, q = desk.problem.p, desk.problem.q
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        p, q = context.problem.p, context.problem.q
         mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
         check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
-        check_perturbed(desk, self.solver)
+        check_perturbed(context, self.solver)
         known = self
         if self.solver == "dp_gd" and self.inner is None:
-            known = replace(known, inner=Defaults.of(desk, 2, "inner").steps("dp_gd", 1))
-        if self.solver == "dp_gd" and self.smoothness is None and desk.family is None:
+            known = replace(known, inner=Defaults.of(context, 2, "inner").steps("dp_gd", 1))
+        if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
-            Defaults.of(desk, 2, "smoothness")
+            Defaults.of(context, 2, "smoothness")
         if self.x is None:
             # Raises where no default is known.
-            Defaults.of(desk, 2, "x")
-            known = replace(known, x=usual_step(desk))
-        return known, self._clipped(desk)
+            Defaults.of(context, 2, "x")
+            known = replace(known, x=usual_step(context))
+        return known, self._clipped(context)
 
-    def _clipped(self, desk: Desk) -> Desk:
+    def _clipped(self, context: CoordinatorContext) -> CoordinatorContext:
         """With every clip that something is bounded by. Raises InputError where one is missing."""
-        bounds = {c: desk.clip.bound(c) for c in ("x", "y", "z")}
-        for term in self.asks if desk.noisy else ():
-            channel = FEEDS[term]
-            if not desk.reads(term) or np.isfinite(desk.clip.bound(channel)):
+        bounds = {c: context.clip.bound(c) for c in ("x", "y", "z")}
+        for term in self.queries if context.noisy else ():
+            channel = CLIP_OF_TERM[term]
+            if not context.reads(term) or np.isfinite(context.clip.bound(channel)):
                 continue
-            c = Defaults.of(desk, 2, "clip").whole
+            c = Defaults.of(context, 2, "clip").whole
             usual = {"x": max(c.l_fx, c.d_hxy), "y": 0.5 * c.d_gy, "z": max(c.l_fy, c.d_hyy)}
             bounds[channel] = usual[channel]
-        return replace(desk, clip=Clip("l2", **bounds))
+        return replace(context, clip=Clip("l2", **bounds))
 
-    def init(self, desk: Desk) -> State:
-        x = desk.start("x", self.start)
-        return State(x, desk.start("y", self.start), x)
+    def init(self, context: CoordinatorContext) -> State:
+        x = context.start("x", self.start)
+        return State(x, context.start("y", self.start), x)
 
-    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
-        y = yield from self._solver.solve(desk, Level("y"), s.x, s.y)
-        told = yield Publish(gx=(yield from self._gradient(desk, s.x, y)))
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+        y = yield from self._solver.solve(context, LowerObjective("y"), s.x, s.y)
+        released = yield Release(gx=(yield from self._gradient(context, s.x, y)))
         eta = self.x(t) if self.x is not None else 0.0
-        return State(desk.domain.project(s.x - eta * told.own.gx[0]), y, s.x)
+        return State(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
 
-    def _gradient(self, desk: Desk, x: Array, y: Array) -> Generator[Request, Response, Bounded]:
+    def _gradient(self, context: CoordinatorContext, x: Array, y: Array) -> Generator[Request, Response, Bounded]:
         """a − J H⁻¹ b at the released y."""
-        p, q = desk.problem.p, desk.problem.q
-        asked = {name: Sum(term, x, y) for name, term in _MEANS.items() if desk.reads(term)}
+        p, q = context.problem.p, context.problem.q
+        asked = {name: ClippedSum(term, x, y) for name, term in _MEANS.items() if context.reads(term)}
         answer: Mapping[str, Any] = yield Ask(**asked)
-        regulariser = regulariser_matrices(desk.problem, x[None], y[None], None)
+        regulariser = regulariser_matrices(context.problem, x[None], y[None], None)
         public = {
             "a": np.zeros((1, p)),
             "b": np.zeros((1, q)),
             "jacobian": regulariser.jacobian.reshape(1, p * q),
             "hessian": regulariser.hessian.reshape(1, q * q),
         }
-        return desk.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
+        return context.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.at, "y": s.y}
 
-    def free(self, desk: Desk) -> dict[str, int]:
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
         """The lower-level point, where that level reads no record."""
-        return {} if Level("y").kinds(desk) else {"y": desk.problem.q}
+        return {} if LowerObjective("y").kinds(context) else {"y": context.problem.q}
 
-    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         each = self._solver.publishes
-        kinds: list[Kind] = [k for k in ("train", "validation") if k in {kind_of(desk, t) for t in _MEANS.values()}]
-        parts = {"gx": Part((each,), desk.problem.p, kinds, 1.0 - _MODEL_SHARE)}
-        if Level("y").kinds(desk):
-            parts = {"y": self._solver.part(desk, Level("y"), 0, _MODEL_SHARE), **parts}
-        return gaussian_charges(rounds, self.exchanges, parts)
+        kinds: list[Split] = [k for k in ("train", "validation") if k in {kind_of(context, t) for t in _MEANS.values()}]
+        parts = {"gx": Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
+        if LowerObjective("y").kinds(context):
+            parts = {"y": self._solver.part(context, LowerObjective("y"), 0, _MODEL_SHARE), **parts}
+        return gaussian_charges(rounds, self.releases_per_round, parts)
 
-    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+    def printed_calibration(
+        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
         raise InputError(
             'privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'
         )
@@ -176,6 +178,6 @@ class PpIft:
 _MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian", "hessian": "lower_hessian"}
 
 
-def kind_of(desk: Desk, term: str) -> Kind | None:
+def kind_of(context: CoordinatorContext, term: str) -> Split | None:
     """The records that a term reads, if any."""
-    return kind_read(term, desk.problem.touches) if desk.reads(term) else None
+    return split_read(term, context.problem.reads_records) if context.reads(term) else None

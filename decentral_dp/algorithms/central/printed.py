@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from decentral_dp.algorithms.central.protocol import Calibration
-from decentral_dp.privacy.sensitivity import Array, Kind
-from decentral_dp.problems.desk import Desk
+from decentral_dp.privacy.sensitivity import Array, Split
+from decentral_dp.problems.desk import CoordinatorContext
 
 
 def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:
@@ -31,7 +31,7 @@ def within(epsilon: float, delta: float, releases: int) -> tuple[float, float]:
 
 
 def calibrated(
-    desk: Desk,
+    context: CoordinatorContext,
     factors: Mapping[str, float],
     width: int,
     rate: float,
@@ -43,12 +43,12 @@ def calibrated(
 
     factors: term → its factor in a release. rate: of the Poisson sample that is read, which the noise ignores.
     """
-    whole: dict[Kind, float] = {}
-    moved: dict[Kind, Array] = {}
-    for term in (t for t in factors if desk.reads(t)):
-        for kind, s in desk.mean_sensitivity(term, width).items():
-            whole[kind] = whole.get(kind, 0.0) + factors[term] * s
-        for kind, s in desk.mean_sensitivity(term, width, rate).items():
-            moved[kind] = moved.get(kind, 0.0) + np.full(rounds * releases, factors[term] * s)
+    whole: dict[Split, float] = {}
+    sensitivity: dict[Split, Array] = {}
+    for term in (t for t in factors if context.reads(t)):
+        for split, s in context.mean_sensitivity(term, width).items():
+            whole[split] = whole.get(split, 0.0) + factors[term] * s
+        for split, s in context.mean_sensitivity(term, width, rate).items():
+            sensitivity[split] = sensitivity.get(split, 0.0) + np.full(rounds * releases, factors[term] * s)
     scale = gaussian_scale(max(whole.values()), *within(*target, releases))
-    return Calibration(np.full(rounds * releases, scale), moved)
+    return Calibration(np.full(rounds * releases, scale), sensitivity)

@@ -56,9 +56,9 @@ from decentral_dp.algorithms.central.minimax_steps import (
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 # Of Σμ², for y.
 Y_SHARE = 0.1
@@ -88,13 +88,13 @@ class PrivateDiff:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
-    pools = False
+    needs_records = False
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y, self.inner)
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def queries(self) -> tuple[str, ...]:
         return ("grad_x", "dual" if self.solver == "closed_form" else "grad_y")
 
     @property
@@ -103,74 +103,76 @@ class PrivateDiff:
         return 1 if self.solver == "closed_form" else self.inner or 1
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return self.steps + 1
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
-        check_clipped(desk, self.asks)
-        check_smoothness(self.smoothness, self.period, desk.noisy)
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
         if self.protocol == "printed" and self.solver != "ascent":
             raise InputError(
                 'algorithm.solver: the paper ascends step by step; with "as_printed" take "ascent", and a step size y.'
             )
-        return (replace(self, inner=self.steps) if self.solver == "ascent" else self), desk
+        return (replace(self, inner=self.steps) if self.solver == "ascent" else self), context
 
-    def init(self, desk: MinimaxDesk) -> Any:
-        x, y = desk.start("x", self.start), desk.start("y", self.start)
+    def init(self, context: MinimaxContext) -> Any:
+        x, y = context.start("x", self.start), context.start("y", self.start)
         if self.protocol == "printed":
             return printed_form.start(x, y)
         return State(x, y, np.zeros_like(x), x)
 
-    def step(self, t: int, desk: MinimaxDesk, s: Any) -> Generator[Request, Response, Any]:
+    def step(self, t: int, context: MinimaxContext, s: Any) -> Generator[Request, Response, Any]:
         if self.protocol == "printed":
-            return (yield from printed_form.step(self, t, desk, s))
-        return (yield from self._step(t, desk, s))
+            return (yield from printed_form.step(self, t, context, s))
+        return (yield from self._step(t, context, s))
 
-    def _step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
-        y = yield from (self._solved(desk, s) if self.solver == "closed_form" else self._ascended(t, desk, s))
+    def _step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        y = yield from (self._solved(context, s) if self.solver == "closed_form" else self._ascended(t, context, s))
         v = s.v
-        if not desk.reads("grad_x"):
-            yield Publish()
+        if not context.reads("grad_x"):
+            yield Release()
         elif is_anchor(t, self.period):
-            asked = desk.query("grad_x", s.x, y, self.rate)
-            v = (yield Publish(gx=(yield Ask(gx=asked)).gx)).own.gx[0]
+            asked = context.query("grad_x", s.x, y, self.rate)
+            v = (yield Release(gx=(yield Ask(gx=asked)).gx)).released.gx[0]
         else:
             before = s.last, s.y
-            bound = change_bound(desk, "grad_x", (s.x, y), before, self.smoothness)
-            asked = desk.query("grad_x", s.x, y, self.rate, before, bound)
-            v = v + (yield Publish(dx=(yield Ask(dx=asked)).dx)).own.dx[0]
-        x = desk.problem.project_x(s.x - self.x(t) * (v + desk.problem.public("grad_x", s.x, y, t)))
+            bound = change_bound(context, "grad_x", (s.x, y), before, self.smoothness)
+            asked = context.query("grad_x", s.x, y, self.rate, before, bound)
+            v = v + (yield Release(dx=(yield Ask(dx=asked)).dx)).released.dx[0]
+        x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, y, v, s.x)
 
-    def _solved(self, desk: MinimaxDesk, s: State) -> Generator[Request, Response, Array]:
-        told = yield Publish(dual=(yield Ask(dual=desk.query("dual", s.x, s.y, self.rate))).dual)
-        return best(desk, told.own)
+    def _solved(self, context: MinimaxContext, s: State) -> Generator[Request, Response, Array]:
+        released = yield Release(dual=(yield Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
+        return best(context, released.released)
 
-    def _ascended(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, Array]:
+    def _ascended(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, Array]:
         y = s.y
         for i in range(self.steps):
-            told = (yield Publish(**(yield Ask(**questions(desk, ("gy",), s.x, y, self.rate))))).own
-            y = desk.problem.project_y(y + step_of(self.y, i) * slope(desk, told, "gy", s.x, y, t))
+            released = (yield Release(**(yield Ask(**questions(context, ("gy",), s.x, y, self.rate))))).released
+            y = context.problem.project_y(y + step_of(self.y, i) * slope(context, released, "gy", s.x, y, t))
         return y
 
     def published(self, s: Any) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         if self.protocol == "printed":
-            return printed_form.planned(self, desk, rounds)
-        first, blocks = np.arange(rounds, dtype=np.int64) * self.exchanges + 1, {}
+            return printed_form.planned_releases(self, context, rounds)
+        first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}
         channel, term = ("dual", "dual") if self.solver == "closed_form" else ("gy", "grad_y")
-        if desk.reads(term):
+        if context.reads(term):
             each = (first[:, None] + np.arange(self.steps)).reshape(-1)
-            blocks[channel] = Block(each, desk.problem.width(term), Y_SHARE)
-        if desk.reads("grad_x"):
-            blocks |= split(first + self.steps, self.period, ("gx", "dx"), desk.problem.p, 1.0 - Y_SHARE)
+            blocks[channel] = Block(each, context.problem.width(term), Y_SHARE)
+        if context.reads("grad_x"):
+            blocks |= split(first + self.steps, self.period, ("gx", "dx"), context.problem.p, 1.0 - Y_SHARE)
         return block_charges(blocks, self.rate)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        return printed_form.calibrated(self, desk, rounds, epsilon, delta)
+    def printed_calibration(
+        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        return printed_form.calibrated(self, context, rounds, epsilon, delta)

@@ -34,9 +34,9 @@ from decentral_dp.algorithms.central.minimax_steps import questions, slope, step
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Publish, Request, Response
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.exchange import Ask, Release, Request, Response
+from decentral_dp.privacy.sensitivity import Array, Bounded, Sensitivity, Split
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 REASON = (
     "As printed, y carries no noise where it is used: the agents are told exact means of samples, and what x moves by "
@@ -77,87 +77,91 @@ class Settings(Protocol):
     def steps(self) -> int: ...
 
     @property
-    def exchanges(self) -> int: ...
+    def releases_per_round(self) -> int: ...
 
 
 def start(x: Array, y: Array) -> State:
     return State(x, y, y, np.zeros_like(x), x, None)
 
 
-def step(a: Settings, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+def step(a: Settings, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
     y = s.carried
     for i in range(a.steps):
-        answer = yield Ask(**questions(desk, ("gy",), s.x, y, a.rate))
-        told = (yield Publish(**{channel: _unproven(answer[channel]) for channel in answer})).own
-        y = desk.problem.project_y(y + step_of(a.y, i) * slope(desk, told, "gy", s.x, y, t))
+        answer = yield Ask(**questions(context, ("gy",), s.x, y, a.rate))
+        released = (yield Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
+        y = context.problem.project_y(y + step_of(a.y, i) * slope(context, released, "gy", s.x, y, t))
     out = {"y": Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
     v, sample = s.v, s.sample
-    if desk.reads("grad_x"):
-        sample = (yield Ask(gx=desk.query("grad_x", s.x, y, a.rate))).gx
+    if context.reads("grad_x"):
+        sample = (yield Ask(gx=context.query("grad_x", s.x, y, a.rate))).gx
     if sample is None:
-        told = (yield Publish(**out)).own
+        released = (yield Release(**out)).released
     elif is_anchor(t, a.period) or s.sample is None:
-        told = (yield Publish(gx=_unproven(sample), **out)).own
-        v = told.gx[0]
+        released = (yield Release(gx=_unproven(sample), **out)).released
+        v = released.gx[0]
     else:
         # In units of C_{2,r}, so that the scale of the noise is the printed constant.
         unit = _unit(a, s)
-        told = (yield Publish(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).own
-        v = v + unit * told.dx[0]
-    x = desk.problem.project_x(s.x - a.x(t) * (v + desk.problem.public("grad_x", s.x, y, t)))
-    return State(x, told.y[0], y, v, s.x, sample)
+        released = (yield Release(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).released
+        v = v + unit * released.dx[0]
+    x = context.problem.project_x(s.x - a.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
+    return State(x, released.y[0], y, v, s.x, sample)
 
 
 def _unit(a: Settings, s: State) -> float:
     """C_{2,r}; C_3 where x is not finite."""
     with np.errstate(all="ignore"):
-        moved = (a.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
-    return (moved if math.isfinite(moved) else 0.0) + 1.0 / math.sqrt(a.steps)
+        sensitivity = (a.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
+    return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(a.steps)
 
 
 def _unproven(value: Bounded) -> Bounded:
     """A value of which nothing is claimed: its sample lives on."""
-    return replace(value, spread={kind: _unbounded(s.sensitivity.size) for kind, s in value.spread.items()})
+    return replace(
+        value, sensitivities={split: _unbounded(s.sensitivity.size) for split, s in value.sensitivities.items()}
+    )
 
 
-def _unbounded(agents: int) -> Spread:
-    return Spread(np.full(agents, np.inf), np.ones(agents), None)
+def _unbounded(agents: int) -> Sensitivity:
+    return Sensitivity(np.full(agents, np.inf), np.ones(agents), None)
 
 
-def planned(a: Settings, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
-    last = (np.arange(rounds, dtype=np.int64) + 1) * a.exchanges
+def planned_releases(a: Settings, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    last = (np.arange(rounds, dtype=np.int64) + 1) * a.releases_per_round
     anchored = np.arange(rounds) % a.period == 0
     out = {}
-    if desk.reads("grad_y"):
+    if context.reads("grad_y"):
         each = (last[:, None] - a.steps + np.arange(a.steps)).reshape(-1)
-        out["gy"] = Charge("uncertified", desk.problem.q, each, _infinite(each.size), reason=REASON)
-    if desk.reads("grad_x"):
+        out["gy"] = Charge("uncertified", context.problem.q, each, _infinite(each.size), reason=REASON)
+    if context.reads("grad_x"):
         for channel, chosen in (("gx", last[anchored]), ("dx", last[~anchored])):
             if chosen.size:
-                out[channel] = Charge("gaussian", desk.problem.p, chosen, _infinite(chosen.size), reason=REASON)
-    return out | {"y": Charge("gaussian", desk.problem.q, last, _infinite(rounds), reason=REASON)}
+                out[channel] = Charge("gaussian", context.problem.p, chosen, _infinite(chosen.size), reason=REASON)
+    return out | {"y": Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
 
 
-def _infinite(releases: int) -> dict[Kind, Array]:
+def _infinite(releases: int) -> dict[Split, Array]:
     return {"train": np.full(releases, np.inf)}
 
 
-def calibrated(a: Settings, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+def calibrated(
+    a: Settings, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+) -> dict[str, Calibration]:
     """Remark 5.1. Raises InputError for an η_i that says nothing of μ."""
     if a.y is None or a.y.scale == 0.0:
         raise InputError(
             'algorithm.y: with "as_printed" its scale is 1/μ, μ the strong concavity in y, and 0 is none; give for '
             "example y = { scale = 1.0, decay = 1.0 }."
         )
-    point = desk.start("x", {}), desk.start("y", {})
-    root = 4.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (desk.n * epsilon)
+    point = context.start("x", {}), context.start("y", {})
+    root = 4.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
     scales = {
         "gy": 0.0,
-        "gx": root / math.sqrt(a.period) * desk.ball("grad_x", *point).radius,
+        "gx": root / math.sqrt(a.period) * context.ball("grad_x", *point).radius,
         "dx": root,
-        "y": root * a.y.scale * 2.0 * desk.ball("grad_y", *point).radius ** 2,
+        "y": root * a.y.scale * 2.0 * context.ball("grad_y", *point).radius ** 2,
     }
     return {
         channel: Calibration(np.full(charge.indices.size, scales[channel]), charge.weight)
-        for channel, charge in planned(a, desk, rounds).items()
+        for channel, charge in planned_releases(a, context, rounds).items()
     }

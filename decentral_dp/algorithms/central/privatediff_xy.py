@@ -35,7 +35,7 @@ import numpy as np
 
 from decentral_dp.algorithms.central.anchors import (
     Block,
-    Carried,
+    SpiderState,
     block_charges,
     change_bound,
     check_smoothness,
@@ -46,9 +46,9 @@ from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_i
 from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Bundle, Publish, Query, Request, Response
+from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 # Variable → its channels of anchors and of differences, and its term.
 _NAMES = {"x": ("gx", "dx"), "y": ("gy", "dy")}
@@ -68,59 +68,59 @@ class PrivateDiffXY:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
-    pools = False
-    asks = ("grad_x", "grad_y")
-    exchanges = 1
+    needs_records = False
+    queries = ("grad_x", "grad_y")
+    releases_per_round = 1
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
-        check_clipped(desk, self.asks)
-        check_smoothness(self.smoothness, self.period, desk.noisy)
-        return self, desk
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return self, context
 
-    def init(self, desk: MinimaxDesk) -> Carried:
-        return Carried.start(desk, self.start)
+    def init(self, context: MinimaxContext) -> SpiderState:
+        return SpiderState.start(context, self.start)
 
-    def step(self, t: int, desk: MinimaxDesk, s: Carried) -> Generator[Request, Response, Carried]:
-        told = (yield Publish(**(yield Ask(**self._questions(t, desk, s))))).own
-        v, u = _carried(t, self.period, told, "x", s.v), _carried(t, self.period, told, "y", s.u)
-        by_x = v + desk.problem.public("grad_x", s.x, s.y, t)
-        by_y = u + desk.problem.public("grad_y", s.x, s.y, t)
-        x, y = desk.problem.project_x(s.x - self.x(t) * by_x), desk.problem.project_y(s.y + self.y(t) * by_y)
-        return Carried(x, y, v, u, s.x, s.y)
+    def step(self, t: int, context: MinimaxContext, s: SpiderState) -> Generator[Request, Response, SpiderState]:
+        released = (yield Release(**(yield Ask(**self._questions(t, context, s))))).released
+        v, u = _carried(t, self.period, released, "x", s.v), _carried(t, self.period, released, "y", s.u)
+        by_x = v + context.problem.public("grad_x", s.x, s.y, t)
+        by_y = u + context.problem.public("grad_y", s.x, s.y, t)
+        x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
+        return SpiderState(x, y, v, u, s.x, s.y)
 
-    def _questions(self, t: int, desk: MinimaxDesk, s: Carried) -> dict[str, Query]:
-        read = [variable for variable in "xy" if desk.reads(_TERMS[variable])]
+    def _questions(self, t: int, context: MinimaxContext, s: SpiderState) -> dict[str, ClippedQuery]:
+        read = [variable for variable in "xy" if context.reads(_TERMS[variable])]
         if is_anchor(t, self.period):
-            return {_NAMES[v][0]: desk.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
+            return {_NAMES[v][0]: context.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
         before = s.last_x, s.last_y
         here, terms = (s.x, s.y), {v: _TERMS[v] for v in read}
-        bounds = {v: change_bound(desk, term, here, before, self.smoothness) for v, term in terms.items()}
-        return {_NAMES[v][1]: desk.query(term, *here, self.rate, before, bounds[v]) for v, term in terms.items()}
+        bounds = {v: change_bound(context, term, here, before, self.smoothness) for v, term in terms.items()}
+        return {_NAMES[v][1]: context.query(term, *here, self.rate, before, bounds[v]) for v, term in terms.items()}
 
-    def published(self, s: Carried) -> dict[str, Array]:
+    def published(self, s: SpiderState) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
-        width = {"x": desk.problem.p, "y": desk.problem.q}
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        width = {"x": context.problem.p, "y": context.problem.q}
         blocks: dict[str, Block] = {}
-        for v in [v for v in "xy" if desk.reads(_TERMS[v])]:
+        for v in [v for v in "xy" if context.reads(_TERMS[v])]:
             blocks |= split(np.arange(1, rounds + 1), self.period, _NAMES[v], width[v], 0.5)
         return block_charges(blocks, self.rate)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> NoReturn:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> NoReturn:
         raise InputError(
             'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '
             '"none"; as printed there is privatediff.'
         )
 
 
-def _carried(t: int, period: int, told: Bundle, variable: str, estimate: Array) -> Array:
+def _carried(t: int, period: int, released: Bundle, variable: str, estimate: Array) -> Array:
     """The estimate after this round's release: a new one, or the last one and its change."""
     anchor, change = _NAMES[variable]
     if is_anchor(t, period):
-        return told[anchor][0] if anchor in told else estimate
-    return np.asarray(estimate + told[change][0]) if change in told else estimate
+        return released[anchor][0] if anchor in released else estimate
+    return np.asarray(estimate + released[change][0]) if change in released else estimate

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.exchange import Coordination
-from decentral_dp.privacy.sensitivity import Array, Kind
+from decentral_dp.privacy.sensitivity import Array, Split
 
 
 class Calibration(NamedTuple):
     """A published choice of noise: scale (R,) of every release, and the sensitivities (R,) that it really meets."""
 
     scale: Array
-    sensitivity: Mapping[Kind, Array]
+    sensitivity: Mapping[Split, Array]
 
 
 class Charge(NamedTuple):
@@ -32,8 +32,8 @@ class Charge(NamedTuple):
     mechanism: str
     width: int
     indices: NDArray[np.int64]
-    weight: Mapping[Kind, Array]
-    rate: Mapping[Kind, float] = MappingProxyType({})
+    weight: Mapping[Split, Array]
+    rate: Mapping[Split, float] = MappingProxyType({})
     distortion: float = 0.0
     reason: str = ""
 
@@ -41,7 +41,7 @@ class Charge(NamedTuple):
 class Coordinated(Coordination, Protocol):
     """A coordinator's program that also says what it will release.
 
-    desk: a `problems.desk.Desk`, or a `problems.minimax.desk.MinimaxDesk` for programs of minimax problems.
+    context: a `CoordinatorContext`, or a `MinimaxContext` for programs of minimax problems.
     """
 
     @property
@@ -55,30 +55,30 @@ class Coordinated(Coordination, Protocol):
         ...
 
     @property
-    def pools(self) -> bool:
+    def needs_records(self) -> bool:
         """Whether the coordinator must hold the records."""
         ...
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def queries(self) -> tuple[str, ...]:
         """The terms (of `problems.protocol`) that it asks the agents for."""
         ...
 
-    def settled(self, desk: Any) -> tuple[Self, Any]:
+    def resolve_defaults(self, context: Any) -> tuple[Self, Any]:
         """With everything filled in that was left out, from public facts: steps, weights, clips.
 
         Raises InputError for what cannot be run with these facts.
         """
         ...
 
-    def free(self, desk: Any) -> Mapping[str, int]:
+    def free_channels(self, context: Any) -> Mapping[str, int]:
         """Channel → width, of what is published without reading a record."""
         ...
 
-    def planned(self, desk: Any, rounds: int) -> Mapping[str, Charge]:
+    def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
         """What each channel will release in so many rounds, in the order of the ledger."""
         ...
 
-    def printed(self, desk: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
+    def printed_calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
         """The paper's noise for a claimed (ε, δ), on the channels of `planned`."""
         ...

@@ -54,9 +54,9 @@ from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_i
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import composed, inner_bound
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.exchange import Ask, Publish, Query, Request, Response
+from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 _TERMS = {"x": "inner_x", "y": "inner_y"}
 
@@ -91,56 +91,56 @@ class RecursiveSpider:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
-    pools = False
-    asks = ("inner", "inner_x", "inner_y")
+    needs_records = False
+    queries = ("inner", "inner_x", "inner_y")
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return 2 if self.protocol == "printed" else 1
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
-        check_clipped(desk, self.asks)
-        check_smoothness(self.smoothness, self.period, desk.noisy)
-        return self, desk
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return self, context
 
-    def init(self, desk: MinimaxDesk) -> Any:
-        x, y = desk.start("x", self.start), desk.start("y", self.start)
+    def init(self, context: MinimaxContext) -> Any:
+        x, y = context.start("x", self.start), context.start("y", self.start)
         if self.protocol == "printed":
             return printed_form.start(x, y)
         return State(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
 
-    def step(self, t: int, desk: MinimaxDesk, s: Any) -> Generator[Request, Response, Any]:
+    def step(self, t: int, context: MinimaxContext, s: Any) -> Generator[Request, Response, Any]:
         if self.protocol == "printed":
-            return (yield from printed_form.step(self, t, desk, s))
-        return (yield from self._step(t, desk, s))
+            return (yield from printed_form.step(self, t, context, s))
+        return (yield from self._step(t, context, s))
 
-    def _step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
-        asked, beta = self._questions(t, desk, s), self.weight(t)
+    def _step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        asked, beta = self._questions(t, context, s), self.weight(t)
         answer = yield Ask(**asked)
         slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
-        told = yield Publish(**slopes, s=mean)
-        fresh, own = is_anchor(t, self.period), told.own
+        released = yield Release(**slopes, s=mean)
+        fresh, own = is_anchor(t, self.period), released.released
         v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
         kept = 1.0 - beta if t else 0.0
-        value, variance = kept * s.s + own.s[0], kept**2 * s.variance + told.scale["s"] ** 2
-        by_x, by_y = composed(desk, s.y, np.maximum(value, math.sqrt(variance)), v, u)
-        x, y = desk.problem.project_x(s.x - self.x(t) * by_x), desk.problem.project_y(s.y + self.y(t) * by_y)
+        value, variance = kept * s.s + own.s[0], kept**2 * s.variance + released.scale["s"] ** 2
+        by_x, by_y = composed(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+        x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return State(x, y, v, u, value, variance, s.x, s.y)
 
-    def _questions(self, t: int, desk: MinimaxDesk, s: State) -> dict[str, Query]:
+    def _questions(self, t: int, context: MinimaxContext, s: State) -> dict[str, ClippedQuery]:
         """All on one sample. now, change: of h itself."""
         here, before = (s.x, s.y), (s.last_x, s.last_y)
-        asked = {"now": desk.query("inner", *here, self.rate)}
+        asked = {"now": context.query("inner", *here, self.rate)}
         if t:
-            asked["change"] = desk.query("inner", *here, self.rate, before, inner_bound(desk, here, before))
+            asked["change"] = context.query("inner", *here, self.rate, before, inner_bound(context, here, before))
         for variable, term in _TERMS.items():
             if is_anchor(t, self.period):
-                asked[f"g{variable}"] = desk.query(term, *here, self.rate)
+                asked[f"g{variable}"] = context.query(term, *here, self.rate)
             else:
-                bound = change_bound(desk, term, here, before, self.smoothness)
-                asked[f"d{variable}"] = desk.query(term, *here, self.rate, before, bound)
+                bound = change_bound(context, term, here, before, self.smoothness)
+                asked[f"d{variable}"] = context.query(term, *here, self.rate, before, bound)
         return asked
 
     def weight(self, t: int) -> float:
@@ -150,16 +150,18 @@ class RecursiveSpider:
     def published(self, s: Any) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         if self.protocol == "printed":
-            return printed_form.planned(self, desk, rounds)
+            return printed_form.planned_releases(self, context, rounds)
         first = np.arange(1, rounds + 1, dtype=np.int64)
-        blocks = split(first, self.period, ("gx", "dx"), desk.problem.p, 1.0)
-        blocks |= split(first, self.period, ("gy", "dy"), desk.problem.q, 1.0)
+        blocks = split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
+        blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
         return block_charges({**blocks, "s": Block(first, 1, 1.0)}, self.rate)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        return printed_form.calibrated(self, desk, rounds, epsilon, delta)
+    def printed_calibration(
+        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        return printed_form.calibrated(self, context, rounds, epsilon, delta)

@@ -31,9 +31,9 @@ import numpy as np
 from decentral_dp.algorithms.central.anchors import Block, Point, block_charges, is_anchor, split
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import composed, in_units, reach, root_log
-from decentral_dp.exchange import Ask, Publish, Query, Request, Response
+from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 if TYPE_CHECKING:
     from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider
@@ -56,38 +56,38 @@ def start(x: Array, y: Array) -> State:
     return State(x, y, np.ones(1), x, y)
 
 
-def step(a: RecursiveSpider, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
+def step(a: RecursiveSpider, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
     here, before = (s.x, s.y), (s.last_x, s.last_y)
-    clips, fresh = _clips(desk), is_anchor(t, a.period)
+    clips, fresh = _clips(context), is_anchor(t, a.period)
     since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
     asked = {
-        name: desk.query(term, *here, a.rate, since, clip)
+        name: context.query(term, *here, a.rate, since, clip)
         for name, term, clip in zip(names, ("inner_x", "inner_y"), clips, strict=True)
     }
     answer = yield Ask(**asked)
     units = (1.0, 1.0) if fresh else _units(a.smoothness or 0.0, s, clips)
-    own = (yield Publish(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})).own
-    v, u = (own[c][0] * unit for c, unit in zip(names, units, strict=True))
-    one = (yield Ask(one=_one(desk, *here))).one
-    value = (1.0 - a.weight(t)) * s.s + (yield Publish(s=a.weight(t) * one)).own.s[0]
-    by_x, by_y = composed(desk, s.y, value, v, u)
-    x, y = desk.problem.project_x(s.x - a.x(t) * by_x), desk.problem.project_y(s.y + a.y(t) * by_y)
+    released = (yield Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})).released
+    v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
+    one = (yield Ask(one=_one(context, *here))).one
+    value = (1.0 - a.weight(t)) * s.s + (yield Release(s=a.weight(t) * one)).released.s[0]
+    by_x, by_y = composed(context, s.y, value, v, u)
+    x, y = context.problem.project_x(s.x - a.x(t) * by_x), context.problem.project_y(s.y + a.y(t) * by_y)
     return State(x, y, value, s.x, s.y)
 
 
-def _one(desk: MinimaxDesk, x: Array, y: Array) -> Query:
+def _one(context: MinimaxContext, x: Array, y: Array) -> ClippedQuery:
     """h of one record, on average."""
-    return desk.query("inner", x, y, 1.0 / desk.n)
+    return context.query("inner", x, y, 1.0 / context.n)
 
 
-def _worst(desk: MinimaxDesk) -> Point:
+def _worst(context: MinimaxContext) -> Point:
     """Where λ is least: there h and its derivatives reach as far as anywhere."""
-    return desk.start("x", {}), desk.problem.project_y(np.zeros(desk.problem.q))
+    return context.start("x", {}), context.problem.project_y(np.zeros(context.problem.q))
 
 
-def _clips(desk: MinimaxDesk) -> tuple[float, float]:
+def _clips(context: MinimaxContext) -> tuple[float, float]:
     """C_x and C_λ, the same at every λ."""
-    return reach(desk.ball("inner_x", *_worst(desk))), reach(desk.ball("inner_y", *_worst(desk)))
+    return reach(context.ball("inner_x", *_worst(context))), reach(context.ball("inner_y", *_worst(context)))
 
 
 def _units(smoothness: float, s: State, clips: tuple[float, float]) -> tuple[float, float]:
@@ -97,31 +97,33 @@ def _units(smoothness: float, s: State, clips: tuple[float, float]) -> tuple[flo
     return max(by_x, _NONE), max(by_y, _NONE)
 
 
-def planned(a: RecursiveSpider, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
+def planned_releases(a: RecursiveSpider, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
     first = np.arange(rounds, dtype=np.int64) * 2 + 1
-    blocks = split(first, a.period, ("gx", "dx"), desk.problem.p, 1.0)
-    blocks |= split(first, a.period, ("gy", "dy"), desk.problem.q, 1.0)
-    return block_charges(blocks, a.rate) | block_charges({"s": Block(first + 1, 1, 1.0)}, 1.0 / desk.n)
+    blocks = split(first, a.period, ("gx", "dx"), context.problem.p, 1.0)
+    blocks |= split(first, a.period, ("gy", "dy"), context.problem.q, 1.0)
+    return block_charges(blocks, a.rate) | block_charges({"s": Block(first + 1, 1, 1.0)}, 1.0 / context.n)
 
 
 def calibrated(
-    a: RecursiveSpider, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float
+    a: RecursiveSpider, context: MinimaxContext, rounds: int, epsilon: float, delta: float
 ) -> dict[str, Calibration]:
-    n, root, clips = desk.n, root_log(delta), _clips(desk)
-    worst = _worst(desk)
+    n, root, clips = context.n, root_log(delta), _clips(context)
+    worst = _worst(context)
     anchor = root * math.sqrt(rounds) / (n * a.period * epsilon)
     change = root / epsilon * max(1.0 / (a.rate * n), math.sqrt(rounds) / n)
-    weights, one = np.array([a.weight(t) for t in range(rounds)]), desk.moved(_one(desk, *worst))
+    weights, one = np.array([a.weight(t) for t in range(rounds)]), context.sensitivity_of(_one(context, *worst))
     out = {}
-    for channel, charge in planned(a, desk, rounds).items():
+    for channel, charge in planned_releases(a, context, rounds).items():
         size = charge.indices.size
         if channel == "s":
             scale = np.full(size, root * math.sqrt(rounds) / (n * epsilon))
             out[channel] = Calibration(scale, {"train": one * weights})
         elif channel in ("gx", "gy"):
             which = ("gx", "gy").index(channel)
-            moved = desk.moved(desk.query(("inner_x", "inner_y")[which], *worst, a.rate, None, clips[which]))
-            out[channel] = Calibration(np.full(size, clips[which] * anchor), {"train": np.full(size, moved)})
+            sensitivity = context.sensitivity_of(
+                context.query(("inner_x", "inner_y")[which], *worst, a.rate, None, clips[which])
+            )
+            out[channel] = Calibration(np.full(size, clips[which] * anchor), {"train": np.full(size, sensitivity)})
         else:
             out[channel] = Calibration(np.full(size, change), {"train": np.full(size, np.inf)})
     return out

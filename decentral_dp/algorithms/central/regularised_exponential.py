@@ -47,8 +47,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.privacy.granular import printed_slope
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.regularised_lottery import NOT_CONVEX, Density, RegularisedLottery
+from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.problems.regularised_lottery import NOT_CONVEX, Density, RegularisedSelection
 
 NAME = "regularised_exponential_mechanism"
 METHODS = ("tangent", "cells")
@@ -65,26 +65,26 @@ class RegularisedExponentialMechanism:
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
-    exchanges = 1
+    releases_per_round = 1
     needs_constants = True
-    pools = True
-    asks = ()
+    needs_records = True
+    queries = ()
 
-    def settled(self, desk: Desk) -> tuple[Self, Desk]:
-        check_once(desk, NAME)
-        box = box_of(desk, NAME)
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        check_once(context, NAME)
+        box = box_of(context, NAME)
         if self.method not in (None, *METHODS):
             raise InputError(f"algorithm.method: no method {self.method!r} of {NAME}; there are {', '.join(METHODS)}.")
-        if desk.noisy and math.isinf(desk.budget):
+        if context.noisy and math.isinf(context.budget):
             raise InputError(
                 f"privacy.delta: a Gaussian pair has no pure guarantee, and {NAME} draws from one; give a delta above "
                 "0, for example 1e-6."
             )
-        moved = self._slope(desk)
-        default = math.sqrt(2.0 * desk.problem.p) * moved / (desk.budget * 0.5 * box.diameter)
+        sensitivity = self._slope(context)
+        default = math.sqrt(2.0 * context.problem.p) * sensitivity / (context.budget * 0.5 * box.diameter)
         settled = replace(self, strength=default if self.strength is None else self.strength)
-        facts = settled.density(desk)
-        if desk.noisy and self.protocol == "released" and not facts.certified:
+        facts = settled.density(context)
+        if context.noisy and self.protocol == "released" and not facts.certified:
             whose = "the default of " if self.strength is None else ""
             raise InputError(
                 f"algorithm.strength: {whose}{facts.strength:.4g} does not make the regularised upper level convex for "
@@ -92,47 +92,51 @@ class RegularisedExponentialMechanism:
                 f"{facts.smooth:.4g}, which does, or narrow the box."
             )
         method = self.method or ("tangent" if facts.certified else "cells")
-        if desk.noisy:
+        if context.noisy:
             facts.check(method)
-        return replace(settled, method=method), desk
+        return replace(settled, method=method), context
 
-    def _slope(self, desk: Desk) -> float:
+    def _slope(self, context: CoordinatorContext) -> float:
         """S, of the larger kind, or as printed."""
         if self.protocol == "printed":
-            return printed_slope(constants_of(desk), printed_records(desk))
-        return max(bounds_of(desk).gradient_sensitivity(*desk.domain.corners(desk.problem.p)).values())
+            return printed_slope(constants_of(context), printed_records(context))
+        return max(bounds_of(context).gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
 
-    def finest(self, desk: Desk) -> float:
+    def finest(self, context: CoordinatorContext) -> float:
         """The smallest scale of any run with this target: S/μ."""
-        return self._slope(desk) / (desk.budget * _ROOM) if desk.noisy else 0.0
+        return self._slope(context) / (context.budget * _ROOM) if context.noisy else 0.0
 
-    def density(self, desk: Desk) -> Density:
-        box = box_of(desk, NAME)
-        return Density.of(bounds_of(desk), box.low, box.high, self.strength or 0.0, self.finest(desk))
+    def density(self, context: CoordinatorContext) -> Density:
+        box = box_of(context, NAME)
+        return Density.of(bounds_of(context), box.low, box.high, self.strength or 0.0, self.finest(context))
 
-    def law(self, desk: Desk, pool: Any = None) -> RegularisedLottery:
+    def law(self, context: CoordinatorContext, pool: Any = None) -> RegularisedSelection:
         """pool: None where only prices are wanted."""
-        facts, method = self.density(desk), self.method or "tangent"
+        facts, method = self.density(context), self.method or "tangent"
         if pool is None:
-            return RegularisedLottery(facts, no_score, no_score, None, method)
-        return RegularisedLottery(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None, method)
+            return RegularisedSelection(facts, no_score, no_score, None, method)
+        return RegularisedSelection(
+            facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None, method
+        )
 
-    def init(self, desk: Desk) -> State:
-        return State(desk.start("x", self.start))
+    def init(self, context: CoordinatorContext) -> State:
+        return State(context.start("x", self.start))
 
-    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
-        return (yield from drawn(self.law(desk, pool)))
+        return (yield from drawn(self.law(context, pool)))
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x}
 
-    def free(self, desk: Desk) -> dict[str, int]:
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
-        law = self.law(desk)
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        law = self.law(context)
         return charge(law, "" if law.facts.certified else NOT_CONVEX)
 
-    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        return calibration(self.law(desk), self._slope(desk) / desk.budget)
+    def printed_calibration(
+        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        return calibration(self.law(context), self._slope(context) / context.budget)

@@ -31,9 +31,9 @@ from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_steps import composed
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Publish, Request, Response
+from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxDesk
+from decentral_dp.problems.minimax.desk import MinimaxContext
 
 # Channel → term.
 _TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
@@ -61,39 +61,41 @@ class Scdro:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = False
-    pools = False
-    asks = tuple(_TERMS.values())
-    exchanges = 1
+    needs_records = False
+    queries = tuple(_TERMS.values())
+    releases_per_round = 1
 
-    def settled(self, desk: MinimaxDesk) -> tuple[Self, MinimaxDesk]:
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
-        return self, desk
+        return self, context
 
-    def init(self, desk: MinimaxDesk) -> State:
-        x, y = desk.start("x", self.start), desk.start("y", self.start)
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, np.zeros(1), np.zeros_like(x), np.zeros_like(y))
 
-    def step(self, t: int, desk: MinimaxDesk, s: State) -> Generator[Request, Response, State]:
-        asked = {channel: desk.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
-        mean = (yield Publish(**(yield Ask(**asked)))).own
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        asked = {channel: context.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
+        mean = (yield Release(**(yield Ask(**asked)))).released
         beta = min(1.0, self.averaging(t)) if t else 1.0
         value = (1.0 - beta) * s.s + beta * mean.h[0]
-        by_x, by_y = composed(desk, s.y, value, mean.hx[0], mean.hy[0])
+        by_x, by_y = composed(context, s.y, value, mean.hx[0], mean.hy[0])
         z_x, z_y = (1.0 - beta) * s.z_x + beta * by_x, (1.0 - beta) * s.z_y + beta * by_y
-        x, y = desk.problem.project_x(s.x - self.x(t) * z_x), desk.problem.project_y(s.y + self.y(t) * z_y)
+        x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
         return State(x, y, value, z_x, z_y)
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
-    def free(self, desk: MinimaxDesk) -> dict[str, int]:
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: MinimaxDesk, rounds: int) -> dict[str, Charge]:
-        parts = {c: Part((0,), desk.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}
-        return gaussian_charges(rounds, self.exchanges, parts)
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        parts = {c: Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}
+        return gaussian_charges(rounds, self.releases_per_round, parts)
 
-    def printed(self, desk: MinimaxDesk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+    def printed_calibration(
+        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
         return {}
 
 

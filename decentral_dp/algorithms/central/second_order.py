@@ -33,10 +33,10 @@ from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Pool, Publish, Request, Response
+from decentral_dp.exchange import Pool, Release, Request, Response
 from decentral_dp.privacy.granular import printed_k
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import Desk
+from decentral_dp.problems.desk import CoordinatorContext
 from decentral_dp.problems.pooled_bounds import PooledBounds
 
 
@@ -57,49 +57,51 @@ class SecondOrder:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = True
-    pools = True
-    asks = ()
-    exchanges = 1
+    needs_records = True
+    queries = ()
+    releases_per_round = 1
 
-    def settled(self, desk: Desk) -> tuple[Self, Desk]:
-        bounds = bounds_of(desk)
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        bounds = bounds_of(context)
         # Whether float64 certifies anything is known from public numbers: at the start, and on a compact domain.
-        bounds.hypergradient(desk.start("x", self.start))
-        if not desk.domain.compact:
+        bounds.hypergradient(context.start("x", self.start))
+        if not context.domain.compact:
             if self.x is None or self.protocol == "printed":
                 raise InputError(
                     "algorithm.domain: missing. The smoothness of the hyperobjective is known on a bounded domain; "
                     'give one, for example { kind = "box", low = -5.0, high = 0.0 }, or a step size x.'
                 )
-            return self, desk
-        low, high = desk.domain.corners(desk.problem.p)
+            return self, context
+        low, high = context.domain.corners(context.problem.p)
         bounds.gradient_error(low, high)
-        return replace(self, x=self.x if self.x is not None else usual_step(desk)), desk
+        return replace(self, x=self.x if self.x is not None else usual_step(context)), context
 
-    def init(self, desk: Desk) -> State:
-        x = desk.start("x", self.start)
+    def init(self, context: CoordinatorContext) -> State:
+        x = context.start("x", self.start)
         return State(x, x, np.inf)
 
-    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
-        told = yield Publish(gx=pool.hypergradient(s.x))
+        released = yield Release(gx=pool.hypergradient(s.x))
         eta = self.x(t) if self.x is not None else 0.0
-        return moved(s, desk.domain.project(s.x - eta * told.own.gx[0]))
+        return moved(s, context.domain.project(s.x - eta * released.released.gx[0]))
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.best}
 
-    def free(self, desk: Desk) -> dict[str, int]:
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
-        kinds = tuple(bounds_of(desk).hypergradient(desk.start("x", self.start)))
-        return gaussian_charges(rounds, 1, {"gx": Part((0,), desk.problem.p, kinds)})
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        kinds = tuple(bounds_of(context).hypergradient(context.start("x", self.start)))
+        return gaussian_charges(rounds, 1, {"gx": Part((0,), context.problem.p, kinds)})
 
-    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        bounds, (low, high) = bounds_of(desk), desk.domain.corners(desk.problem.p)
+    def printed_calibration(
+        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        bounds, (low, high) = bounds_of(context), context.domain.corners(context.problem.p)
         k = printed_k(bounds.family.constants(low, high))
-        scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (min(desk.counts.values()) * epsilon)
+        scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (min(context.counts.values()) * epsilon)
         slack = 2.0 * bounds.gradient_error(low, high)
         truly = {kind: np.full(rounds, s + slack) for kind, s in bounds.gradient_sensitivity(low, high).items()}
         return {"gx": Calibration(np.full(rounds, scale), truly)}
@@ -111,14 +113,14 @@ def moved(s: State, x: Array) -> State:
     return State(x, s.x, step) if step < s.step else State(x, s.best, s.step)
 
 
-def usual_step(desk: Desk) -> StepSize:
+def usual_step(context: CoordinatorContext) -> StepSize:
     """1/(2b), b the smoothness of Φ on a compact domain; 1 where Φ is linear."""
-    smooth = bounds_of(desk).smoothness(*desk.domain.corners(desk.problem.p))
+    smooth = bounds_of(context).smoothness(*context.domain.corners(context.problem.p))
     return StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
 
 
-def bounds_of(desk: Desk) -> PooledBounds:
+def bounds_of(context: CoordinatorContext) -> PooledBounds:
     """The public prices of what is computed over pooled records. Raises ValueError without a family."""
-    if desk.family is None:
+    if context.family is None:
         raise ValueError("prices over pooled records need the problem's constants")
-    return PooledBounds(desk.family, desk.counts["train"], desk.counts["validation"])
+    return PooledBounds(context.family, context.counts["train"], context.counts["validation"])

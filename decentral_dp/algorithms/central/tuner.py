@@ -36,10 +36,10 @@ import numpy as np
 from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Pool, Publish, Published, Request, Response
-from decentral_dp.privacy.sensitivity import Array, Kind
-from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.lotteries import Candidates, Score
+from decentral_dp.exchange import Pool, Release, Released, Request, Response
+from decentral_dp.privacy.sensitivity import Array, Split
+from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.problems.lotteries import FiniteExponential, Score
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.pooled_bounds import PooledBounds
 
@@ -75,16 +75,16 @@ class RegularisationTuner:
     start: Mapping[str, float] = field(default_factory=dict)
 
     needs_constants = True
-    pools = True
-    asks = ()
-    exchanges = 2
+    needs_records = True
+    queries = ()
+    releases_per_round = 2
 
     @property
     def _pull(self) -> float:
         """λ."""
         return _PENALTY if self.penalty is None else self.penalty
 
-    def settled(self, desk: Desk) -> tuple[Self, Desk]:
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         if self.method not in METHODS:
             raise InputError(f"algorithm.method: no method {self.method!r}; one of {', '.join(METHODS)}.")
         for key, method, value in (("penalty", "penalty", self.penalty), ("candidates", "em", self.candidates)):
@@ -92,93 +92,97 @@ class RegularisationTuner:
                 raise InputError(
                     f'algorithm.{key}: the method "{self.method}" takes none, only "{method}" does. Leave it out.'
                 )
-        family = desk.family
-        if family is None or desk.problem.p != 1:
+        family = context.family
+        if family is None or context.problem.p != 1:
             raise InputError(
-                f"problem.kind: regularisation_tuner tunes one strength; this problem has p = {desk.problem.p} upper "
-                'variables. Take "logistic_regularisation" or "ridge_regularisation".'
+                f"problem.kind: regularisation_tuner tunes one strength; this problem has p = {context.problem.p} "
+                'upper variables. Take "logistic_regularisation" or "ridge_regularisation".'
             )
-        if desk.domain.kind != "box":
+        if context.domain.kind != "box":
             raise InputError(
                 "algorithm.domain: regularisation_tuner needs a box for the log of the strength, for example "
                 '{ kind = "box", low = -5.0, high = 0.0 }.'
             )
-        if self.method == "em" and desk.rounds != 1:
+        if self.method == "em" and context.rounds != 1:
             raise InputError(
-                f'algorithm.rounds: got {desk.rounds}; the method "em" chooses once, and more rounds would spend the '
-                "budget again. Set rounds = 1."
+                f'algorithm.rounds: got {context.rounds}; the method "em" chooses once, and more rounds would spend '
+                "the budget again. Set rounds = 1."
             )
-        low, high = desk.domain.corners(1)
-        bounds = PooledBounds(family, desk.counts["train"], desk.counts["validation"])
+        low, high = context.domain.corners(1)
+        bounds = PooledBounds(family, context.counts["train"], context.counts["validation"])
         # Whether float64 certifies solutions everywhere in the box is known from public numbers.
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
         count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
-        return replace(self, penalty=penalty, candidates=count), desk
+        return replace(self, penalty=penalty, candidates=count), context
 
-    def init(self, desk: Desk) -> State:
-        middle = 0.5 * (desk.domain.low + desk.domain.high)
-        x = desk.domain.project(np.array([self.start.get("x", middle)]))
-        return State(x, x, desk.start("y", self.start))
+    def init(self, context: CoordinatorContext) -> State:
+        middle = 0.5 * (context.domain.low + context.domain.high)
+        x = context.domain.project(np.array([self.start.get("x", middle)]))
+        return State(x, x, context.start("y", self.start))
 
-    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool: Pooled = yield Pool()
         if self.method == "em":
-            drawn: Published = yield Publish(x=self._lottery(desk, pool))
-            x = drawn.own.x[0]
-            model: Published = yield Publish(model=pool.minimiser(x))
-            return State(x, x, desk.inside(x, model.own.model[0]))
-        model = yield Publish(model=pool.minimiser(s.x))
-        y = desk.inside(s.x, model.own.model[0])
+            drawn: Released = yield Release(x=self._selection(context, pool))
+            x = drawn.released.x[0]
+            model: Released = yield Release(model=pool.minimiser(x))
+            return State(x, x, context.inside(x, model.released.model[0]))
+        model = yield Release(model=pool.minimiser(s.x))
+        y = context.inside(s.x, model.released.model[0])
         if self.method == "ppift":
-            told = yield Publish(slope=pool.implicit(s.x, y))
-            slope, noise = float(told.own.slope[0, 0]), told.scale["slope"]
+            released = yield Release(slope=pool.implicit(s.x, y))
+            slope, noise = float(released.released.slope[0, 0]), released.scale["slope"]
         else:
-            pulled = yield Publish(pulled=pool.minimiser(s.x, self._pull))
-            slope, noise = self._difference(desk, s.x, model, pulled)
-        width = desk.domain.high - desk.domain.low
+            penalised = yield Release(pulled=pool.minimiser(s.x, self._pull))
+            slope, noise = self._difference(context, s.x, model, penalised)
+        width = context.domain.high - context.domain.low
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
-        x = desk.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
+        x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
         return State(x, s.x, y)
 
-    def _lottery(self, desk: Desk, pool: Pooled) -> Candidates:
-        low, high = desk.domain.corners(1)
+    def _selection(self, context: CoordinatorContext, pool: Pooled) -> FiniteExponential:
+        low, high = context.domain.corners(1)
         # From strong to weak regularisation: each solution is near the next.
         points = np.linspace(high, low, self.candidates or _CANDIDATES)
-        return Candidates(Score.of_value(pool.bounds, low, high), points, pool.scores_along)
+        return FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores_along)
 
-    def _difference(self, desk: Desk, x: Array, model: Published, pulled: Published) -> tuple[float, float]:
+    def _difference(
+        self, context: CoordinatorContext, x: Array, model: Released, penalised: Released
+    ) -> tuple[float, float]:
         """v of "penalty", and about the deviation of its noise, from released values."""
-        plain, far = model.own.model[0], pulled.own.pulled[0]
-        near, away = model.scale["model"], pulled.scale["pulled"]
+        plain, far = model.released.model[0], penalised.released.pulled[0]
+        near, away = model.scale["model"], penalised.scale["pulled"]
         strength = self._pull * math.exp(float(x[0]))
         bias = 0.5 * strength * plain.size * (away**2 - near**2)
-        slope = self._pull * float(desk.regulariser_change(x, far, plain)[0]) - bias
+        slope = self._pull * float(context.regulariser_change(x, far, plain)[0]) - bias
         return slope, strength * math.hypot(near * float(np.linalg.norm(plain)), away * float(np.linalg.norm(far)))
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.at, "y": s.y}
 
-    def free(self, desk: Desk) -> dict[str, int]:
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
-        both: tuple[Kind, ...] = ("train", "validation")
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        both: tuple[Split, ...] = ("train", "validation")
         if self.method == "em":
             # A validation record is in the choice alone, which may therefore cost it more.
             prices = {"train": 1.0, "validation": 2.0}
-            weight: dict[Kind, Array] = {kind: np.array([prices[kind]]) for kind in both}
+            weight: dict[Split, Array] = {split: np.array([prices[split]]) for split in both}
             return {
                 "x": Charge("exponential", 1, np.array([1]), weight),
-                "model": Charge("gaussian", desk.problem.q, np.array([2]), {"train": np.array([_MODEL_MU])}),
+                "model": Charge("gaussian", context.problem.q, np.array([2]), {"train": np.array([_MODEL_MU])}),
             }
-        model = Part((0,), desk.problem.q, ("train",), _MODEL_SHARE)
+        model = Part((0,), context.problem.q, ("train",), _MODEL_SHARE)
         if self.method == "ppift":
             return gaussian_charges(rounds, 2, {"model": model, "slope": Part((1,), 1, both, 1.0 - _MODEL_SHARE)})
-        pulled = Part((1,), desk.problem.q, both, 1.0 - _MODEL_SHARE)
-        return gaussian_charges(rounds, 2, {"model": model, "pulled": pulled})
+        penalised = Part((1,), context.problem.q, both, 1.0 - _MODEL_SHARE)
+        return gaussian_charges(rounds, 2, {"model": model, "pulled": penalised})
 
-    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
+    def printed_calibration(
+        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
         raise InputError(
             'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
             '"certified".'

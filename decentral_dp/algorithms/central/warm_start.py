@@ -34,10 +34,10 @@ from decentral_dp.algorithms.central.second_order import SecondOrder, State, bou
 from decentral_dp.algorithms.central.single_draw import check_compact, no_score
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Pool, Publish, Request, Response
+from decentral_dp.exchange import Pool, Release, Request, Response
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import Desk
-from decentral_dp.problems.lotteries import Candidates, Function, Score, candidates, per_axis
+from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.problems.lotteries import FiniteExponential, Function, Score, candidates, per_axis
 
 NAME = "warm_start"
 # Of ρ, for the start.
@@ -53,63 +53,66 @@ class WarmStart:
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
-    exchanges = 1
+    releases_per_round = 1
     needs_constants = True
-    pools = True
-    asks = ()
+    needs_records = True
+    queries = ()
 
     @property
     def _descent(self) -> SecondOrder:
         return SecondOrder(self.x, self.protocol, self.start)
 
-    def settled(self, desk: Desk) -> tuple[Self, Desk]:
-        if desk.rounds < 2:
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        if context.rounds < 2:
             raise InputError(
                 "algorithm.rounds: got 1, but round 0 is the start, and descent takes more; give 2 or more, or take "
                 '"exponential_mechanism".'
             )
-        check_compact(desk, NAME)
-        self.law(desk, no_score)
-        descent, desk = self._descent.settled(desk)
-        return replace(self, x=descent.x, candidates=self.candidates or per_axis(desk.problem.p)), desk
+        check_compact(context, NAME)
+        self.law(context, no_score)
+        descent, context = self._descent.resolve_defaults(context)
+        return replace(self, x=descent.x, candidates=self.candidates or per_axis(context.problem.p)), context
 
-    def law(self, desk: Desk, score: Function) -> Candidates:
+    def law(self, context: CoordinatorContext, score: Function) -> FiniteExponential:
         """Of the start."""
-        facts = Score.of_value(bounds_of(desk), *desk.domain.corners(desk.problem.p))
-        return Candidates(facts, candidates(desk.domain, desk.problem.p, self.candidates), score)
+        facts = Score.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
+        return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
 
-    def init(self, desk: Desk) -> State:
-        return self._descent.init(desk)
+    def init(self, context: CoordinatorContext) -> State:
+        return self._descent.init(context)
 
-    def step(self, t: int, desk: Desk, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         if t > 0:
-            return (yield from self._descent.step(t - 1, desk, s))
+            return (yield from self._descent.step(t - 1, context, s))
         pool = yield Pool()
-        told = yield Publish(x0=self.law(desk, pool.scores_along))
-        start: Array = told.own.x0[0]
+        released = yield Release(x0=self.law(context, pool.scores_along))
+        start: Array = released.released.x0[0]
         return State(start, start, np.inf)
 
     def published(self, s: State) -> dict[str, Array]:
         return self._descent.published(s)
 
-    def free(self, desk: Desk) -> dict[str, int]:
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
         return {}
 
-    def planned(self, desk: Desk, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         """ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the proportion of the shares."""
-        law, after = self.law(desk, no_score), rounds - 1
+        law, after = self.law(context, no_score), rounds - 1
         first = {kind: np.array([math.sqrt(8.0 * START_SHARE)]) for kind in law.sensitivity}
         # Its own Σμ² is 1.
-        descent = self._descent.planned(desk, after)["gx"]
+        descent = self._descent.planned_releases(context, after)["gx"]
         weight = {kind: math.sqrt(2.0 * (1.0 - START_SHARE)) * w for kind, w in descent.weight.items()}
         return {
             "x0": Charge(law.mechanism, law.width, np.array([1]), first),
             "gx": descent._replace(indices=descent.indices + 1, weight=weight),
         }
 
-    def printed(self, desk: Desk, rounds: int, epsilon: float, delta: float) -> dict[str, Calibration]:
-        law = self.law(desk, no_score)
+    def printed_calibration(
+        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        law = self.law(context, no_score)
         start = Calibration(
-            np.array([printed_scale(desk, 0.5 * epsilon)]), {kind: np.array([s]) for kind, s in law.sensitivity.items()}
+            np.array([printed_scale(context, 0.5 * epsilon)]),
+            {kind: np.array([s]) for kind, s in law.sensitivity.items()},
         )
-        return {"x0": start, **self._descent.printed(desk, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
+        return {"x0": start, **self._descent.printed_calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}

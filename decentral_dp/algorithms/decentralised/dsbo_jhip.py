@@ -62,12 +62,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.messages import check_message
-from decentral_dp.algorithms.pricing import Use, fading, free, grid, released, tracked
+from decentral_dp.algorithms.pricing import Use, fading, free_release, grid, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.matrices import transposed, unproven
-from decentral_dp.privacy.sensitivity import KINDS, Array
-from decentral_dp.problems.shard import Shard
+from decentral_dp.privacy.sensitivity import SPLITS, Array
+from decentral_dp.problems.shard import LocalDataset
 
 
 class State(NamedTuple):
@@ -97,7 +97,7 @@ class DsboJhip:
     central = False
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return 1 + self.inner + self.inverse
 
     def check(self, p: int, q: int) -> None:
@@ -105,50 +105,50 @@ class DsboJhip:
         mend = "Use fewer features, or ma_dsbo, which sends vectors only."
         check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
-    def init(self, shard: Shard) -> State:
-        x, y = (shard.start(c, self.start) for c in ("x", "y"))
+    def init(self, dataset: LocalDataset) -> State:
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
         # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
-        near = shard.self_weight * y
+        neighbour_sum = dataset.neighbour_weight * y
         if self.protocol == "printed":
-            return State(shard.untouched(x), shard.untouched(y), near)
-        return State(x, y, near)
+            return State(dataset.untouched(x), dataset.untouched(y), neighbour_sum)
+        return State(x, y, neighbour_sum)
 
-    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
-        a, p, q = 1.0 - shard.self_weight, shard.p, shard.q
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
         printed = self.protocol == "printed"
 
-        own, x_near = yield Gossip(x=s.x)
-        x = s.x if printed else own.x
+        released, x_near = yield Gossip(x=s.x)
+        x = s.x if printed else released.x
         y, y_near = s.y, s.y_near
         for k in range(self.inner):
-            y = a * y + y_near - self.y(t) * shard.batch(t, k, kept=True).lower_grad_y(x, y)
-            own, near = yield Gossip(y=y)
-            y, y_near = (y if printed else own.y), near.y
+            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
+            released, neighbour_sum = yield Gossip(y=y)
+            y, y_near = (y if printed else released.y), neighbour_sum.y
 
-        at = shard.batch(t, self.inner, kept=True)
+        at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(x, y)
-        z: Value = shard.public(0.0, q * p)
+        z: Value = dataset.public(0.0, q * p)
         residual = -transposed(at.lower_jacobian(x, y), p, q)
         d = residual
         for k in range(self.inverse):
             if k == 0 and not printed:
-                own, near = yield Gossip(Z=z, D=d, h=upper)
-                upper = own.h
+                released, neighbour_sum = yield Gossip(Z=z, D=d, h=upper)
+                upper = released.h
             else:
-                own, near = yield Gossip(Z=z, D=d)
-            z_own, d_own = (z, d) if printed else (own.Z, own.D)
-            z = a * z_own + near.Z - self.z(t) * d_own
+                released, neighbour_sum = yield Gossip(Z=z, D=d)
+            z_own, d_own = (z, d) if printed else (released.Z, released.D)
+            z = a * z_own + neighbour_sum.Z - self.z(t) * d_own
             if k < self.inverse - 1:
                 if printed:
-                    at = shard.batch(t, self.inner + k + 1, kept=True)
+                    at = dataset.batch(t, self.inner + k + 1, kept=True)
                     last = residual
                     residual = at.lower_hessian_product(x, y, z) - transposed(at.lower_jacobian(x, y), p, q)
                     increment = residual - last
                 else:
                     increment = at.lower_hessian_product(x, y, z - z_own)
-                d = a * d_own + near.D + increment
+                d = a * d_own + neighbour_sum.D + increment
 
-        at = shard.batch(t, self.inner + self.inverse, kept=True)
+        at = dataset.batch(t, self.inner + self.inverse, kept=True)
         direction = at.upper_grad_x(x, y) - unproven(_transposed_times, z, upper)
         return State(x=a * x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
 
@@ -167,9 +167,9 @@ class DsboJhip:
             return {c: channel._replace(terms=met) for c, channel in out.items() if c != "h"}
         return out
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1, the first of them h too."""
-        rounds, e, inner = public.rounds, self.exchanges, self.inner
+        rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_t = np.arange(rounds)
         y_index, y_t = grid(rounds, e, range(1, 1 + inner))
         h_index, h_t = grid(rounds, e, [1 + inner])
@@ -178,7 +178,7 @@ class DsboJhip:
         return {
             "x": released(public, (x_t + 1) * e, [Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
             "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
-            "Z": free(public, h_index),
+            "Z": free_release(public, h_index),
             "D": tracked(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
             "h": released(public, h_index, [Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
         }
@@ -190,8 +190,8 @@ class DsboJhip:
 
         What is published at the end is noised once more, y included.
         """
-        rounds, e = public.rounds, self.exchanges
-        keep = 1.0 - public.self_weight
+        rounds, e = public.rounds, self.releases_per_round
+        keep = 1.0 - public.neighbour_weight
 
         def met(step: Array) -> Array:
             return np.where(np.broadcast_to(step[:, None], (step.size, keep.size)) > 0.0, np.inf, 0.0)
@@ -204,13 +204,18 @@ class DsboJhip:
         return {
             "x": _private(x, x_index),
             "y": _private(np.concatenate([y, y[-1:]]), np.concatenate([y_index, x_index[-1:]])),
-            "Z": _private(met(self.z.series(rounds)[z_t]), z_index) if z_index.size else free(public, d_index),
+            "Z": _private(met(self.z.series(rounds)[z_t]), z_index) if z_index.size else free_release(public, d_index),
             "D": _private(np.full((d_t.size, keep.size), np.inf), d_index),
         }
 
 
-def _private(moved: Array, index: NDArray[np.int64]) -> Planned:
-    return Planned(dict.fromkeys(KINDS, moved), dict.fromkeys(KINDS, np.ones_like(moved)), moved + np.inf, index)
+def _private(sensitivity: Array, index: NDArray[np.int64]) -> Planned:
+    return Planned(
+        dict.fromkeys(SPLITS, sensitivity),
+        dict.fromkeys(SPLITS, np.ones_like(sensitivity)),
+        sensitivity + np.inf,
+        index,
+    )
 
 
 def _transposed_times(z: Array, vectors: Array) -> Array:

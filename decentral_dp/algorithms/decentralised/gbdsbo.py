@@ -53,13 +53,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms.messages import check_message
-from decentral_dp.algorithms.pricing import Use, before, fading, free, released
+from decentral_dp.algorithms.pricing import Use, before, fading, free_release, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.matrices import unproven
-from decentral_dp.privacy.sensitivity import KINDS, Array
-from decentral_dp.problems.shard import Shard
+from decentral_dp.privacy.sensitivity import SPLITS, Array
+from decentral_dp.problems.shard import LocalDataset
 
 
 class State(NamedTuple):
@@ -83,7 +83,7 @@ class Gbdsbo:
     start: Mapping[str, float] = field(default_factory=dict)
 
     channels = ("x", "y")
-    exchanges = 1
+    releases_per_round = 1
     central = False
 
     def __post_init__(self) -> None:
@@ -105,27 +105,27 @@ class Gbdsbo:
         mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
         check_message("gbdsbo", numbers, formula, p, q, mend)
 
-    def init(self, shard: Shard) -> State:
-        widths = {c: channel.width for c, channel in self.releases(shard.p, shard.q).items()}
+    def init(self, dataset: LocalDataset) -> State:
+        widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items()}
         arrays = {
-            c: shard.start(c, self.start) if c in self.channels else shard.public(0.0, d) for c, d in widths.items()
+            c: dataset.start(c, self.start) if c in self.channels else dataset.public(0.0, d) for c, d in widths.items()
         }
         hidden = self.protocol == "printed"
-        values: dict[str, Value] = {c: shard.untouched(v) if hidden else v for c, v in arrays.items()}
+        values: dict[str, Value] = {c: dataset.untouched(v) if hidden else v for c, v in arrays.items()}
         return State(values.pop("x"), values.pop("y"), values)
 
-    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
-        own, near = yield Gossip(x=s.x, y=s.y, **s.estimates)
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        own, neighbour_sum = yield Gossip(x=s.x, y=s.y, **s.estimates)
         at: Mapping[str, Value] = {"x": s.x, "y": s.y, **s.estimates} if self.protocol == "printed" else own
-        a = 1.0 - shard.self_weight
-        mixed = {c: a * v + near[c] for c, v in at.items()}
+        a = 1.0 - dataset.neighbour_weight
+        mixed = {c: a * v + neighbour_sum[c] for c, v in at.items()}
         x, y, beta = at["x"], at["y"], self.averaging(t)
 
-        batch = shard.batch(t, kept=True)
+        batch = dataset.batch(t, kept=True)
         seen = {"s": batch.upper_grad_x(x, y), "h": batch.upper_grad_y(x, y), "u": batch.lower_jacobian(x, y)}
         hessians = [c for c in self.terms if c not in seen]
         for j, c in enumerate(hessians):
-            seen[c] = shard.batch(t, 1 + j, kept=True).lower_hessian(x, y)
+            seen[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(x, y)
         correction = unproven(self._correction, at["u"], at["h"], *(at[c] for c in hessians))
         return State(
             x=mixed["x"] - self.x(t) * (at["s"] - correction),
@@ -151,14 +151,14 @@ class Gbdsbo:
             return {c: channel._replace(terms=met) for c, channel in out.items()}
         return out
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         """x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1."""
         index = np.arange(1, public.rounds + 1)
         if self.protocol == "printed":
             return self._planned_printed(public)
         gamma, beta = self.y.series(public.rounds), self.averaging.series(public.rounds)[:-1]
         out = {
-            "x": free(public, index),
+            "x": free_release(public, index),
             "y": released(public, index, [Use("lower_grad_y", gamma, index - 1)], kept=True),
         }
         if public.rounds > 1:
@@ -169,21 +169,21 @@ class Gbdsbo:
     def _planned_printed(self, public: Public) -> dict[str, Planned]:
         """Infinite as soon as a record was met; a step of zero meets none."""
         index = np.arange(1, public.rounds + 1)
-        shape = (public.rounds, public.self_weight.size)
-        own = np.broadcast_to(1.0 - public.self_weight, shape)
+        shape = (public.rounds, public.neighbour_weight.size)
+        own = np.broadcast_to(1.0 - public.neighbour_weight, shape)
         x, y, beta = (
             np.broadcast_to(s.series(public.rounds)[:, None], shape) for s in (self.x, self.y, self.averaging)
         )
 
-        def moved(step: Array, keep: Array) -> Array:
+        def accumulated(step: Array, keep: Array) -> Array:
             return fading(np.where(step > 0.0, np.inf, 0.0), keep)
 
-        estimates = moved(beta, own * (1.0 - beta))
-        sensitivity = {"x": moved(x * np.minimum(before(estimates), 1.0), own), "y": moved(y, own)}
+        estimates = accumulated(beta, own * (1.0 - beta))
+        sensitivity = {"x": accumulated(x * np.minimum(before(estimates), 1.0), own), "y": accumulated(y, own)}
         if public.rounds > 1:
             sensitivity |= dict.fromkeys(self.terms, estimates[:-1])
         return {
-            c: Planned(dict.fromkeys(KINDS, d), dict.fromkeys(KINDS, np.ones_like(d)), d + np.inf, index[: len(d)])
+            c: Planned(dict.fromkeys(SPLITS, d), dict.fromkeys(SPLITS, np.ones_like(d)), d + np.inf, index[: len(d)])
             for c, d in sensitivity.items()
         }
 

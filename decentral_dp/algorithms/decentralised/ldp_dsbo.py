@@ -41,9 +41,9 @@ from decentral_dp.algorithms.pricing import Use, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.recursion import hidden_state, private_state
-from decentral_dp.privacy.sensitivity import CHANNELS, KINDS, Array, Kind, memory_slack
-from decentral_dp.problems.protocol import FEEDS, TERMS
-from decentral_dp.problems.shard import Shard
+from decentral_dp.privacy.sensitivity import CHANNELS, SPLITS, Array, Split, memory_slack
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+from decentral_dp.problems.shard import LocalDataset
 
 
 class State(NamedTuple):
@@ -65,36 +65,36 @@ class LdpDsbo:
     start: Mapping[str, float] = field(default_factory=dict)
 
     channels = CHANNELS
-    exchanges = 1
+    releases_per_round = 1
     central = False
 
-    def init(self, shard: Shard) -> State:
-        values = [shard.start(c, self.start) for c in CHANNELS]
+    def init(self, dataset: LocalDataset) -> State:
+        values = [dataset.start(c, self.start) for c in CHANNELS]
         if self.protocol == "released":
             return State(*values)
         # A private state remembers every batch it met, so it is bounded from the start; a free channel never meets any.
-        hidden = [self.protocol == "printed" or shard.feeds(c) for c in CHANNELS]
-        return State(*(shard.untouched(v) if h else v for v, h in zip(values, hidden, strict=True)))
+        hidden = [self.protocol == "printed" or dataset.reads_records(c) for c in CHANNELS]
+        return State(*(dataset.untouched(v) if h else v for v, h in zip(values, hidden, strict=True)))
 
-    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
-        own, near = yield Gossip(x=s.x, y=s.y, z=s.z)
-        kept = own if self.protocol == "released" else s
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        released, neighbour_sum = yield Gossip(x=s.x, y=s.y, z=s.z)
+        kept = released if self.protocol == "released" else s
         if self.protocol == "private":
-            kept = State(*(shard.remembered(t, v) for v in s))
-        at = s if self.protocol == "printed" else own
-        d = shard.oracle(t, at.x, at.y, at.z)
-        a = 1.0 - shard.self_weight
+            kept = State(*(dataset.remembered(t, v) for v in s))
+        at = s if self.protocol == "printed" else released
+        d = dataset.oracle(t, at.x, at.y, at.z)
+        a = 1.0 - dataset.neighbour_weight
         return State(
-            x=a * kept.x + near.x - self.x(t) * (d.upper_grad_x - d.lower_jvp),
-            y=a * kept.y + near.y - self.y(t) * d.lower_grad_y,
-            z=a * kept.z + near.z - self.z(t) * (d.lower_hvp - d.upper_grad_y),
+            x=a * kept.x + neighbour_sum.x - self.x(t) * (d.upper_grad_x - d.lower_jvp),
+            y=a * kept.y + neighbour_sum.y - self.y(t) * d.lower_grad_y,
+            z=a * kept.z + neighbour_sum.z - self.z(t) * (d.lower_hvp - d.upper_grad_y),
         )
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        met = {c: tuple(t for t in TERMS if FEEDS[t] == c or self.protocol == "printed") for c in CHANNELS}
+        met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c or self.protocol == "printed") for c in CHANNELS}
         return {c: Channel(c, p if c == "x" else q, met[c]) for c in CHANNELS}
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Sensitivities from public numbers only, by the formulas above."""
         if self.protocol == "printed":
             return self._planned_printed(public)
@@ -102,30 +102,37 @@ class LdpDsbo:
 
     def _planned_bounded(self, channel: str, public: Public) -> Planned:
         index, step = np.arange(1, public.rounds + 1), getattr(self, channel).series(public.rounds)
-        uses = [Use(term, step, index - 1) for term in TERMS if FEEDS[term] == channel]
+        uses = [Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
         # Earlier batches live on in a private state, so sampling amplifies nothing.
         planned = released(public, index, uses, kept=self.protocol == "private")
         if self.protocol == "released":
             return planned
-        weight = public.self_weight
-        moved = {k: hidden_state(d, weight, memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()}
-        return planned._replace(sensitivity=moved, largest=hidden_state(planned.largest, weight))
+        weight = public.neighbour_weight
+        sensitivity = {
+            k: hidden_state(d, weight, memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()
+        }
+        return planned._replace(sensitivity=sensitivity, largest=hidden_state(planned.largest, weight))
 
     def _planned_printed(self, public: Public) -> dict[str, Planned]:
-        shares = (public.rounds, public.self_weight.size)
+        shares = (public.rounds, public.neighbour_weight.size)
         steps = {c: getattr(self, c) for c in CHANNELS}
-        out: dict[str, dict[Kind, Array]] = {c: {} for c in CHANNELS}
-        for kind in KINDS:
+        out: dict[str, dict[Split, Array]] = {c: {} for c in CHANNELS}
+        for split in SPLITS:
             if public.constants is None:
                 # After one round only the channels that read such records have met one; then it is in everything.
-                met = {c: any(k == kind and FEEDS[t] == c for t, k in public.touches.items()) for c in CHANNELS}
+                met = {
+                    c: any(k == split and CLIP_OF_TERM[t] == c for t, k in public.reads_records.items())
+                    for c in CHANNELS
+                }
                 for c in CHANNELS:
-                    out[c][kind] = np.full(shares, np.inf if any(met.values()) else 0.0)
-                    out[c][kind][0] = np.inf if met[c] else 0.0
+                    out[c][split] = np.full(shares, np.inf if any(met.values()) else 0.0)
+                    out[c][split][0] = np.inf if met[c] else 0.0
                 continue
-            change = private_state(public.constants, steps, public.self_weight, public.averaged, public.rounds, kind)
+            change = private_state(
+                public.constants, steps, public.neighbour_weight, public.averaged, public.rounds, split
+            )
             for v, c in enumerate(CHANNELS):
-                out[c][kind] = change[1:, :, v]
+                out[c][split] = change[1:, :, v]
         ones, unbounded = np.ones(shares), np.full(shares, np.inf)
         index = np.arange(1, public.rounds + 1)
-        return {c: Planned(out[c], dict.fromkeys(KINDS, ones), unbounded, index) for c in CHANNELS}
+        return {c: Planned(out[c], dict.fromkeys(SPLITS, ones), unbounded, index) for c in CHANNELS}

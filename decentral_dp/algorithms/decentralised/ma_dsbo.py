@@ -45,11 +45,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.pricing import Use, before, fading, free, grid, nothing_proven, released, tracked
+from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, nothing_proven, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.sensitivity import Array, memory_slack
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.shard import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 D_TERMS = ("upper_grad_y", "lower_hvp")
@@ -84,55 +84,55 @@ class MaDsbo:
     central = False
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return 1 + self.inner + self.inverse
 
-    def init(self, shard: Shard) -> State:
-        x, y = (shard.start(c, self.start) for c in ("x", "y"))
-        z, r = shard.public(0.0, shard.q), shard.public(0.0, shard.p)
+    def init(self, dataset: LocalDataset) -> State:
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        z, r = dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.p)
         # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
-        near = shard.self_weight * y
+        neighbour_sum = dataset.neighbour_weight * y
         if self.protocol == "printed":
-            return State(shard.untouched(x), shard.untouched(y), z, shard.untouched(r), near)
-        return State(x, y, z, r if not shard.feeds("x") else shard.untouched(r), near)
+            return State(dataset.untouched(x), dataset.untouched(y), z, dataset.untouched(r), neighbour_sum)
+        return State(x, y, z, r if not dataset.reads_records("x") else dataset.untouched(r), neighbour_sum)
 
-    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
-        a = 1.0 - shard.self_weight
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        a = 1.0 - dataset.neighbour_weight
         printed = self.protocol == "printed"
 
-        own, x_near = yield Gossip(x=s.x)
-        x = s.x if printed else own.x
+        released, x_near = yield Gossip(x=s.x)
+        x = s.x if printed else released.x
         y, y_near = s.y, s.y_near
         for k in range(self.inner):
-            y = a * y + y_near - self.y(t) * shard.batch(t, k, kept=True).lower_grad_y(x, y)
-            own, near = yield Gossip(y=y)
-            y, y_near = (y if printed else own.y), near.y
+            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
+            released, neighbour_sum = yield Gossip(y=y)
+            y, y_near = (y if printed else released.y), neighbour_sum.y
 
-        at = shard.batch(t, self.inner, kept=True)
-        z: Value = shard.public(0.0, shard.q)
+        at = dataset.batch(t, self.inner, kept=True)
+        z: Value = dataset.public(0.0, dataset.q)
         residual = -at.upper_grad_y(x, y)
         d = residual
         for k in range(self.inverse):
-            own, near = yield Gossip(z=z, d=d)
-            z_own, d_own = (z, d) if printed else (own.z, own.d)
-            z = a * z_own + near.z - self.z(t) * d_own
+            released, neighbour_sum = yield Gossip(z=z, d=d)
+            z_own, d_own = (z, d) if printed else (released.z, released.d)
+            z = a * z_own + neighbour_sum.z - self.z(t) * d_own
             if k < self.inverse - 1:
                 if printed:
-                    at = shard.batch(t, self.inner + k + 1, kept=True)
+                    at = dataset.batch(t, self.inner + k + 1, kept=True)
                     last, residual = residual, at.lower_hvp(x, y, z) - at.upper_grad_y(x, y)
                     increment = residual - last
                 else:
                     increment = at.lower_hvp(x, y, z - z_own)
-                d = a * d_own + near.d + increment
+                d = a * d_own + neighbour_sum.d + increment
 
-        at = shard.batch(t, self.inner + self.inverse, kept=True)
+        at = dataset.batch(t, self.inner + self.inverse, kept=True)
         u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, z)
         alpha = self.x(t)
         return State(
             x=a * x + x_near.x - alpha * s.r,
             y=y,
             z=z,
-            r=(1.0 - alpha) * shard.remembered(t, s.r) + alpha * u,
+            r=(1.0 - alpha) * dataset.remembered(t, s.r) + alpha * u,
             y_near=y_near,
         )
 
@@ -145,9 +145,9 @@ class MaDsbo:
         families = {"x": "x", "y": "y", "d": "z", "z": "z"}
         return {c: Channel(families[c], p if c == "x" else q, terms[c]) for c in terms}
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1."""
-        rounds, e, inner = public.rounds, self.exchanges, self.inner
+        rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_index = np.arange(1, rounds + 1) * e
         y_index, y_t = grid(rounds, e, range(1, 1 + inner))
         z_index, _ = grid(rounds, e, range(1 + inner, e))
@@ -156,7 +156,7 @@ class MaDsbo:
         return {
             "x": self._planned_x(public, x_index),
             "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
-            "z": free(public, z_index),
+            "z": free_release(public, z_index),
             "d": tracked(public, e, 1 + inner, *D_TERMS),
         }
 

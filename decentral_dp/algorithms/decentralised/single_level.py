@@ -28,11 +28,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.pricing import Use, free, nothing_proven, released
+from decentral_dp.algorithms.pricing import Use, free_release, nothing_proven, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.shard import LocalDataset
 
 
 class State(NamedTuple):
@@ -51,22 +51,22 @@ class LdpSingleLevel:
     start: Mapping[str, float] = field(default_factory=dict)
 
     channels = ("x", "y")
-    exchanges = 1
+    releases_per_round = 1
     central = False
 
-    def init(self, shard: Shard) -> State:
-        return State(shard.start("x", self.start), _start(self, shard))
+    def init(self, dataset: LocalDataset) -> State:
+        return State(dataset.start("x", self.start), _start(self, dataset))
 
-    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
-        own, near = yield Gossip(y=s.y)
-        y = s.y if self.protocol == "printed" else own.y
-        mixed = (1.0 - shard.self_weight) * y + near.y
-        return s._replace(y=mixed - self.y(t) * shard.batch(t).lower_grad_y(s.x, y))
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        released, neighbour_sum = yield Gossip(y=s.y)
+        y = s.y if self.protocol == "printed" else released.y
+        mixed = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
+        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
         return _releases(p, q)
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         return _planned(self, public)
 
 
@@ -79,28 +79,28 @@ class DpDsgd:
     start: Mapping[str, float] = field(default_factory=dict)
 
     channels = ("x", "y")
-    exchanges = 1
+    releases_per_round = 1
     central = False
 
-    def init(self, shard: Shard) -> State:
-        return State(shard.start("x", self.start), _start(self, shard))
+    def init(self, dataset: LocalDataset) -> State:
+        return State(dataset.start("x", self.start), _start(self, dataset))
 
-    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
-        own, near = yield Gossip(y=s.y)
-        y = s.y if self.protocol == "printed" else own.y
-        combined = (1.0 - shard.self_weight) * y + near.y
-        return s._replace(y=combined - self.y(t) * shard.batch(t).lower_grad_y(s.x, combined))
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        released, neighbour_sum = yield Gossip(y=s.y)
+        y = s.y if self.protocol == "printed" else released.y
+        combined = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
+        return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
         return _releases(p, q)
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         return _planned(self, public)
 
 
-def _start(algorithm: LdpSingleLevel | DpDsgd, shard: Shard) -> Value:
-    y = shard.start("y", algorithm.start)
-    return shard.untouched(y) if algorithm.protocol == "printed" else y
+def _start(algorithm: LdpSingleLevel | DpDsgd, dataset: LocalDataset) -> Value:
+    y = dataset.start("y", algorithm.start)
+    return dataset.untouched(y) if algorithm.protocol == "printed" else y
 
 
 def _releases(p: int, q: int) -> dict[str, Channel]:
@@ -110,7 +110,7 @@ def _releases(p: int, q: int) -> dict[str, Channel]:
 def _planned(algorithm: LdpSingleLevel | DpDsgd, public: Public) -> dict[str, Planned]:
     """Release t + 1 of y is λ_t times a clipped mean; x is published as it is."""
     indices = np.arange(1, public.rounds + 1)
-    x = free(public, indices[-1:])
+    x = free_release(public, indices[-1:])
     if algorithm.protocol == "printed":
         return {"x": x, "y": nothing_proven(public, indices, algorithm.y.scale > 0.0)}
     use = Use("lower_grad_y", algorithm.y.series(public.rounds), indices - 1)

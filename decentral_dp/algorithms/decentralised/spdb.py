@@ -44,7 +44,7 @@ from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.pricing import Use, grid, nothing_proven, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.shard import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 ALL_TERMS = (*U_TERMS, "lower_grad_y", *V_TERMS)
@@ -75,27 +75,27 @@ class Spdb:
     central = False
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return 1 if self.protocol == "printed" else 1 + self.inverse
 
-    def init(self, shard: Shard) -> State:
-        starts = [shard.start(c, self.start) for c in ("x", "y")]
-        x, y = (shard.untouched(v) if self.protocol == "printed" else v for v in starts)
-        return State(x, y, shard.public(0.0, shard.p))
+    def init(self, dataset: LocalDataset) -> State:
+        starts = [dataset.start(c, self.start) for c in ("x", "y")]
+        x, y = (dataset.untouched(v) if self.protocol == "printed" else v for v in starts)
+        return State(x, y, dataset.public(0.0, dataset.p))
 
-    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         printed = self.protocol == "printed"
-        own, near = yield Gossip(x=s.x, y=s.y)
-        x, y = (s.x, s.y) if printed else (own.x, own.y)
-        apart = shard.self_weight * x - near.x
-        multiplier = s.multiplier + self.dual(t) * apart
+        released, neighbour_sum = yield Gossip(x=s.x, y=s.y)
+        x, y = (s.x, s.y) if printed else (released.x, released.y)
+        distance = dataset.neighbour_weight * x - neighbour_sum.x
+        multiplier = s.multiplier + self.dual(t) * distance
 
-        batches = [shard.batch(t, k) for k in range(self.inverse + 1)]
+        batches = [dataset.batch(t, k) for k in range(self.inverse + 1)]
         w = yield from solved(batches[:-1], x, y, self.smoothness, hidden=printed)
         at = batches[-1]
         u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, w)
         return State(
-            x=x - self.x(t) * (u + multiplier + self.penalty * apart),
+            x=x - self.x(t) * (u + multiplier + self.penalty * distance),
             y=y - self.y(t) * at.lower_grad_y(x, y),
             multiplier=multiplier,
         )
@@ -105,14 +105,14 @@ class Spdb:
             return {"x": Channel("x", p, ALL_TERMS), "y": Channel("y", q, ALL_TERMS)}
         return {"x": Channel("x", p, U_TERMS), "y": Channel("y", q, ("lower_grad_y",)), "v": Channel("z", q, V_TERMS)}
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Exchange 0 sends x and y, the others v_0 … v_{b−1}."""
         rounds = np.arange(public.rounds)
-        ends = (rounds + 1) * self.exchanges
+        ends = (rounds + 1) * self.releases_per_round
         if self.protocol == "printed":
             return {c: nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
         alpha, beta = self.x.series(public.rounds), self.y.series(public.rounds)
-        index, t = grid(public.rounds, self.exchanges, range(1, self.exchanges))
+        index, t = grid(public.rounds, self.releases_per_round, range(1, self.releases_per_round))
         k = np.tile(np.arange(self.inverse), public.rounds)
         return {
             "x": released(public, ends, [Use(term, alpha, rounds) for term in U_TERMS]),

@@ -44,12 +44,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
-from decentral_dp.algorithms.pricing import Use, before, fading, free, grid, nothing_proven, released
+from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, nothing_proven, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.sensitivity import Array, memory_slack
 from decentral_dp.problems.batch import Batch
-from decentral_dp.problems.shard import Shard
+from decentral_dp.problems.shard import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 ALL_TERMS = (*U_TERMS, "lower_grad_y", *V_TERMS)
@@ -90,43 +90,43 @@ class Vrdsbo:
     central = False
 
     @property
-    def exchanges(self) -> int:
+    def releases_per_round(self) -> int:
         return 2 if self.protocol == "printed" else 2 + 2 * self.inverse
 
     def kept(self, t: int) -> float:
         """κ_t."""
         return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
-    def init(self, shard: Shard) -> State:
-        starts = [shard.start(c, self.start) for c in ("x", "y")]
-        x, y = (shard.untouched(v) if self.protocol == "printed" else v for v in starts)
-        over, under = shard.public(0.0, shard.p), shard.public(0.0, shard.q)
+    def init(self, dataset: LocalDataset) -> State:
+        starts = [dataset.start(c, self.start) for c in ("x", "y")]
+        x, y = (dataset.untouched(v) if self.protocol == "printed" else v for v in starts)
+        over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
         return State(x, y, x, y, over, under, over, under, over, under)
 
-    def step(self, t: int, shard: Shard, s: State) -> Generator[Gossip, Reply, State]:
-        a, printed, kept = 1.0 - shard.self_weight, self.protocol == "printed", self.kept(t)
-        _, near = yield Gossip(x=s.x, y=s.y)
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        a, printed, kept = 1.0 - dataset.neighbour_weight, self.protocol == "printed", self.kept(t)
+        _, neighbour_sum = yield Gossip(x=s.x, y=s.y)
 
-        at = shard.batch(t, kept=True)
+        at = dataset.batch(t, kept=True)
         u, v = yield from self._directions(at, s.x, s.y)
         if kept > 0.0:
             old_u, old_v = yield from self._directions(at, s.last_x, s.last_y)
             u, v = u - kept * old_u, v - kept * old_v
         elif not printed:
             for _ in range(self.inverse):
-                yield Gossip(v=shard.public(0.0, shard.q))
+                yield Gossip(v=dataset.public(0.0, dataset.q))
 
-        last_u, last_v = shard.remembered(t, s.u), shard.remembered(t, s.v)
+        last_u, last_v = dataset.remembered(t, s.u), dataset.remembered(t, s.v)
         zf = a * s.zf + s.zf_near + (u - (1.0 - kept) * last_u)
         zg = a * s.zg + s.zg_near + (v - (1.0 - kept) * last_v)
-        own, z_near = yield Gossip(zf=zf, zg=zg)
+        released, z_near = yield Gossip(zf=zf, zg=zg)
         if not printed:
-            zf, zg = own.zf, own.zg
+            zf, zg = released.zf, released.zg
 
         eta = self.averaging(t)
         return State(
-            x=s.x + eta * (a * s.x + near.x - self.x(t) * zf - s.x),
-            y=s.y + eta * (a * s.y + near.y - self.y(t) * zg - s.y),
+            x=s.x + eta * (a * s.x + neighbour_sum.x - self.x(t) * zf - s.x),
+            y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * zg - s.y),
             last_x=s.x,
             last_y=s.y,
             u=kept * last_u + u,
@@ -154,9 +154,9 @@ class Vrdsbo:
             "zg": Channel("y", q, ("lower_grad_y",)),
         }
 
-    def planned(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Exchange 0 sends x and y, 1 … b the series at the new point, the next b that at the old one, the last Z."""
-        rounds, e = public.rounds, self.exchanges
+        rounds, e = public.rounds, self.releases_per_round
         ends = np.arange(1, rounds + 1) * e
         if self.protocol == "printed":
             unproven = nothing_proven(public, ends - 1)
@@ -172,8 +172,8 @@ class Vrdsbo:
         sent = (place < self.inverse) | (kept[t] > 0.0)
         k = place % self.inverse
         return {
-            "x": free(public, ends),
-            "y": free(public, ends),
+            "x": free_release(public, ends),
+            "y": free_release(public, ends),
             "v": planned_series(public, index[sent], t[sent], k[sent], self.smoothness, kept=True),
             "zf": _tracked(public, ends - 1, U_TERMS, kept),
             "zg": _tracked(public, ends - 1, ("lower_grad_y",), kept),

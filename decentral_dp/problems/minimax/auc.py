@@ -97,9 +97,9 @@ class AucObjective:
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
         """A ranking says nothing of where to cut: as many records are told positive as there are positive ones."""
         count = int((labels == 1.0).sum())
-        told = np.zeros(len(labels))
-        told[np.argsort(-outputs[:, 0], kind="stable")[:count]] = 1.0
-        return {**ranking(outputs[:, 0], labels == 1.0), **classification(told, labels)}
+        scores = np.zeros(len(labels))
+        scores[np.argsort(-outputs[:, 0], kind="stable")[:count]] = 1.0
+        return {**ranking(outputs[:, 0], labels == 1.0), **classification(scores, labels)}
 
     def losses(self, outputs: Array, labels: Array) -> Array:
         """(h − 1)² of a positive record, h² of a negative one."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.privacy.sensitivity import Array, Norm
 from decentral_dp.problems.minimax.protocol import Dual, Known, Scores
@@ -153,43 +153,45 @@ class Composite:
             raise ValueError("this objective has no public parameters to be given")
         return replace(self, objective=self.objective.given(parameters))
 
-    def sums(self, records: Labelled, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
+    def sums(
+        self, records: Labelled, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+    ) -> list[Array]:
         totals = [np.zeros(self.width(q.term)) for q in queries]
         left = None if drawn is None else ~drawn
         for start, chunk in self._chunks(records):
             seen = _Seen(self, chunk, None if left is None else left[start : start + len(chunk.labels)])
-            for total, asked in zip(totals, queries, strict=True):
-                self._add(total, asked, seen)
+            for total, query in zip(totals, queries, strict=True):
+                self._add(total, query, seen)
         return totals
 
-    def _add(self, total: Array, asked: Query, seen: _Seen) -> None:
+    def _add(self, total: Array, query: ClippedQuery, seen: _Seen) -> None:
         """Add what these records contribute to the total."""
-        now = seen.at(asked.x, asked.y)
-        before = None if asked.since is None else seen.at(*asked.since)
-        if asked.term in _BY_MODEL:
+        now = seen.at(query.x, query.y)
+        before = None if query.since is None else seen.at(*query.since)
+        if query.term in _BY_MODEL:
             here, there = now.slope, None if before is None else before.slope
-            beside = _beside(asked.term, now)
-            beside = beside if before is None else beside - _beside(asked.term, before)
+            extra = _extra_rows(query.term, now)
+            extra = extra if before is None else extra - _extra_rows(query.term, before)
             if there is None:
-                weights, factors = self.model.clipped(here, beside, asked.bound)
+                weights, factors = self.model.clipped(here, extra, query.bound)
             else:
-                weights, factors = self.model.clipped_change(here, there, beside, asked.bound)
+                weights, factors = self.model.clipped_change(here, there, extra, query.bound)
             total[: weights.size] += weights
-            total[weights.size :] += _weighted(factors, beside)
+            total[weights.size :] += _weighted(factors, extra)
             return
-        rows = seen.rows(asked.term, now)
+        rows = seen.rows(query.term, now)
         if before is not None:
-            rows = rows - seen.rows(asked.term, before)
-        elif asked.centre is not None:
-            rows = rows - asked.centre
-        total += _weighted(clip_factors(row_norms(rows, "l2"), asked.bound), rows)
+            rows = rows - seen.rows(query.term, before)
+        elif query.centre is not None:
+            rows = rows - query.centre
+        total += _weighted(clip_factors(row_norms(rows, "l2"), query.bound), rows)
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
         weights, extra = self._parts(x)
         outputs = self._outputs(weights, train)
 
         def gradient(at: Array) -> float:
-            (total,) = self.sums(train, [Query("grad_x", x, at, np.inf)])
+            (total,) = self.sums(train, [ClippedQuery("grad_x", x, at, np.inf)])
             return float(np.linalg.norm(total / len(train.labels) + self.public("grad_x", x, at, 0)))
 
         out = dict(self.objective.scores(outputs, extra, y, train.labels, gradient))
@@ -271,7 +273,7 @@ class _Seen:
         return outputs, tape
 
 
-def _beside(term: str, at: _At) -> Array:
+def _extra_rows(term: str, at: _At) -> Array:
     """What a record's gradient has beside the model's weights: the further coordinates of x, then those of y."""
     own = at.values.extra
     return own if term == "grad_x" else np.concatenate([own, at.values.y], axis=1)

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from decentral_dp.exchange import Bundle, Query
+from decentral_dp.exchange import Bundle, ClippedQuery
 from decentral_dp.privacy.clipping import Clip, clip_factors
-from decentral_dp.privacy.sensitivity import Array, Bounded, Kind, Spread, mean_moved, summation_slack
+from decentral_dp.privacy.sensitivity import Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.problems.minimax.protocol import Known, Minimax
 
 # The clip in [privacy] of each gradient; of both as one vector it is that of x.
@@ -19,7 +19,7 @@ _CHANNELS = {"grad_x": "x", "grad_y": "y", "joint": "x", "inner_x": "x", "inner_
 
 
 @dataclass(frozen=True)
-class MinimaxDesk:
+class MinimaxContext:
     """Public facts. counts: kind → records of all agents together.
 
     clip: of ∇_x f and ∇_y f as the scenario gives it. given: public parameters that `problem` was given, and that the
@@ -29,7 +29,7 @@ class MinimaxDesk:
     """
 
     problem: Minimax
-    counts: Mapping[Kind, int]
+    counts: Mapping[Split, int]
     agents: int
     clip: Clip
     rounds: int = 1
@@ -50,7 +50,7 @@ class MinimaxDesk:
         """Whether this term reads records, so that it must be asked for."""
         return self.problem.terms.get(term, False)
 
-    def constants_at(self, x: Array, pull: float = 0.0) -> None:
+    def constants_at(self, x: Array, penalty: float = 0.0) -> None:
         return None
 
     def start(self, variable: str, constants: Mapping[str, float]) -> Array:
@@ -78,51 +78,51 @@ class MinimaxDesk:
         rate: float = 1.0,
         since: tuple[Array, Array] | None = None,
         bound: float | None = None,
-    ) -> Query:
+    ) -> ClippedQuery:
         """The question for a term at a public point; for its change since an earlier one, clipped to `bound`."""
         if since is not None:
             most = math.inf if bound is None or not self.noisy else bound
-            return Query(term, x, y, most, since, None, rate, self.given)
+            return ClippedQuery(term, x, y, most, since, None, rate, self.given)
         ball = self.ball(term, x, y)
         radius, centre = (ball.radius, ball.centre) if bound is None or not self.noisy else (bound, None)
-        return Query(term, x, y, radius, None, centre, rate, self.given)
+        return ClippedQuery(term, x, y, radius, None, centre, rate, self.given)
 
-    def moved(self, asked: Query) -> float:
+    def sensitivity_of(self, query: ClippedQuery) -> float:
         """How far one replaced record moves the mean that answers a question; inf where nothing bounds it."""
         if self.counted:
             return math.inf
-        width, diameter = self.problem.width(asked.term), 2.0 * asked.bound
-        if asked.rate == 1.0 and asked.since is None and self.noisy:
-            ball = self.ball(asked.term, asked.x, asked.y)
-            if ball.diameter is not None and asked.bound == ball.radius:
+        width, diameter = self.problem.width(query.term), 2.0 * query.bound
+        if query.rate == 1.0 and query.since is None and self.noisy:
+            ball = self.ball(query.term, query.x, query.y)
+            if ball.diameter is not None and query.bound == ball.radius:
                 diameter = ball.diameter
         # A change is added up as two sums.
-        summands = 2 * self.n if asked.since is not None else self.n
-        whole = mean_moved(2.0 * asked.bound, summands, self.agents, width, asked.rate) * summands / self.n
+        summands = 2 * self.n if query.since is not None else self.n
+        whole = mean_sensitivity_bound(2.0 * query.bound, summands, self.agents, width, query.rate) * summands / self.n
         # Rounding errors are as large as what is added up, however close contributions are to each other.
-        return whole - (2.0 * asked.bound - diameter) / (asked.rate * self.n) if diameter < 2.0 * asked.bound else whole
+        return whole - (2.0 * query.bound - diameter) / (query.rate * self.n) if diameter < 2.0 * query.bound else whole
 
-    def combined(self, number: int, questions: Mapping[str, Query], answers: Mapping[str, Array]) -> Bundle:
+    def combined(self, number: int, questions: Mapping[str, ClippedQuery], answers: Mapping[str, Array]) -> Bundle:
         """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
 
         answers: the sums of all agents in their order, (m, width). The number of records drawn plays no part.
         """
-        rates = {asked.rate for asked in questions.values() if asked.rate < 1.0}
+        rates = {query.rate for query in questions.values() if query.rate < 1.0}
         if len(rates) > 1:
             # One draw of coins serves a question: samples at two rates would not be independent.
             raise ValueError(f"one question asks for samples at the rates {sorted(rates)}; ask for one at a time")
         out: dict[str, Any] = {}
-        for name, asked in questions.items():
-            mean = answers[name].sum(axis=0).reshape(1, -1) / (asked.rate * self.n)
-            centre = np.zeros_like(mean) if asked.centre is None else asked.centre[None]
-            drawn = asked.rate < 1.0
-            spread = Spread(
-                np.array([self.moved(asked)]),
-                np.array([asked.rate]),
+        for name, query in questions.items():
+            mean = answers[name].sum(axis=0).reshape(1, -1) / (query.rate * self.n)
+            centre = np.zeros_like(mean) if query.centre is None else query.centre[None]
+            drawn = query.rate < 1.0
+            sensitivity = Sensitivity(
+                np.array([self.sensitivity_of(query)]),
+                np.array([query.rate]),
                 number if drawn else None,
                 "poisson" if drawn else "fixed",
             )
-            out[name] = Bounded(centre, mean, {"train": spread}, "l2")
+            out[name] = Bounded(centre, mean, {"train": sensitivity}, "l2")
         return Bundle(out)
 
     def cut(self, mean: Bounded, bound: float) -> Bounded:
@@ -134,13 +134,13 @@ class MinimaxDesk:
         with np.errstate(over="ignore", invalid="ignore"):
             size = float(np.linalg.norm(mean.value))
         factor = float(clip_factors(np.array([size]), bound)[0])
-        moved = bound * self.cut_moved(mean.private.shape[1])
-        spread: dict[Kind, Spread] = {"train": Spread(np.array([moved]), np.ones(1), None)}
+        change = bound * self.cut_sensitivity(mean.private.shape[1])
+        sensitivity: dict[Split, Sensitivity] = {"train": Sensitivity(np.array([change]), np.ones(1), None)}
         # What is not finite has the factor 0, and 0·∞ is NaN.
         kept = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
-        return Bounded(np.zeros_like(mean.private), kept, spread, "l2")
+        return Bounded(np.zeros_like(mean.private), kept, sensitivity, "l2")
 
-    def cut_moved(self, width: int) -> float:
+    def cut_sensitivity(self, width: int) -> float:
         """How far one replaced record moves a mean that is cut to a ball of radius 1."""
         return 2.0 * float(summation_slack(1, width))
 

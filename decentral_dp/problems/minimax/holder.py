@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.keys import Streams, tag
 from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
@@ -16,7 +16,7 @@ from decentral_dp.problems.minimax.slots import block_size, blocks
 from decentral_dp.problems.protocol import take
 
 
-class MinimaxHolder:
+class MinimaxClientBlock:
     """A block of agents. records: those of each agent. coins: for Poisson samples, keyed by agent.
 
     How many records a sample has never leaves: sums go out, also of an empty sample.
@@ -28,7 +28,7 @@ class MinimaxHolder:
         self._records = records
         self._coins = coins
 
-    def answer(self, number: int, questions: Mapping[str, Query]) -> dict[str, Array]:
+    def answer(self, number: int, questions: Mapping[str, ClippedQuery]) -> dict[str, Array]:
         """Question → (b, width) sums of the agents' clipped contributions. number: of this `Ask` in the run.
 
         Overflow in a record's contribution is cut to zero by the clip, and no warning.
@@ -37,21 +37,21 @@ class MinimaxHolder:
         with np.errstate(all="ignore"):
             for row in range(self.agents.size):
                 for rate in dict.fromkeys(q.rate for q in questions.values()):
-                    asked = {name: q for name, q in questions.items() if q.rate == rate}
-                    for name, total in zip(asked, self._summed(row, number, rate, asked), strict=True):
+                    query = {name: q for name, q in questions.items() if q.rate == rate}
+                    for name, total in zip(query, self._summed(row, number, rate, query), strict=True):
                         parts[name].append(total)
         return {name: np.stack(totals) for name, totals in parts.items()}
 
-    def _of(self, asked: Mapping[str, Query]) -> Minimax:
+    def _of(self, query: Mapping[str, ClippedQuery]) -> Minimax:
         """The problem, with the public parameters that come with the questions."""
-        given = next(iter(asked.values())).given
+        given = next(iter(query.values())).given
         if given is None or not isinstance(self._problem, Parametrised):
             return self._problem
         return self._problem.given(given)
 
-    def _summed(self, row: int, number: int, rate: float, asked: Mapping[str, Query]) -> list[Array]:
+    def _summed(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
         """Of one agent, over all its records or over a sample of them."""
-        problem, records, queries = self._of(asked), self._records[row], list(asked.values())
+        problem, records, queries = self._of(query), self._records[row], list(query.values())
         if rate == 1.0:
             return problem.sums(records, queries)
         n = len(records[0])

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from scipy.special import entr, logsumexp
 
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.numbers import least_text
 from decentral_dp.privacy.sensitivity import Array, Norm
 from decentral_dp.problems.minimax import MinimaxFacts, model_of
@@ -187,7 +187,9 @@ class KlDro:
         low, high = self._inner.ends(term, y)
         return np.clip(mean, low, high)
 
-    def sums(self, records: Labelled, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
+    def sums(
+        self, records: Labelled, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+    ) -> list[Array]:
         return self._h.sums(records, [q._replace(term=_TERMS[q.term]) for q in queries], drawn)
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
@@ -242,8 +244,8 @@ class KlDro:
         # Shifted by the largest loss instead of the cap, h̄ is at least 1/n at every λ; Ψ is the same.
         shift = float(self._losses(x, records).max())
         y = np.array([strength])
-        asked = [Query(term, x, y, np.inf) for term in ("inner", "grad_x", "grad_y")]
-        h, by_x, by_strength = Composite(self.model, replace(self._inner, shift=shift)).sums(records, asked)
+        query = [ClippedQuery(term, x, y, np.inf) for term in ("inner", "grad_x", "grad_y")]
+        h, by_x, by_strength = Composite(self.model, replace(self._inner, shift=shift)).sums(records, query)
         of_h = strength / h[0]
         return of_h * by_x, math.log(h[0] / len(records.labels)) + self.radius + float(of_h * by_strength[0])
 

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.privacy.sensitivity import Array, Norm
 from decentral_dp.problems.minimax.protocol import Known, Scores
@@ -129,7 +129,7 @@ class Mspbe:
         return np.zeros(self.p) if term == "grad_x" else -self.ridge * y
 
     def sums(
-        self, records: Trajectories, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None
+        self, records: Trajectories, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
         totals = [np.zeros(self.width(q.term)) for q in queries]
         numbers = np.arange(len(records.lengths)) if drawn is None else np.flatnonzero(drawn)
@@ -139,21 +139,21 @@ class Mspbe:
             for k, i in enumerate(part):
                 for row, of_one in zip(rows, self._contributions(self._trajectory(records, i), queries), strict=True):
                     row[k] = of_one
-            for total, asked, found in zip(totals, queries, rows, strict=True):
-                factors = clip_factors(row_norms(found, "l2"), asked.bound)
+            for total, query, found in zip(totals, queries, rows, strict=True):
+                factors = clip_factors(row_norms(found, "l2"), query.bound)
                 # Zero times infinity is NaN: what is not finite has to go before the product.
                 total += factors @ np.where(factors[:, None] > 0.0, found, 0.0)
         return totals
 
-    def _contributions(self, record: Trajectory, queries: Sequence[Query]) -> list[Array]:
+    def _contributions(self, record: Trajectory, queries: Sequence[ClippedQuery]) -> list[Array]:
         """What one trajectory answers to each question, before it is clipped. No other one plays a part."""
         seen: list[tuple[Array, Array, dict[str, Array]]] = []
         out = []
-        for asked in queries:
-            row = self._gradients(record, asked.x, asked.y, seen)[asked.term]
-            if asked.since is not None:
-                row = row - self._gradients(record, *asked.since, seen)[asked.term]
-            out.append(row if asked.centre is None else row - asked.centre)
+        for query in queries:
+            row = self._gradients(record, query.x, query.y, seen)[query.term]
+            if query.since is not None:
+                row = row - self._gradients(record, *query.since, seen)[query.term]
+            out.append(row if query.centre is None else row - query.centre)
         return out
 
     def _trajectory(self, records: Trajectories, i: int) -> Trajectory:
@@ -173,7 +173,7 @@ class Mspbe:
         by_values[:-1] = -share * along
         by_values[1:] += share * self.discount * self._goes_on(record) * along
         by_slopes[:-1] = share * (self._errors(record, walked.values) - along)
-        rows = dict(zip(("grad_x", "grad_y"), self.function.pulled(walked, by_values, by_slopes), strict=True))
+        rows = dict(zip(("grad_x", "grad_y"), self.function.penalised(walked, by_values, by_slopes), strict=True))
         seen.append((x, y, rows))
         return rows
 
@@ -193,7 +193,7 @@ class Mspbe:
             solved = self.solved(x, train)
             if solved is not None:
                 best, value = solved
-                (total,) = self.sums(train, [Query("grad_x", x, best, np.inf)])
+                (total,) = self.sums(train, [ClippedQuery("grad_x", x, best, np.inf)])
                 out = {"primal": value, "gradient_norm": float(np.linalg.norm(total / len(train.lengths)))}
             if test is not None:
                 held = self.solved(x, test)
@@ -207,7 +207,7 @@ class Mspbe:
         n = len(records.lengths)
 
         def slope(y: Array) -> Array:
-            return np.asarray(self.sums(records, [Query("grad_y", x, y, np.inf)])[0] / n)
+            return np.asarray(self.sums(records, [ClippedQuery("grad_y", x, y, np.inf)])[0] / n)
 
         # Trajectories that overflow count as zero in a sum, and would leave the error of the others.
         if not np.isfinite(self._return_error(x, records)):

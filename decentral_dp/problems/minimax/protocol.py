@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.sensitivity import Array, Norm
 
 # Numbers by name that a reader wants to see.
@@ -86,8 +86,10 @@ class Minimax(Protocol):
         """
         ...
 
-    def sums(self, records: Any, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
-        """Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.Query`.
+    def sums(
+        self, records: Any, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+    ) -> list[Array]:
+        """Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.ClippedQuery`.
 
         drawn: (n,) which of the records count; all if None. What one contributes depends on the record, its place and
         the number of records, and not on the others.

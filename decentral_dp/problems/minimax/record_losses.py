@@ -50,7 +50,7 @@ class RecordLoss(NamedTuple):
     slopes: Slopes
     probabilities: Callable[[Array], Array] | None = None
 
-    def told(self, outputs: Array) -> Array | None:
+    def is_told(self, outputs: Array) -> Array | None:
         """(n,) the class that the model tells; None where outputs do not say."""
         if self.classes >= 2 and self.outputs == self.classes:
             return np.asarray(np.argmax(outputs, axis=1), dtype=np.float64)
@@ -85,8 +85,8 @@ class Capped:
     def judged(self, outputs: Array, labels: Array) -> dict[str, float]:
         """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy"."""
         out = {"loss": float(np.mean(self.values(outputs, labels)))}
-        told = self.loss.told(outputs)
-        return out if told is None else out | classification(told, labels) | worst_class(told, labels)
+        is_told = self.loss.is_told(outputs)
+        return out if is_told is None else out | classification(is_told, labels) | worst_class(is_told, labels)
 
     def confidences(self, outputs: Array) -> Array | None:
         """(n,) probability of the class that is told."""
@@ -110,10 +110,10 @@ def capped_loss(given: Mapping[str, Any], classes: int, root: Path) -> Capped:
 
 
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:
-    told = np.arange(len(labels)), labels.astype(np.int64)
+    is_told = np.arange(len(labels)), labels.astype(np.int64)
     slopes = softmax(outputs, axis=1)
-    slopes[told] -= 1.0
-    return np.asarray(logsumexp(outputs - outputs[told][:, None], axis=1)), slopes
+    slopes[is_told] -= 1.0
+    return np.asarray(logsumexp(outputs - outputs[is_told][:, None], axis=1)), slopes
 
 
 def _logistic(outputs: Array, labels: Array) -> tuple[Array, Array]:

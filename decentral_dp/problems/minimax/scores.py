@@ -16,17 +16,19 @@ def ranking(scores: Array, positive: Array) -> dict[str, float]:
     return {"auc": float(roc_auc_score(positive, scores))}
 
 
-def classification(told: Array, labels: Array) -> dict[str, float]:
+def classification(scores: Array, labels: Array) -> dict[str, float]:
     """ "accuracy", and "f1": F1 of the class 1 of two, or its mean over classes of more."""
     from sklearn.metrics import f1_score
 
-    average = "binary" if labels.max(initial=0) <= 1 and told.max(initial=0) <= 1 else "macro"
+    average = "binary" if labels.max(initial=0) <= 1 and scores.max(initial=0) <= 1 else "macro"
     return {
-        "accuracy": float(np.mean(told == labels)),
-        "f1": float(f1_score(labels.astype(int), told.astype(int), average=average, zero_division=0.0)),
+        "accuracy": float(np.mean(scores == labels)),
+        "f1": float(f1_score(labels.astype(int), scores.astype(int), average=average, zero_division=0.0)),
     }
 
 
-def worst_class(told: Array, labels: Array) -> dict[str, float]:
+def worst_class(scores: Array, labels: Array) -> dict[str, float]:
     """ "worst_class_accuracy": the least share of the records of one class that are told rightly."""
-    return {"worst_class_accuracy": min((float(np.mean(told[labels == k] == k)) for k in np.unique(labels)), default=0)}
+    return {
+        "worst_class_accuracy": min((float(np.mean(scores[labels == k] == k)) for k in np.unique(labels)), default=0)
+    }

@@ -94,7 +94,7 @@ class ValueFunction:
             along = (1.0 - a * a) * turned
         raise ValueError("a value function has at least one layer")
 
-    def pulled(self, seen: Seen, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
+    def penalised(self, seen: Seen, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
         """∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (…, p) each. by_values: p, by_slopes: q, (…, T)."""
         p, q = by_values[..., None], by_slopes[..., None]
         theta: list[Array] = []
@@ -116,7 +116,7 @@ class ValueFunction:
     def features(self, theta: Array, states: Array) -> Array:
         """∇_θ V of every state (n, d), (n, p)."""
         seen = self.seen(theta, np.zeros_like(theta), states[:, None])
-        return self.pulled(seen, np.ones_like(seen.values), np.zeros_like(seen.values))[0]
+        return self.penalised(seen, np.ones_like(seen.values), np.zeros_like(seen.values))[0]
 
     def _layers(self, flat: Array) -> Iterator[tuple[Array, Array]]:
         begin = 0

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.exchange import Query
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.sensitivity import Array, Norm
 from decentral_dp.problems.autodiff import quiet_torch
 from decentral_dp.problems.minimax.protocol import Known, Scores
@@ -157,16 +157,18 @@ class Wgan:
 
         return [torch.tensor(np.asarray(a, dtype=np.float64), device=self.device) for a in arrays]
 
-    def sums(self, records: Real, queries: Sequence[Query], drawn: NDArray[np.bool_] | None = None) -> list[Array]:
+    def sums(
+        self, records: Real, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+    ) -> list[Array]:
         totals, start = [np.zeros(self.q) for _ in queries], 0
         for part in self._parts(records):
             n = len(part.inputs)
             # A derivative that is no number is cut to zero by every clip.
             along = np.ones((n, 1)) if drawn is None else np.where(drawn[start : start + n, None], 1.0, np.nan)
             start += n
-            for total, asked in zip(totals, queries, strict=True):
-                since = None if asked.since is None else asked.since[1]
-                total += self._summed(asked.y, part, along, since, asked.bound)
+            for total, query in zip(totals, queries, strict=True):
+                since = None if query.since is None else query.since[1]
+                total += self._summed(query.y, part, along, since, query.bound)
         return totals
 
     def _summed(self, y: Array, records: Real, along: Array, since: Array | None, bound: float) -> Array:

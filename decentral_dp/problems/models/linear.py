@@ -37,17 +37,17 @@ class Linear:
         rows = with_one(inputs)
         return rows @ x.reshape(self.outputs, -1).T, rows
 
-    def clipped(self, at: Slope, beside: Array, bound: float) -> tuple[Array, Array]:
-        return self._summed(at.tape, at.cotangents, beside, bound)
+    def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
+        return self._summed(at.tape, at.cotangents, extra, bound)
 
-    def clipped_change(self, at: Slope, before: Slope, beside: Array, bound: float) -> tuple[Array, Array]:
+    def clipped_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
         # The records are the same, so the difference is an outer product as well: nothing cancels.
-        return self._summed(at.tape, at.cotangents - before.cotangents, beside, bound)
+        return self._summed(at.tape, at.cotangents - before.cotangents, extra, bound)
 
-    def _summed(self, rows: Array, cotangents: Array, beside: Array, bound: float) -> tuple[Array, Array]:
+    def _summed(self, rows: Array, cotangents: Array, extra: Array, bound: float) -> tuple[Array, Array]:
         # Of slopes that vanish when they are squared the norm is taken as that of somewhat larger ones.
         slopes = np.sqrt(squares(cotangents)) + _LEAST_SLOPE
-        norms = np.hypot(slopes * np.sqrt(squares(rows)), np.sqrt(squares(beside)))
+        norms = np.hypot(slopes * np.sqrt(squares(rows)), np.sqrt(squares(extra)))
         factors = clip_factors(norms, bound)
         # Zero times infinity is NaN: what is not finite has to go before the product.
         kept = np.where(np.isfinite(norms)[:, None], factors[:, None] * cotangents, 0.0)

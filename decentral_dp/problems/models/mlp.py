@@ -112,13 +112,13 @@ class Mlp:
                 seen.append(a)
             return a.cpu().numpy(), Tape(weights, seen) if keep else None
 
-    def clipped(self, at: Slope, beside: Array, bound: float, norm: Norm = "l2") -> tuple[Array, Array]:
+    def clipped(self, at: Slope, extra: Array, bound: float, norm: Norm = "l2") -> tuple[Array, Array]:
         with quiet_torch():
             pairs = zip(self.layers, self._deltas(at), at.tape.seen, strict=False)
-            return self._summed([(Outer(d, a, layer.bias),) for layer, d, a in pairs], beside, bound, norm)
+            return self._summed([(Outer(d, a, layer.bias),) for layer, d, a in pairs], extra, bound, norm)
 
     def clipped_change(
-        self, at: Slope, before: Slope, beside: Array, bound: float, norm: Norm = "l2"
+        self, at: Slope, before: Slope, extra: Array, bound: float, norm: Norm = "l2"
     ) -> tuple[Array, Array]:
         with quiet_torch():
             changes: list[tuple[Outer, ...]] = []
@@ -127,7 +127,7 @@ class Mlp:
                 slope = Outer(now - then, a, self.layers[k].bias)
                 # The records themselves are the same at both points.
                 changes.append((slope, Outer(then, a - before.tape.seen[k], False)) if k else (slope,))
-            return self._summed(changes, beside, bound, norm)
+            return self._summed(changes, extra, bound, norm)
 
     def _deltas(self, at: Slope) -> list[Tensor]:
         """δ_l (n, o) of every layer."""
@@ -145,11 +145,11 @@ class Mlp:
         return out[::-1]
 
     def _summed(
-        self, gradients: Sequence[tuple[Outer, ...]], beside: Array, bound: float, norm: Norm
+        self, gradients: Sequence[tuple[Outer, ...]], extra: Array, bound: float, norm: Norm
     ) -> tuple[Array, Array]:
         """gradients: for each layer, the outer products that add up to a record's gradient."""
         lengths = [sum((outer.norms(norm) for outer in outers[1:]), outers[0].norms(norm)) for outers in gradients]
-        parts = [torch.stack(lengths, dim=1).cpu().numpy(), row_norms(beside, norm)[:, None]]
+        parts = [torch.stack(lengths, dim=1).cpu().numpy(), row_norms(extra, norm)[:, None]]
         norms = row_norms(np.concatenate(parts, axis=1), norm)
         factors = clip_factors(norms, bound)
         finite = np.isfinite(norms)

@@ -91,29 +91,29 @@ class TorchModel:
             out = torch.cat(parts) if parts else tape.x.new_zeros((0, self.outputs))
             return out.cpu().numpy(), tape if keep else None
 
-    def clipped(self, at: Slope, beside: Array, bound: float) -> tuple[Array, Array]:
-        return self._summed(at, None, beside, bound)
+    def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
+        return self._summed(at, None, extra, bound)
 
-    def clipped_change(self, at: Slope, before: Slope, beside: Array, bound: float) -> tuple[Array, Array]:
-        return self._summed(at, before, beside, bound)
+    def clipped_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
+        return self._summed(at, before, extra, bound)
 
-    def _summed(self, at: Slope, before: Slope | None, beside: Array, bound: float) -> tuple[Array, Array]:
-        factors = np.zeros(len(beside))
+    def _summed(self, at: Slope, before: Slope | None, extra: Array, bound: float) -> tuple[Array, Array]:
+        factors = np.zeros(len(extra))
         with quiet_torch():
             total = torch.zeros(self.p, dtype=torch.float64, device=self.device)
-            for start in range(0, len(beside), self.group):
+            for start in range(0, len(extra), self.group):
                 part = slice(start, start + self.group)
                 rows = self._rows(at, part)
                 if before is not None:
                     then = self._rows(before, part)
                     rows = {name: row - then[name] for name, row in rows.items()}
-                factors[part] = self._add(total, rows, beside[part], bound)
+                factors[part] = self._add(total, rows, extra[part], bound)
             return total.cpu().numpy(), factors
 
-    def _add(self, total: Tensor, rows: Rows, beside: Array, bound: float) -> Array:
+    def _add(self, total: Tensor, rows: Rows, extra: Array, bound: float) -> Array:
         flat = {name: row.reshape(len(row), -1) for name, row in rows.items()}
         lengths = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in flat.values()], dim=1).cpu().numpy()
-        norms = row_norms(np.concatenate([lengths, row_norms(beside, "l2")[:, None]], axis=1), "l2")
+        norms = row_norms(np.concatenate([lengths, row_norms(extra, "l2")[:, None]], axis=1), "l2")
         factors, finite = clip_factors(norms, bound), np.isfinite(norms)
         safe = None if finite.all() else torch.from_numpy(finite[:, None]).to(self.device)
         scale = self._tensor(factors)
@@ -226,10 +226,10 @@ def alone(module: nn.Module, parameters: Rows, record: Tensor) -> Tensor:
 
 
 def _told(
-    oracle: Callable[[Tensor, Tensor], Rows], records: Tensor, beside: Tensor, shapes: dict[str, tuple[int, ...]]
+    oracle: Callable[[Tensor, Tensor], Rows], records: Tensor, extra: Tensor, shapes: dict[str, tuple[int, ...]]
 ) -> Rows:
     """The rows of all records, NaN where a record's evaluation raises."""
-    told = rows_or_nan(oracle, records, beside)
+    told = rows_or_nan(oracle, records, extra)
     return told or {name: records.new_full((len(records), *shape), torch.nan) for name, shape in shapes.items()}
 
 

@@ -1,7 +1,7 @@
 """What a model offers: outputs of records, and sums of their clipped gradients.
 
 A model has weights x (p,) and maps records (n, d) to outputs φ (n, e). No operation may mix two records. `forward`
-keeps on a tape what the sums need: given cotangents c (n, e), a record's gradient is ∇_x ⟨φ_k, c_k⟩ (p,). `beside`
+keeps on a tape what the sums need: given cotangents c (n, e), a record's gradient is ∇_x ⟨φ_k, c_k⟩ (p,). `extra`
 (n, k) are further coordinates of the same gradient, outside the model: they count in its norm, and are scaled with it.
 
 What a record contributes may depend, in its last bits, on its place and on how many records there are, as products of
@@ -45,14 +45,14 @@ class Model(Protocol):
         """φ (n, e), and the tape if `keep`."""
         ...
 
-    def clipped(self, at: Slope, beside: Array, bound: float) -> tuple[Array, Array]:
+    def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
         """(Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,), s (n,)) with s_k = min(1, bound/norm), and 0 where the norm is not finite.
 
-        norm: at least that of the record's whole gradient, `beside` included.
+        norm: at least that of the record's whole gradient, `extra` included.
         """
         ...
 
-    def clipped_change(self, at: Slope, before: Slope, beside: Array, bound: float) -> tuple[Array, Array]:
+    def clipped_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
         """The same for the difference of the gradients at two points, on the same records in the same order.
 
         beside: the difference of the further coordinates. norm: at least that of the difference.
@@ -60,6 +60,6 @@ class Model(Protocol):
         ...
 
 
-def squares(beside: Array) -> Array:
+def squares(extra: Array) -> Array:
     """Σ of squares per row, (n,)."""
-    return np.asarray(np.einsum("ij,ij->i", beside, beside))
+    return np.asarray(np.einsum("ij,ij->i", extra, extra))
