@@ -96,8 +96,8 @@ def network(
 ) -> None:
     """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
     from decentral_dp import network_command as inside
+    from decentral_dp.curious_neighbours import prepare
     from decentral_dp.job import build
-    from decentral_dp.network import prepare
     from decentral_dp.progress import ProgressBar
     from decentral_dp.scenario import load
 
@@ -132,7 +132,7 @@ def attack(
     The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
     it is. Exit code 1 where an attack does better than the certificate allows.
     """
-    from decentral_dp.attack import command as inside
+    from decentral_dp.attack import attack_command as inside
     from decentral_dp.attack.repeats import infer
     from decentral_dp.progress import ProgressBar
 
@@ -167,7 +167,7 @@ def study(
     """
     from decentral_dp.study.conduct import conduct
     from decentral_dp.study.printing import Progress, print_findings
-    from decentral_dp.study.schema import load_study
+    from decentral_dp.study.study_schema import load_study
 
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"

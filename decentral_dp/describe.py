@@ -12,20 +12,20 @@ from decentral_dp import describe_trusted as trusted
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.formatting import delta_text
+from decentral_dp.gossip_noise import clipped_families
 from decentral_dp.job import Job
-from decentral_dp.noise import clipped_families
-from decentral_dp.numbers import delta_text
-from decentral_dp.privacy import tails
-from decentral_dp.privacy.claims import theorem_4_1, theorem_4_5
+from decentral_dp.privacy import infinite_horizon
+from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.privacy.ledger import IntArray
-from decentral_dp.privacy.recursion import endless_remainder, private_state
-from decentral_dp.privacy.sensitivity import CHANNELS, SPLITS, Array, Split
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.private_state import endless_remainder, private_state
+from decentral_dp.privacy.published_theorems import theorem_4_1, theorem_4_5
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
 
-# Algorithms whose every release carries one clipped step of the round, by the formulas of `privacy.tails`.
+# Algorithms whose every release carries one clipped step of the round, by the formulas of `privacy.infinite_horizon`.
 _ONE_STEP = (LdpDsbo, LdpSingleLevel, DpDsgd)
 OneStep = LdpDsbo | LdpSingleLevel | DpDsgd
 
@@ -168,7 +168,7 @@ def _finite_budget(job: Job, algorithm: OneStep, who: IntArray, channel: str | N
         records = fewest if stream.kind == "accumulate" else int(stream.averaged(job.rounds, fewest))
         queries, batch = _queries(job, algorithm, split, who, channel), stream.batch or records
         delta = job.scenario.privacy.delta
-        cost = tails.at_infinity(queries, batch, stream.warm_start, records, _mechanism(job), delta)
+        cost = infinite_horizon.at_infinity(queries, batch, stream.warm_start, records, _mechanism(job), delta)
         worst = max(worst, cost)
     return worst
 
@@ -183,7 +183,7 @@ def _endless_budget(job: Job, algorithm: LdpDsbo, who: IntArray, channel: str | 
     delta = job.scenario.privacy.delta if job.mechanism == "gaussian" else 0.0
     for split in SPLITS:
         queries = _queries(job, algorithm, split, who, channel)
-        cost = tails.at_infinity(queries, stream.batch or 1, stream.warm_start, None, _mechanism(job), delta)
+        cost = infinite_horizon.at_infinity(queries, stream.batch or 1, stream.warm_start, None, _mechanism(job), delta)
         worst = max(worst, cost)
     return worst
 
@@ -199,13 +199,13 @@ def _noise(job: Job, who: IntArray) -> dict[str, StepSize]:
 
 def _queries(
     job: Job, algorithm: OneStep, split: Split, who: IntArray, channel: str | None
-) -> list[tails.DecayingRelease]:
+) -> list[infinite_horizon.DecayingRelease]:
     """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
     noise = _noise(job, who)
     sent = algorithm.releases(job.problem.p, job.problem.q)
     fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split and channel in (None, c)]
     return [
-        tails.DecayingRelease(getattr(algorithm, c), noise[c], job.clip.bound(c) * fed.count(c))
+        infinite_horizon.DecayingRelease(getattr(algorithm, c), noise[c], job.clip.bound(c) * fed.count(c))
         for c in dict.fromkeys(fed)
     ]
 

@@ -9,15 +9,15 @@ from typing import Any, cast
 import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS, OPTIONS
-from decentral_dp.algorithms.central.class_share import ClassShare
 from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.central.released_class_prior import ClassShare
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.job import Job
-from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.privacy.bounded import CHANNELS, Array
 from decentral_dp.privacy.ledger import ChannelLedger
-from decentral_dp.privacy.sensitivity import CHANNELS, Array
-from decentral_dp.problems.desk import CoordinatorContext
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
 
 PROTOCOLS = {

@@ -19,11 +19,26 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
-from decentral_dp.coordinated import bounded_labels, check_coordinated, context_of, minimax_context, plan_of
+from decentral_dp.coordinator_plan import bounded_labels, check_coordinated, context_of, minimax_context, plan_of
 from decentral_dp.data import COLLECTIONS, Shards, Stream
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, blocks, server_blocks
 from decentral_dp.errors import InputError
-from decentral_dp.named import (
+from decentral_dp.gossip_noise import calibrated_schedules, capped, charged_channels, clips, schedules
+from decentral_dp.gossip_plan import plan
+from decentral_dp.privacy.accountants import Budget, price
+from decentral_dp.privacy.bounded import Array, LipschitzConstants, Split
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
+from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.problems.clients import ClientBlock
+from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.problems.protocol import Placed, Problem, take
+from decentral_dp.scenario_components import (
     algorithm_of,
     is_coordinated,
     is_minimax,
@@ -33,21 +48,6 @@ from decentral_dp.named import (
     stream_of,
     topology_of,
 )
-from decentral_dp.noise import calibrated_schedules, capped, charged_channels, clips, schedules
-from decentral_dp.planning import plan
-from decentral_dp.privacy.accountants import Budget, price
-from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.curator import PlannedReleaser
-from decentral_dp.privacy.keys import Streams, secret_root, seeded_root
-from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Split
-from decentral_dp.problems.desk import CoordinatorContext
-from decentral_dp.problems.holder import ClientBlock
-from decentral_dp.problems.minimax.desk import MinimaxContext
-from decentral_dp.problems.minimax.holder import MinimaxClientBlock
-from decentral_dp.problems.protocol import Placed, Problem, take
-from decentral_dp.problems.shard import LocalDataset
 from decentral_dp.schema import Scenario, by_channel, put
 from decentral_dp.topology import Topology
 

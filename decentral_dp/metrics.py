@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from decentral_dp.privacy.sensitivity import Array, Split
+from decentral_dp.privacy.bounded import Array, Split
 from decentral_dp.problems.protocol import Placed, Problem, Scored
 from decentral_dp.problems.solve import solve_lower, true_hypergradient
 

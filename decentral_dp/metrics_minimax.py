@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.metrics import Row
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 
 

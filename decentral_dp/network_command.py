@@ -10,11 +10,11 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.curious_neighbours import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.job import Job, build
-from decentral_dp.network import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
-from decentral_dp.numbers import delta_text, epsilon_text
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.scenario import assign, load, parsed
 from decentral_dp.schema import Scenario
 from decentral_dp.summary import console

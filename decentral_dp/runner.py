@@ -28,13 +28,13 @@ from decentral_dp.errors import InputError
 from decentral_dp.job import Job, build
 from decentral_dp.metrics import Evaluator, Row, pooled
 from decentral_dp.metrics_minimax import MinimaxEvaluator
-from decentral_dp.named import is_coordinated
 from decentral_dp.privacy.accountants import spending
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.scenario import load
+from decentral_dp.scenario_components import is_coordinated
 from decentral_dp.schema import Scenario, put
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.

@@ -18,9 +18,9 @@ from rich.text import Text
 from decentral_dp import summary_trusted as trusted
 from decentral_dp.describe import delta_notes, privacy_summary, theorem
 from decentral_dp.describe_trusted import seen_briefly, settings
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.job import Job
-from decentral_dp.numbers import delta_text, epsilon_text
-from decentral_dp.privacy.sensitivity import SPLITS
+from decentral_dp.privacy.bounded import SPLITS
 from decentral_dp.runner import Run
 from decentral_dp.summary_scores import print_scores, print_values
 

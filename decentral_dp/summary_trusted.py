@@ -10,8 +10,8 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.numbers import price_text
-from decentral_dp.privacy.sensitivity import SPLITS, Array
+from decentral_dp.formatting import price_text
+from decentral_dp.privacy.bounded import SPLITS, Array
 
 # Beyond so many coordinates x is not printed.
 _MOST_COORDINATES = 4

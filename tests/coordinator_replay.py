@@ -12,9 +12,9 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.job import Job
-from decentral_dp.privacy.keys import Streams, tag
+from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.sensitivity import Bounded
+from decentral_dp.privacy.randomness import Streams, tag
 
 Say = Callable[[int, str, np.ndarray, np.ndarray], np.ndarray]
 SCALE = 0.07

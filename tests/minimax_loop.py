@@ -13,8 +13,8 @@ from coordinator_replay import Say, Scripted, scripted
 
 import decentral_dp
 from decentral_dp.job import Job, build
-from decentral_dp.privacy.keys import Streams, tag
-from decentral_dp.privacy.sensitivity import Bounded
+from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.privacy.randomness import Streams, tag
 
 BASE: dict[str, Any] = {
     "seed": 5,

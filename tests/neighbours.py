@@ -9,7 +9,7 @@ import numpy as np
 from coordinator_replay import Scripted, scripted
 
 from decentral_dp.job import Job
-from decentral_dp.privacy.sensitivity import Bounded
+from decentral_dp.privacy.bounded import Bounded
 
 
 def widest(job: Job, tries: int = 24, seed: int = 0) -> dict[str, float]:

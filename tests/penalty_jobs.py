@@ -11,7 +11,7 @@ from penalty_loop import LOSSES, Naive
 
 import decentral_dp
 from decentral_dp.job import Job, build
-from decentral_dp.privacy.sensitivity import Bounded
+from decentral_dp.privacy.bounded import Bounded
 
 BASE: dict[str, Any] = {
     "seed": 5,

@@ -11,7 +11,7 @@ import numpy as np
 from coordinator_replay import Say
 
 from decentral_dp.job import Job
-from decentral_dp.privacy.keys import Streams, tag
+from decentral_dp.privacy.randomness import Streams, tag
 
 
 def cut(v: np.ndarray, bound: float) -> np.ndarray:

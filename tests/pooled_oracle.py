@@ -15,7 +15,7 @@ from decentral_dp.problems.mean_estimation import MeanEstimation
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised import (
+from decentral_dp.problems.regularised_losses import (
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,

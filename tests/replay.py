@@ -14,14 +14,14 @@ from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle, Value
+from decentral_dp.privacy.bounded import Array, Bounded, LipschitzConstants, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import Recorder
-from decentral_dp.privacy.sensitivity import Array, Bounded, LipschitzConstants, Split
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.problems.agents import LocalDataset
 from decentral_dp.problems.loss_problem import LossRecords
 from decentral_dp.problems.losses import from_losses
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms
-from decentral_dp.problems.shard import LocalDataset
 
 
 class Script:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms import FREE
+from decentral_dp.privacy.scheduled_releaser import FREE
 from decentral_dp.report import write_report
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decentral_dp.privacy.bounded import LipschitzConstants
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.sensitivity import LipschitzConstants
 
 
 class Power(NamedTuple):

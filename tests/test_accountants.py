@@ -16,11 +16,11 @@ from schedules import deviations, ledger, line, pair_stream, steps, stream
 from scipy.integrate import simpson
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import pld
+from decentral_dp.privacy import loss_distributions
 from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gaussian_epsilon, price, spending
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.pld import Releases, amplified, epsilons
-from decentral_dp.privacy.prices import gaussian_mu, grid, laplace_loss
+from decentral_dp.privacy.loss_distributions import Releases, amplified, epsilons
+from decentral_dp.privacy.release_cost import gaussian_mu, grid, laplace_loss
 
 DELTA = 1e-5
 
@@ -190,7 +190,7 @@ def test_two_merged_are_dominated_by_their_sum() -> None:
 def test_merging_small_losses_keeps_their_sum() -> None:
     """What is below the grid step is merged up to about one step; nothing is lost, and nothing larger is touched."""
     small = np.random.default_rng(2).uniform(1e-7, 9e-4, 5000)
-    merged = pld._merge_small(np.concatenate([[1.0, 0.5], small]), 1e-3)
+    merged = loss_distributions._merge_small(np.concatenate([[1.0, 0.5], small]), 1e-3)
     assert merged[:2].tolist() == [1.0, 0.5]
     assert merged[2:].sum() == pytest.approx(small.sum(), rel=1e-11)
     assert merged[2:].sum() >= small.sum()
@@ -277,7 +277,7 @@ def test_profile_of_a_sampled_release_is_attained_and_never_passed(loss: float, 
     def law(at: float) -> object:
         return lambda x: 0.5 * np.exp(-np.abs(x - at))
 
-    profile = pld.laplace_profile(loss, eta)
+    profile = loss_distributions.laplace_profile(loss, eta)
     for others in (0.0, loss, 0.3 * loss):
         p = lambda x, o=others: (1 - eta) * law(o)(x) + eta * law(loss)(x)  # type: ignore[operator]  # noqa: E731
         q = lambda x, o=others: (1 - eta) * law(o)(x) + eta * law(0.0)(x)  # type: ignore[operator]  # noqa: E731

@@ -24,14 +24,14 @@ from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
-from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.prices import grid
-from decentral_dp.privacy.sensitivity import Bounded
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.release_cost import grid
+from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.problems.agents import LocalDataset
 from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.shard import LocalDataset
 
 CONFIDENCE = 0.99
 READ_ALL = Stream("all")

@@ -27,13 +27,13 @@ from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
-from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.prices import grid
-from decentral_dp.privacy.sensitivity import Bounded
-from decentral_dp.problems.shard import LocalDataset
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.release_cost import grid
+from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.problems.agents import LocalDataset
 
 ROUNDS, WEIGHT, CLIP, BOUND = 2, 0.6, 0.2, 0.2
 STEP = StepSize(0.5)

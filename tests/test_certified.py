@@ -12,8 +12,16 @@ from scipy.optimize import minimize
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import certified
-from decentral_dp.problems.certified import Facts, Solve, facts, inside, inverse_product, minimise, solve_certificate
+from decentral_dp.problems import certified_solver
+from decentral_dp.problems.certified_solver import (
+    Facts,
+    Solve,
+    facts,
+    inside,
+    inverse_product,
+    minimise,
+    solve_certificate,
+)
 from decentral_dp.problems.families import family_of
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.pooled import Pooled
@@ -80,7 +88,7 @@ def test_without_matrices_the_result_is_the_same(key: str, monkeypatch: pytest.M
             target = objective.upper_gradient(dense)
             v = inverse_product(objective, f, dense, target, solve)
             with monkeypatch.context() as patch:
-                patch.setattr(certified, "DENSE_LIMIT", 0)
+                patch.setattr(certified_solver, "DENSE_LIMIT", 0)
                 patch.setattr(Objective, "hessian", _forbidden)
                 sparse = minimise(objective, f)
                 other = inverse_product(objective, f, dense, target, solve)
@@ -93,7 +101,7 @@ def _forbidden(*_: Any) -> Array:
 
 
 def test_many_variables_never_meet_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    d = certified.DENSE_LIMIT + 1
+    d = certified_solver.DENSE_LIMIT + 1
     rng = np.random.default_rng(0)
     a = rng.normal(size=(50, d)) / np.sqrt(d)
     problem = LogisticHyperparameter(d)
@@ -122,10 +130,10 @@ def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch)
     target = rng.normal(size=6)
     smooth = float(np.linalg.eigvalsh(matrix)[-1]) * 1.01
     solve = Solve(float(np.linalg.norm(target)), 1e-13, 2e-12)
-    v = certified.solved(lambda d: matrix @ d, bad, target, 0.1, smooth, solve)
+    v = certified_solver.solved(lambda d: matrix @ d, bad, target, 0.1, smooth, solve)
     assert np.linalg.norm(v - np.linalg.solve(matrix, target)) <= solve.error
     objective, f, exact = setting(CASES["logistic"], np.full(3, -1.0), "random", 20, None)
-    monkeypatch.setattr(certified, "factored", lambda _: bad)
+    monkeypatch.setattr(certified_solver, "factored", lambda _: bad)
     assert float(np.linalg.norm(minimise(objective, f) - exact.minimiser())) <= f.accuracy
 
 
@@ -133,8 +141,8 @@ def test_far_from_the_minimiser_steps_are_damped(monkeypatch: pytest.MonkeyPatch
     """Started where every record is on the wrong side by far, a full step would leave the ball."""
     case = cases(ridge=0.003)["logistic_pull"]
     damped = []
-    shrink = certified.math.log1p
-    monkeypatch.setattr(certified.math, "log1p", lambda v: damped.append(v) or shrink(v))
+    shrink = certified_solver.math.log1p
+    monkeypatch.setattr(certified_solver.math, "log1p", lambda v: damped.append(v) or shrink(v))
     for away in (5.0, 20.0, 60.0):
         x = np.array([-away, 0.0, 0.0])
         train = (np.tile([0.9 * RADIUS, 0.1, 0.2], (9, 1)), np.ones(9))

@@ -13,13 +13,13 @@ from minimax_loop import Loop, agree, content, made
 
 import decentral_dp
 from decentral_dp import InputError, job, load
-from decentral_dp.algorithms.central.class_share import ClassShare
+from decentral_dp.algorithms.central.released_class_prior import ClassShare
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.job import Job
-from decentral_dp.privacy.sensitivity import Bounded
+from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.problems.models.linear import Linear
+from decentral_dp.problems.models.linear_model import Linear
 
 STEPS: dict[str, Any] = {"x": {"scale": 0.8}, "y": {"scale": 0.7}}
 PROGRAMS: dict[str, dict[str, Any]] = {

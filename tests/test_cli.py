@@ -21,7 +21,7 @@ import decentral_dp
 from decentral_dp import cli
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.catalogue import algorithm_tables, registries
-from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.scenario import load
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]

@@ -13,14 +13,14 @@ from decentral_dp.engines import ENGINES
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, Snapshot
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
+from decentral_dp.privacy.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.curator import PlannedReleaser
-from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.sensitivity import Array, Bounded, Sensitivity, Split
-from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.problems.clients import ClientBlock
+from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.holder import ClientBlock
 from decentral_dp.problems.logistic import LogisticHyperparameter
 
 ROOT = seeded_root(5, b"coordinator")
@@ -124,7 +124,7 @@ def by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
 
 
 def _tag(name: str) -> int:
-    from decentral_dp.privacy.keys import tag
+    from decentral_dp.privacy.randomness import tag
 
     return tag(name)
 

@@ -15,8 +15,8 @@ from spider_loop import SpiderLoop, made
 
 from decentral_dp import InputError
 from decentral_dp.problems.minimax import composite
-from decentral_dp.problems.minimax.desk import MinimaxContext
-from decentral_dp.problems.models import linear
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.problems.models import linear_model
 
 DOUBLE: dict[str, Any] = {
     "kind": "double_spider",
@@ -149,7 +149,7 @@ def test_no_neighbour_exceeds_a_sensitivity_and_some_come_close(problem: str) ->
 
 
 def test_a_forgotten_clip_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (linear, composite):
+    for module in (linear_model, composite):
         monkeypatch.setattr(module, "clip_factors", lambda norms, bound: np.isfinite(norms) * 1.0)
     assert exceeded(widest(made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"})))
 

@@ -17,15 +17,15 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
 from decentral_dp.algorithms.central.dp_bilevel_defaults import check_penalty
-from decentral_dp.algorithms.central.printed import gaussian_scale, within
+from decentral_dp.algorithms.central.printed_scales import gaussian_scale, within
 from decentral_dp.describe import privacy_summary
 from decentral_dp.job import build
 from decentral_dp.privacy.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.bilevel_rates import penalty_smoothness
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.granular import ProblemConstants
-from decentral_dp.privacy.pld import Releases
-from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.privacy.loss_distributions import Releases
+from decentral_dp.privacy.problem_constants import ProblemConstants
+from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.special_families import Declared

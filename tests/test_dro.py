@@ -21,7 +21,7 @@ from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.dro import LARGEST_WEIGHT, DroObjective
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
-from decentral_dp.problems.models.linear import Linear
+from decentral_dp.problems.models.linear_model import Linear
 
 CAP = 2.0
 # Loss → number of classes, 0 for numbers.

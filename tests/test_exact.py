@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import exact
-from decentral_dp.privacy.exact import Weights
+from decentral_dp.privacy import integer_samplers
+from decentral_dp.privacy.integer_samplers import Weights
 
 RATES = st.fractions(min_value=0, max_value=200, max_denominator=10**12)
 
@@ -53,7 +53,7 @@ def enumerated(draw: Callable[[Any], Any], bits: int) -> tuple[dict[Any, float],
 
         try:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(exact, "_bits", read)
+                patch.setattr(integer_samplers, "_bits", read)
                 outcome = draw(None)
             law[outcome] = law.get(outcome, 0.0) + 2.0**-used
         except MoreBitsError:
@@ -66,7 +66,7 @@ def enumerated(draw: Callable[[Any], Any], bits: int) -> tuple[dict[Any, float],
 
 @given(RATES, st.integers(1, 250))
 def test_an_exponential_lies_between_its_bounds(gamma: Fraction, bits: int) -> None:
-    low, high = exact.exp_bounds(gamma, bits)
+    low, high = integer_samplers.exp_bounds(gamma, bits)
     with localcontext(prec=150):
         assert low <= exponential(gamma) * Decimal(2) ** bits <= high
     assert high - low <= 4
@@ -74,7 +74,7 @@ def test_an_exponential_lies_between_its_bounds(gamma: Fraction, bits: int) -> N
 
 @pytest.mark.parametrize("gamma", [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(5, 4)])
 def test_bernoulli_exp_by_all_its_bits(gamma: Fraction) -> None:
-    law, undecided = enumerated(lambda g: exact.bernoulli_exp(g, gamma), 15)
+    law, undecided = enumerated(lambda g: integer_samplers.bernoulli_exp(g, gamma), 15)
     truth = float(exponential(gamma))
     assert law.get(True, 0.0) <= truth <= law.get(True, 0.0) + undecided
     assert undecided < 0.04
@@ -83,18 +83,18 @@ def test_bernoulli_exp_by_all_its_bits(gamma: Fraction) -> None:
 
 
 def test_integers_below_by_all_their_bits() -> None:
-    law, undecided = enumerated(lambda g: exact.below(g, 5), 15)
+    law, undecided = enumerated(lambda g: integer_samplers.below(g, 5), 15)
     assert sorted(law) == [0, 1, 2, 3, 4]
     assert len(set(law.values())) == 1
     assert undecided == pytest.approx((3 / 8) ** 5)
-    assert exact.below(np.random.default_rng(0), 1) == 0
-    many = [exact.below(np.random.default_rng(k), 3 * 2**100) / 2**100 for k in range(2000)]
+    assert integer_samplers.below(np.random.default_rng(0), 1) == 0
+    many = [integer_samplers.below(np.random.default_rng(k), 3 * 2**100) / 2**100 for k in range(2000)]
     assert stats.kstest(many, stats.uniform(0, 3).cdf).pvalue > 1e-6
 
 
 def test_a_negative_exponent_is_refused() -> None:
     with pytest.raises(InputError, match=r"gamma = -0\.5"):
-        exact.bernoulli_exp(np.random.default_rng(0), Fraction(-1, 2))
+        integer_samplers.bernoulli_exp(np.random.default_rng(0), Fraction(-1, 2))
 
 
 @given(RATES.filter(lambda r: 0 < r < 60), st.integers(0, 2**32))
@@ -108,7 +108,7 @@ def test_acceptance_turns_at_its_probability_to_64_bits(gamma: Fraction, seed: i
     def accepts(drawn: int) -> bool:
         script = iter([drawn, *np.random.default_rng(seed).integers(0, 2**63, 4).tolist()])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(exact, "_bits", lambda _, count: next(script))
+            patch.setattr(integer_samplers, "_bits", lambda _, count: next(script))
             return law.accept(np.random.default_rng(0), 1, bound)
 
     assert turn < 2**64
@@ -134,7 +134,7 @@ def test_integer_weights_are_no_smaller_than_the_true_ones_and_proposed_in_propo
             for first in range(before, end, weight):
                 both = []
                 for drawn in (first, first + weight - 1):
-                    patch.setattr(exact, "below", lambda _, n, drawn=drawn: drawn)
+                    patch.setattr(integer_samplers, "below", lambda _, n, drawn=drawn: drawn)
                     both.append(law.propose(np.random.default_rng(0)))
                 (item, bound), again = both
                 assert again == (item, bound)
@@ -162,7 +162,7 @@ def test_draws_follow_the_law_and_five_per_cent_would_show() -> None:
 @pytest.mark.parametrize("rate", [Fraction(1, 7), Fraction(5, 3)])
 def test_geometric(rate: Fraction) -> None:
     rng = np.random.default_rng(12)
-    counts = np.bincount(np.minimum([exact.geometric(rng, rate) for _ in range(10_000)], 12), minlength=13)
+    counts = np.bincount(np.minimum([integer_samplers.geometric(rng, rate) for _ in range(10_000)], 12), minlength=13)
     law = np.exp(-float(rate) * np.arange(13))
     law[12] /= 1.0 - np.exp(-float(rate))
     wide = law / law.sum() * counts.sum() > 5
@@ -173,11 +173,13 @@ def test_geometric(rate: Fraction) -> None:
 @pytest.mark.parametrize("precision", [Fraction(1, 3), Fraction(7, 2)])
 def test_discrete_gaussian(precision: Fraction) -> None:
     rng = np.random.default_rng(13)
-    drawn = np.array([exact.discrete_gaussian(rng, precision) for _ in range(8_000)])
+    drawn = np.array([integer_samplers.discrete_gaussian(rng, precision) for _ in range(8_000)])
     support = np.arange(-3, 4) if precision < 1 else np.arange(-1, 2)
     law = np.exp(-0.5 * float(precision) * support**2)
     inside = np.array([(drawn == k).sum() for k in support])
     assert not rejected(inside, law)
     assert rejected(inside, law * np.where(support == 0, 1.25, 1.0))
-    huge = np.array([exact.discrete_gaussian(rng, Fraction(1, 2**80)) for _ in range(1000)], dtype=np.float64)
+    huge = np.array(
+        [integer_samplers.discrete_gaussian(rng, Fraction(1, 2**80)) for _ in range(1000)], dtype=np.float64
+    )
     assert stats.kstest(huge / 2.0**40, stats.norm.cdf).pvalue > 1e-6

@@ -31,7 +31,7 @@ from decentral_dp.experiments import regularised_rate as e5
 from decentral_dp.experiments import searches as e12
 from decentral_dp.experiments import spider_budgets as e16
 from decentral_dp.experiments import tuners as e11
-from decentral_dp.experiments import warm_start as e10
+from decentral_dp.experiments import warm_start_rate as e10
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of, noised
 from decentral_dp.experiments.findings import (
     Check,

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from test_exact import exponential, rejected
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import cells, exact
-from decentral_dp.privacy.cells import Box, Target, choose_in_box, refine
-from decentral_dp.privacy.exact import Weights
-from decentral_dp.privacy.exponential import (
+from decentral_dp.privacy import box_sampler, integer_samplers
+from decentral_dp.privacy.box_sampler import Box, Target, choose_in_box, refine
+from decentral_dp.privacy.finite_sampler import (
     Guarantee,
     choose,
     law_of,
@@ -25,6 +24,7 @@ from decentral_dp.privacy.exponential import (
     units,
     with_restarts,
 )
+from decentral_dp.privacy.integer_samplers import Weights
 from decentral_dp.privacy.uncertified import gibbs, gumbel_max, regularised_on_grid
 
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
@@ -116,8 +116,8 @@ def test_float_gumbel_variates_end_and_integers_do_not(gap: float, share: float)
     law = law_of(np.array([0.0, gap]), 1.0, 1.0)
     assert np.diff(logarithms(law))[0] == pytest.approx(-gap, abs=1e-3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "below", lambda _, n: n - 1)
-        patch.setattr(exact, "_bits", lambda _, count: 0)
+        patch.setattr(integer_samplers, "below", lambda _, n: n - 1)
+        patch.setattr(integer_samplers, "_bits", lambda _, count: 0)
         assert law.draw(np.random.default_rng(0)) == 1
 
 
@@ -242,7 +242,7 @@ def test_cells_cover_the_box_below_the_score_and_keep_the_public_acceptance(
     inexact = 0.01 if wavy else 0.0
     ideal = rough(dimension, seed, lipschitz)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "DEPTH", depth)
+        patch.setattr(box_sampler, "DEPTH", depth)
 
         def score(points: np.ndarray) -> np.ndarray:
             return np.asarray(ideal(points) + inexact * np.sin(1e5 * points.sum(axis=1)))
@@ -277,12 +277,12 @@ def test_a_lipschitz_constant_too_small_would_show() -> None:
 
 @pytest.mark.parametrize(("dimension", "depth"), [(1, 4), (2, 2), (3, 1)])
 def test_points_follow_the_law_of_the_grid(dimension: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "DEPTH", depth)
+    monkeypatch.setattr(box_sampler, "DEPTH", depth)
     box, rng, score = Box(-np.ones(dimension), np.ones(dimension)), np.random.default_rng(31), rough(dimension, 4, 1.0)
     target = Target(score, box, pure_rate(1.5, 1.0, 0.0), score_unit(1.0), 1.0, 0.0)
     envelope, grid = refine(target), positions(box, depth)
     free = Guarantee(1.5, 0.0, True, ".")
-    drawn = np.array([cells.sample(rng, target, envelope, free, None).value for _ in range(8_000)])
+    drawn = np.array([box_sampler.sample(rng, target, envelope, free, None).value for _ in range(8_000)])
     nearest = np.abs(drawn[:, None, :] - grid).sum(axis=2).argmin(axis=1)
     counts, law = np.bincount(nearest, minlength=len(grid)), np.exp(-1.5 * score(grid))
     assert not rejected(counts, law)

@@ -17,8 +17,8 @@ from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.job import Job, build
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.curator import PlannedReleaser
-from decentral_dp.privacy.sensitivity import SPLITS, Split
+from decentral_dp.privacy.bounded import SPLITS, Split
+from decentral_dp.privacy.planned_releaser import PlannedReleaser
 from decentral_dp.problems.pooled import Pooled
 
 Array = np.ndarray

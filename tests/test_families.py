@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bilevel_rates import penalty_bias, penalty_distance, penalty_smoothness, smoothness
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.granular import ProblemConstants, hypergradient_sensitivity
+from decentral_dp.privacy.problem_constants import ProblemConstants, hypergradient_sensitivity
 from decentral_dp.problems.families import Family, family_of, worst
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.logistic import LogisticHyperparameter
@@ -24,7 +24,7 @@ from decentral_dp.problems.mean_estimation import MeanEstimation
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.meta_learning import MetaLearning
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised import (
+from decentral_dp.problems.regularised_losses import (
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,

@@ -17,12 +17,12 @@ from scipy.stats import norm
 
 from decentral_dp.privacy import float_slack
 from decentral_dp.privacy.accountants import epsilon_of, gaussian_epsilon, price
-from decentral_dp.privacy.curator import PlannedReleaser
+from decentral_dp.privacy.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely, unit
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms import gaussian_integers
-from decentral_dp.privacy.prices import gaussian_mu, grid
-from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
+from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.release_cost import gaussian_mu, grid
+from decentral_dp.privacy.scheduled_releaser import gaussian_integers
 
 K = 3.7
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.bounded import LipschitzConstants, summation_slack
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import LipschitzConstants, summation_slack
 from decentral_dp.problems import loss_problem
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.loss_problem import LossRecords

@@ -23,7 +23,7 @@ from decentral_dp.privacy.bilevel_rates import (
     penalty_smoothness,
     smoothness,
 )
-from decentral_dp.privacy.granular import (
+from decentral_dp.privacy.problem_constants import (
     Clips,
     ProblemConstants,
     estimate_slack,

@@ -10,8 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import grid_walk
-from decentral_dp.privacy.grid_walk import acceptance, certified_steps, conductance, distance, output, steps, walk
+from decentral_dp.privacy import grid_walk_sampler
+from decentral_dp.privacy.grid_walk_sampler import (
+    acceptance,
+    certified_steps,
+    conductance,
+    distance,
+    output,
+    steps,
+    walk,
+)
 
 
 @settings(max_examples=30)
@@ -97,7 +105,7 @@ def test_certified_steps_are_beyond_use() -> None:
 
 
 def test_walks_are_never_certified_and_too_large_ones_refused() -> None:
-    price = grid_walk.guarantee(1.0, 0.1, 0.05)
+    price = grid_walk_sampler.guarantee(1.0, 0.1, 0.05)
     assert not price.certified
     assert price.epsilon == pytest.approx(1.6)
     with pytest.raises(InputError, match="states"):

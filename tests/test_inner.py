@@ -12,8 +12,7 @@ from penalty_jobs import agree, content, made, solved_by
 from penalty_loop import Naive
 
 import decentral_dp
-from decentral_dp.algorithms.central.inner import Known, noise_gain, solver_of, steps_of_descent
-from decentral_dp.algorithms.central.inner_localised import (
+from decentral_dp.algorithms.central.localised_lower_solver import (
     DpLocGd,
     Miss,
     Objective,
@@ -22,10 +21,11 @@ from decentral_dp.algorithms.central.inner_localised import (
     stages_of,
     steps_of_stage,
 )
-from decentral_dp.algorithms.central.level import LowerObjective
+from decentral_dp.algorithms.central.lower_objective import LowerObjective
+from decentral_dp.algorithms.central.lower_solvers import Known, noise_gain, solver_of, steps_of_descent
 from decentral_dp.exchange import Ask, Pool, Release
 from decentral_dp.job import build
-from decentral_dp.privacy.granular import ProblemConstants
+from decentral_dp.privacy.problem_constants import ProblemConstants
 
 GAIN = 0.2784645427610738  # sup m σ(−m)
 

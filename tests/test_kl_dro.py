@@ -20,7 +20,7 @@ from decentral_dp.problems.minimax.composite import Labelled
 from decentral_dp.problems.minimax.kl_dro import KlDro
 from decentral_dp.problems.minimax.protocol import Attackable, Compositional
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
-from decentral_dp.problems.models.linear import Linear
+from decentral_dp.problems.models.linear_model import Linear
 
 CAP, STRENGTH, RADIUS = 2.0, 0.25, 0.4
 CLASSES = {"cross_entropy": 3, "squared": 0}

@@ -26,7 +26,7 @@ FORBIDDEN = {
         "decentral_dp.algorithms",
         "decentral_dp.problems",
         "decentral_dp.data",
-        "decentral_dp.privacy.mechanisms",
+        "decentral_dp.privacy.scheduled_releaser",
     ],
     "privacy": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.data"],
     "problems": ["decentral_dp.algorithms", "decentral_dp.engines"],
@@ -39,7 +39,7 @@ FORBIDDEN = {
         "decentral_dp.algorithms",
         "decentral_dp.problems",
         "decentral_dp.data",
-        "decentral_dp.privacy.mechanisms",
+        "decentral_dp.privacy.scheduled_releaser",
         "decentral_dp.engines.local",
         "decentral_dp.engines.ray",
     ],
@@ -50,7 +50,7 @@ ONLY_IN = {
     "ray": ["engines/ray.py", "engines/ray_tasks.py"],
     "networkx": ["topology"],
     "matplotlib": ["plots"],
-    "dp_accounting": ["privacy/pld.py"],
+    "dp_accounting": ["privacy/loss_distributions.py"],
     "torch": ["problems"],
 }
 

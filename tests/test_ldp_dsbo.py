@@ -17,9 +17,9 @@ from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.job import build
 from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Recorder
-from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 from decentral_dp.problems.logistic import LogisticHyperparameter
 
 Make = Callable[..., dict[str, Any]]

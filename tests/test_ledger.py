@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger, Recorder, assemble
-from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
 
 numbers = st.floats(0.05, 20.0)
 

@@ -14,19 +14,19 @@ from scipy.special import logsumexp
 from test_exact import rejected
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import grid_walk
+from decentral_dp.privacy import grid_walk_sampler
 from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.cells import Box
-from decentral_dp.privacy.sensitivity import Split
+from decentral_dp.privacy.bounded import Split
+from decentral_dp.privacy.box_sampler import Box
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import family_of
-from decentral_dp.problems.lotteries import BoxExponential, FiniteExponential, Score, best, candidates
+from decentral_dp.problems.grid_walk_selection import GridWalkSelection
 from decentral_dp.problems.mean_estimation import MeanEstimation
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.pooled_bounds import PooledBounds
-from decentral_dp.problems.regularised_lottery import Density, RegularisedSelection
-from decentral_dp.problems.walk_lottery import GridWalkSelection
+from decentral_dp.problems.regularised_selection import Density, RegularisedSelection
+from decentral_dp.problems.selection import BoxExponential, FiniteExponential, Score, best, candidates
 
 Array = np.ndarray
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
@@ -492,12 +492,12 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
     selection.check(scale)
     centres = -1.0 + 0.4 * (np.arange(cells) + 0.5)
     exponent = score(centres[:, None]) / scale
-    chain = grid_walk.walk(exponent)
+    chain = grid_walk_sampler.walk(exponent)
     reached = np.linalg.matrix_power(chain.matrix, 12)[cells // 2]
     inside = centres[:, None] + 0.4 * (np.arange(200) + 0.5)[None] / 200 - 0.2
     fine = score(inside.reshape(-1, 1)).reshape(cells, 200) / scale
     # Two halves of every cell: the last step tells them apart.
-    expected = grid_walk.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
+    expected = grid_walk_sampler.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
     rng = np.random.default_rng(21)
     drawn = np.array([selection.draw(rng, scale)[0] for _ in range(4000)])
     counts = np.histogram(drawn, np.linspace(-1.0, 1.0, 2 * cells + 1))[0]

@@ -33,10 +33,10 @@ from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle
+from decentral_dp.gossip_plan import plan
 from decentral_dp.job import Job, build
-from decentral_dp.planning import plan
+from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Bounded
 
 Oracle = dict[str, Callable[..., np.ndarray]]
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2})

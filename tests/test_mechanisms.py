@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from decentral_dp.privacy.keys import Streams, secret_root, seeded_root, tag
-from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.prices import grid
-from decentral_dp.privacy.sensitivity import Bounded, Sensitivity
+from decentral_dp.privacy.bounded import Bounded, Sensitivity
+from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root, tag
+from decentral_dp.privacy.release_cost import grid
+from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 
 ROOT = seeded_root(5, b"test")
 

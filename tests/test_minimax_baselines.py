@@ -17,7 +17,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.problems.minimax import composite
-from decentral_dp.problems.models import linear
+from decentral_dp.problems.models import linear_model
 
 SGD: dict[str, Any] = {"kind": "dp_sgd_dual", "x": {"scale": 0.8, "decay": 0.2}}
 SPIDER: dict[str, Any] = SGD | {"kind": "dp_spider", "period": 3, "smoothness": 1.5}
@@ -153,7 +153,7 @@ def test_no_neighbour_exceeds_a_sensitivity_and_some_come_close(algorithm: dict[
 
 @BOTH
 def test_a_forgotten_clip_is_found(algorithm: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (linear, composite):
+    for module in (linear_model, composite):
         monkeypatch.setattr(module, "clip_factors", lambda norms, bound: np.isfinite(norms) * 1.0)
     assert exceeded(widest(made(algorithm | {"rate": 1.0}, problem={"normalise": "none"})))
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.keys import Streams, tag
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
-from decentral_dp.problems.minimax.desk import MinimaxContext
-from decentral_dp.problems.minimax.holder import MinimaxClientBlock
+from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 _D, _N, _L = 4, 5, 3
 # What an agent's coins are drawn for.

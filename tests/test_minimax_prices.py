@@ -27,8 +27,8 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.problems.minimax.desk import MinimaxContext
-from decentral_dp.problems.models.linear import Linear
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.problems.models.linear_model import Linear
 
 N, M, R = 60_000, 2048, 2344
 Q, DELTA = M / N, N**-1.1

@@ -20,12 +20,12 @@ from test_network_pairs import Case, worst_written_out
 
 import decentral_dp
 from decentral_dp import cli
+from decentral_dp.curious_neighbours import ASSUMPTIONS, NetworkView, network_budget, prepare
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.job import Job, build
-from decentral_dp.network import ASSUMPTIONS, NetworkView, network_budget, prepare
 from decentral_dp.network_command import coalitions_of, comparisons
-from decentral_dp.numbers import epsilon_text
 from decentral_dp.plots.pairs import by_distance, by_topology, heat_map, write_pairs
 
 LAMBDA, RIDGE, CLIP = 0.25, 0.4, 0.7

@@ -17,7 +17,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.plots import FIGURES, write_plots
 from decentral_dp.plots.axes import change
 from decentral_dp.plots.drawing import Curve, curve, read_drawing
-from decentral_dp.plots.network import layout
+from decentral_dp.plots.network_plots import layout
 from decentral_dp.report import write_report
 
 

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from pooled_oracle import DATA, LABEL, RADIUS, Case, D, Exact, cases, dataset, slopes
 
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.bounded import MIXED, Bounded, Sensitivity, summation_slack
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.exponential import choose
-from decentral_dp.privacy.granular import Clips, implicit_sensitivity
-from decentral_dp.privacy.sensitivity import MIXED, Bounded, Sensitivity, summation_slack
+from decentral_dp.privacy.finite_sampler import choose
+from decentral_dp.privacy.problem_constants import Clips, implicit_sensitivity
 from decentral_dp.problems import pooled, pooled_bounds
-from decentral_dp.problems.certified import DENSE_LIMIT
+from decentral_dp.problems.certified_solver import DENSE_LIMIT
 from decentral_dp.problems.families import family_of
-from decentral_dp.problems.implicit import implicit_mean
+from decentral_dp.problems.implicit_gradient import implicit_mean
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised import logistic_regularisation
+from decentral_dp.problems.regularised_losses import logistic_regularisation
 from decentral_dp.problems.special_families import Declared
 
 Array = np.ndarray

@@ -14,8 +14,8 @@ from decentral_dp import InputError, load
 from decentral_dp.job import Job, build
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.keys import Streams, tag
-from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.problems.coordinator_context import CoordinatorContext
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"kind": "box", "low": -3.0, "high": 0.5}
@@ -186,8 +186,8 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
 @pytest.mark.parametrize("planted", ["half the noise", "a forgotten clip", "an uncharged release"])
 def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
     from decentral_dp.algorithms.central.pp_ift import PpIft
-    from decentral_dp.privacy.curator import PlannedReleaser
-    from decentral_dp.problems.holder import ClientBlock
+    from decentral_dp.privacy.planned_releaser import PlannedReleaser
+    from decentral_dp.problems.clients import ClientBlock
 
     if planted == "half the noise":
         whole = PlannedReleaser.scale

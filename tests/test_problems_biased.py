@@ -12,7 +12,7 @@ from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.penalties import Pull, Strengths
 from decentral_dp.problems.protocol import MATRICES, TERMS, regulariser_matrices
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised import biased_regularisation, ridge_hyperparameter
+from decentral_dp.problems.regularised_losses import biased_regularisation, ridge_hyperparameter
 from decentral_dp.problems.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from decentral_dp import InputError, build, load, run
 from decentral_dp.metrics import final
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import linear
+from decentral_dp.problems import linear_terms
 from decentral_dp.problems.hyper_cleaning import NO_GROUP, HyperCleaning
 from decentral_dp.problems.protocol import MATRICES, Placed, Scored
 from decentral_dp.problems.solve import solve_lower, true_hypergradient
@@ -188,7 +188,7 @@ def test_blocks_do_not_change_the_result(monkeypatch):
         return [*(t for t in terms if t is not None), *matrices.values(), *losses]
 
     whole = everything()
-    monkeypatch.setattr(linear, "BLOCK", 4 * D)
+    monkeypatch.setattr(linear_terms, "BLOCK", 4 * D)
     for a, b in zip(everything(), whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
 

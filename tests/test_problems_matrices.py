@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import linear, loss_problem, protocol
+from decentral_dp.problems import linear_terms, loss_problem, protocol
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.losses import from_losses
 from decentral_dp.problems.protocol import MATRICES, regulariser_matrices
@@ -204,7 +204,7 @@ def test_blocks_do_not_change_the_matrices(name, monkeypatch):
     records = problem.prepare(*raw(name, rng, 23), "l1")
     arguments = (*points(problem, rng), records, Clip("l1", 0.1, 1.0, 0.2), set(MATRICES))
     whole = problem.matrices(*arguments)
-    monkeypatch.setattr(linear, "BLOCK", 20)
+    monkeypatch.setattr(linear_terms, "BLOCK", 20)
     monkeypatch.setattr(loss_problem, "CELLS", 50)
     for key, value in problem.matrices(*arguments).items():
         np.testing.assert_allclose(value, whole[key], rtol=1e-12, atol=1e-15)

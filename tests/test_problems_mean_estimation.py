@@ -17,7 +17,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.job import build
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import PROBLEMS, linear
+from decentral_dp.problems import PROBLEMS, linear_terms
 from decentral_dp.problems.mean_estimation import MeanEstimation
 from decentral_dp.problems.protocol import take
 from decentral_dp.problems.solve import solve_inverse_hvp, solve_lower, true_hypergradient
@@ -46,8 +46,8 @@ def test_terms_agree_with_a_loop_over_records(clip: Clip, monkeypatch: pytest.Mo
     lower = np.mean([clipped([-v for v in a], clip.norm, clip.y) for a in train.features.tolist()], axis=0)
     rows = validation.features.tolist()
     upper = np.mean([clipped([u - v for u, v in zip(y, a, strict=True)], clip.norm, clip.z) for a in rows], axis=0)
-    for block in (linear.BLOCK, 2 * D):
-        monkeypatch.setattr(linear, "BLOCK", block)
+    for block in (linear_terms.BLOCK, 2 * D):
+        monkeypatch.setattr(linear_terms, "BLOCK", block)
         got = PROBLEM.terms(x, y, z, train, validation, clip)
         np.testing.assert_allclose(got.lower_grad_y, lower, rtol=1e-12)
         np.testing.assert_allclose(got.upper_grad_y, upper, rtol=1e-12)

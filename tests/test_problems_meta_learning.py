@@ -13,8 +13,8 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import loss_problem
+from decentral_dp.problems.convolution import Convolutional, Dense
 from decentral_dp.problems.meta_learning import READS_RECORDS, MetaLearning
-from decentral_dp.problems.network import Convolutional, Dense
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.problems.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 from decentral_dp.problems.tasks import make_tasks

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import linear
+from decentral_dp.problems import linear_terms
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.protocol import take
 from decentral_dp.problems.quadratic import Quadratic
@@ -171,7 +171,7 @@ def test_blocks_do_not_change_the_result(name, monkeypatch):
         return [*(t for t in terms if t is not None), *problem.losses(*rows, train, weights), accuracy]
 
     whole = everything()
-    monkeypatch.setattr(linear, "BLOCK", 5 * D)
+    monkeypatch.setattr(linear_terms, "BLOCK", 5 * D)
     for a, b in zip(whole, everything(), strict=True):
         if a is not None:
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)

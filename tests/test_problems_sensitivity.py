@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.linear import clip_coefficients, feature_norms
+from decentral_dp.problems.linear_terms import clip_coefficients, feature_norms
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.quadratic import Quadratic
 from decentral_dp.problems.softmax import SoftmaxHyperparameter

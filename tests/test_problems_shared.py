@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from decentral_dp import InputError, build, load
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.problems.linear import blocks
+from decentral_dp.problems.linear_terms import blocks
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.penalties import SharedStrength
 from decentral_dp.problems.protocol import TERMS, regulariser_matrices
-from decentral_dp.problems.regularised import logistic_regularisation, ridge_regularisation
+from decentral_dp.problems.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.solve import solve_lower, true_hypergradient
 
 D = 3

@@ -12,9 +12,9 @@ from schedules import FIRST_DECAY, GLM, GLM_SWAP, RING_WEIGHT, STEPS, Power, lap
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.bounded import LipschitzConstants
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.recursion import endless_remainder, hidden_state, private_state
-from decentral_dp.privacy.sensitivity import LipschitzConstants
+from decentral_dp.privacy.private_state import endless_remainder, hidden_state, private_state
 
 NOTHING = np.zeros((3, 3))
 

@@ -15,12 +15,12 @@ from neighbours import exceeded, widest
 from spider_loop import SpiderLoop, made
 
 from decentral_dp import InputError
-from decentral_dp.algorithms.central.anchors import is_anchor
 from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider, State
-from decentral_dp.algorithms.central.spider_steps import composed
+from decentral_dp.algorithms.central.spider_releases import composed
+from decentral_dp.algorithms.central.spider_schedule import is_anchor
 from decentral_dp.exchange import Ask, Release
 from decentral_dp.problems.minimax import composite
-from decentral_dp.problems.models import linear
+from decentral_dp.problems.models import linear_model
 
 RECURSIVE: dict[str, Any] = {
     "kind": "recursive_spider",
@@ -172,7 +172,7 @@ def test_no_neighbour_exceeds_a_sensitivity_and_some_come_close() -> None:
 
 
 def test_a_forgotten_clip_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (linear, composite):
+    for module in (linear_model, composite):
         monkeypatch.setattr(module, "clip_factors", lambda norms, bound: np.isfinite(norms) * 1.0)
     assert exceeded(widest(far_apart()))
 

@@ -12,23 +12,23 @@ import pytest
 from scipy.optimize import minimize
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.granular import ProblemConstants, minimiser_sensitivity, printed_slope
-from decentral_dp.privacy.sensitivity import SPLITS
+from decentral_dp.privacy.bounded import SPLITS
+from decentral_dp.privacy.problem_constants import ProblemConstants, minimiser_sensitivity, printed_slope
+from decentral_dp.problems.counterexamples import TARGETS, Pair, SearchSpace, search, search_all, search_constants
 from decentral_dp.problems.families import Family, family_of
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.mean_estimation import MeanEstimation
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.neighbour_pairs import NeighbourPair, minimiser
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.refute import TARGETS, Pair, SearchSpace, search, search_all, search_constants
-from decentral_dp.problems.regularised import (
+from decentral_dp.problems.regularised_losses import (
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
 from decentral_dp.problems.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.worlds import NeighbourPair, minimiser
 
 TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)
 # Room for the search's own arithmetic.

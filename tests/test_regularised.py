@@ -13,10 +13,10 @@ from scipy import stats
 from test_exact import rejected
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import cells, regularised
+from decentral_dp.privacy import box_sampler, log_concave_sampler
 from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.cells import Box
-from decentral_dp.privacy.regularised import Regularised, quadratic, rate_for, regularised_by_cells
+from decentral_dp.privacy.box_sampler import Box
+from decentral_dp.privacy.log_concave_sampler import Regularised, quadratic, rate_for, regularised_by_cells
 
 MU = 0.2367  # (1, 1e-6)
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
@@ -83,7 +83,7 @@ def test_a_plane_of_a_convex_score_that_is_no_quadratic() -> None:
     grid = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     law = density(rate * (score(grid) + 0.25 * (grid**2).sum(axis=1)))
     declared, near = on(box, rate=rate), grid[law.argmax()]
-    drawn = [regularised.regularised(rng, declared, score, gradient, near, 1e-6).value for _ in range(1000)]
+    drawn = [log_concave_sampler.regularised(rng, declared, score, gradient, near, 1e-6).value for _ in range(1000)]
     cell = (grid[:, 0] > -0.2) * 3 + (grid[:, 1] > -0.2) + (grid[:, 1] > 0.2)
     x = np.array(drawn)
     counts = np.bincount((x[:, 0] > -0.2) * 3 + (x[:, 1] > -0.2) + 1 * (x[:, 1] > 0.2), minlength=6)
@@ -100,9 +100,9 @@ def test_coordinates_follow_a_truncated_gaussian_on_the_grid(
     precision: Fraction, centre: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Centre inside, wide, just outside, far outside, and on the other side."""
-    monkeypatch.setattr(regularised, "_POSITIONS", 16)
+    monkeypatch.setattr(log_concave_sampler, "_POSITIONS", 16)
     rng = np.random.default_rng(43)
-    drawn = [regularised._on_axis(rng, precision, centre) for _ in range(4000)]
+    drawn = [log_concave_sampler._on_axis(rng, precision, centre) for _ in range(4000)]
     law = density(0.5 * float(precision) * (np.arange(16) - centre) ** 2)
     counts, wide = np.bincount(drawn, minlength=16), law > 0.002
     counts, law = np.append(counts[wide], counts[~wide].sum()), np.append(law[wide], law[~wide].sum())
@@ -131,7 +131,7 @@ def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimensio
     points = np.clip(points, box.low, box.high)
     above = {}
     for curvature in (0.0, 6.0):
-        proposal = regularised._touching(
+        proposal = log_concave_sampler._touching(
             declared, score, lambda x: np.asarray(density(-(slopes @ x)) @ slopes), near, curvature
         )
         step = box.sides * 2.0**-40
@@ -238,8 +238,8 @@ def test_a_cap_adds_its_probability() -> None:
     assert capped.delta == pytest.approx(1e-6 + 0.5**30)
     assert capped.epsilon == declared.guarantee(1e-6).epsilon
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(regularised, "bernoulli_exp", lambda *_: False)
-        patch.setattr(regularised, "_on_axis", lambda *_: 0)
+        patch.setattr(log_concave_sampler, "bernoulli_exp", lambda *_: False)
+        patch.setattr(log_concave_sampler, "_on_axis", lambda *_: 0)
         ends = [quadratic(rng, declared, np.eye(1), np.zeros(1), 1e-6, cap=(2, 0.5)) for _ in range(200)]
     assert {e.proposals for e in ends} == {2}
     assert not rejected(np.histogram([e.value[0] for e in ends], 4, (-1.0, 1.0))[0], np.ones(4))
@@ -257,4 +257,4 @@ def test_what_is_no_declaration_is_refused() -> None:
     wide = on(Box(-np.ones(4), np.ones(4)))
     with pytest.raises(InputError, match="dimensions"):
         regularised_by_cells(rng, wide, lambda x: x[:, 0], 1e-6)
-    assert cells.DEPTH == 40
+    assert box_sampler.DEPTH == 40

@@ -14,7 +14,7 @@ import decentral_dp
 from decentral_dp import InputError, load
 from decentral_dp.job import Job, build
 from decentral_dp.privacy.accountants import price
-from decentral_dp.privacy.keys import Streams, tag
+from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.pooled_bounds import PooledBounds
 
 Make = Callable[..., dict[str, Any]]
@@ -143,7 +143,7 @@ def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: py
     def cheap(self: PooledBounds, x: np.ndarray) -> dict[Any, float]:
         return {k: s * (2.0 if planted == "constants" else 1.0) for k, s in honest(self, x).items()}
 
-    from decentral_dp.privacy.curator import PlannedReleaser
+    from decentral_dp.privacy.planned_releaser import PlannedReleaser
 
     whole = PlannedReleaser.scale
     if planted == "accuracy":
@@ -166,13 +166,13 @@ def test_as_printed_is_priced_by_what_it_really_meets(content: Make) -> None:
 
 
 def test_no_matrix_is_formed_above_the_limit(content: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.problems import certified, pooled
+    from decentral_dp.problems import certified_solver, pooled
     from decentral_dp.problems.logistic import LogisticHyperparameter
 
     def matrices(*_: Any) -> Any:
         raise AssertionError("a q × q matrix was formed")
 
-    monkeypatch.setattr(certified, "DENSE_LIMIT", 5)
+    monkeypatch.setattr(certified_solver, "DENSE_LIMIT", 5)
     monkeypatch.setattr(pooled, "DENSE_LIMIT", 5)
     monkeypatch.setattr(LogisticHyperparameter, "matrices", matrices)
     assert decentral_dp.run(content(algorithm={"rounds": 2})).result["status"] == "ok"

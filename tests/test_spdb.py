@@ -36,7 +36,7 @@ from decentral_dp.algorithms.decentralised.spdb import Spdb
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.job import Job, build
-from decentral_dp.privacy.sensitivity import Bounded
+from decentral_dp.privacy.bounded import Bounded
 
 ALGORITHM = {
     "kind": "spdb",

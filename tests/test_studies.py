@@ -26,19 +26,19 @@ import decentral_dp.study
 from decentral_dp import cli
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.job import build
-from decentral_dp.plots.study import _label
+from decentral_dp.plots.study_plots import _label
 from decentral_dp.privacy.accountants import price
 from decentral_dp.runner import run
 from decentral_dp.scenario import load, shipped_names
-from decentral_dp.study import cells as cell_files
-from decentral_dp.study.cells import Task, task_of
+from decentral_dp.study import study_runs as cell_files
 from decentral_dp.study.conduct import Findings, check_plot, conduct
 from decentral_dp.study.epsilons import described
 from decentral_dp.study.grid import axes, cells, label_all
 from decentral_dp.study.measures import check_names, names_of
 from decentral_dp.study.pool import in_processes
-from decentral_dp.study.schema import Study, load_study
-from decentral_dp.study.table import interval
+from decentral_dp.study.study_runs import Task, task_of
+from decentral_dp.study.study_schema import Study, load_study
+from decentral_dp.study.study_tables import interval
 from decentral_dp.study.verdicts import Verdict, check_claims, verdict
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
@@ -672,7 +672,7 @@ def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
     crash = tmp_path / "crash"
     crash.mkdir()
     (crash / "sitecustomize.py").write_text(
-        "import os, decentral_dp.study.cells as c\n"
+        "import os, decentral_dp.study.study_runs as c\n"
         "real, done = c.compute, []\n"
         "def compute(task):\n"
         "    done.append(task)\n"
@@ -717,7 +717,7 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
     # Each of the two workers stays in its 26th cell: however late the interrupt comes, the study is not done before.
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "sitecustomize.py").write_text(
-        "import time, decentral_dp.study.cells as c\n"
+        "import time, decentral_dp.study.study_runs as c\n"
         "real, done = c.compute, []\n"
         "def compute(task):\n"
         "    done.append(task)\n"
@@ -758,7 +758,7 @@ def test_workers_end_at_once_where_their_parent_was_killed(make: Make, tmp_path:
     # Cells that would take five minutes: a worker that ends with its cell only is far too late on any machine.
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(
-        "import pathlib, time, decentral_dp.study.cells as c\n"
+        "import pathlib, time, decentral_dp.study.study_runs as c\n"
         "def compute(task):\n"
         "    pathlib.Path(task.folder, f'{task.key}.begun').touch()\n"
         "    time.sleep(300)\n"

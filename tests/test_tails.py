@@ -18,7 +18,7 @@ from decentral_dp.describe import delta_notes, notes
 from decentral_dp.errors import InputError
 from decentral_dp.job import build
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.tails import DecayingRelease, at_infinity, losses, remainder
+from decentral_dp.privacy.infinite_horizon import DecayingRelease, at_infinity, losses, remainder
 
 
 def queries(*channels: str, agent: int = 1, clip: float = 1.0) -> list[DecayingRelease]:

@@ -24,13 +24,13 @@ from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.job import build
+from decentral_dp.privacy.bounded import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
 from decentral_dp.privacy.clipping import Clip, clip_factors
-from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import Recorder, assemble
-from decentral_dp.privacy.mechanisms import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.prices import grid, laplace_loss
-from decentral_dp.privacy.recursion import hidden_state, private_state
-from decentral_dp.privacy.sensitivity import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
+from decentral_dp.privacy.private_state import hidden_state, private_state
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.release_cost import grid, laplace_loss
+from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.quadratic import Quadratic
 from decentral_dp.problems.softmax import SoftmaxHyperparameter

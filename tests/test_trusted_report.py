@@ -20,11 +20,11 @@ from test_trusted_refusals import content
 import decentral_dp
 from decentral_dp import load
 from decentral_dp.describe import privacy_summary
+from decentral_dp.formatting import epsilon_text, price_text
 from decentral_dp.job import Job, build
-from decentral_dp.numbers import epsilon_text, price_text
 from decentral_dp.plots import FIGURES
 from decentral_dp.plots.drawing import read_drawing
-from decentral_dp.privacy.granular import ProblemConstants
+from decentral_dp.privacy.problem_constants import ProblemConstants
 from decentral_dp.summary import print_plan, print_run
 
 SECOND = "second_order_dp_bilevel"

@@ -16,16 +16,16 @@ from decentral_dp.data.loaders import load
 from decentral_dp.data.scaling import normalise, scale
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.curator import PlannedReleaser
-from decentral_dp.privacy.prices import gaussian_mu, laplace_loss
-from decentral_dp.privacy.sensitivity import SPLITS, Split
+from decentral_dp.privacy.bounded import SPLITS, Split
+from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.release_cost import gaussian_mu, laplace_loss
 from decentral_dp.tuning import exponential, penalty, ppift
 from decentral_dp.tuning.constants import Family, minimiser_sensitivity, score_sensitivity
-from decentral_dp.tuning.curator import TunerRelease, TunerReleaser, shortened
-from decentral_dp.tuning.plan import gaussian_plan, pure_plan
 from decentral_dp.tuning.records import Records, project
 from decentral_dp.tuning.solver import Part, certificate, minimise, moments
 from decentral_dp.tuning.tuner import Tuned, tune
+from decentral_dp.tuning.tuner_plan import gaussian_plan, pure_plan
+from decentral_dp.tuning.tuner_releaser import TunerRelease, TunerReleaser, shortened
 
 METHODS = ("ppift", "penalty", "em")
 LOSSES = ("logistic", "squared")

@@ -13,18 +13,18 @@ from decentral_dp.algorithms.central.dp_sgd_dual import DpSgdDual
 from decentral_dp.algorithms.central.dp_sgda import DpSgda
 from decentral_dp.algorithms.central.dp_spider import DpSpider
 from decentral_dp.algorithms.central.dptd import Dptd
-from decentral_dp.algorithms.central.exponential import ExponentialMechanism
-from decentral_dp.algorithms.central.gradient_norm import GradientNormMechanism
+from decentral_dp.algorithms.central.exponential_mechanism import ExponentialMechanism
+from decentral_dp.algorithms.central.gradient_norm_exponential_mechanism import GradientNormMechanism
 from decentral_dp.algorithms.central.grid_walk import GridWalk
 from decentral_dp.algorithms.central.pp_ift import PpIft
 from decentral_dp.algorithms.central.privatediff import PrivateDiff
 from decentral_dp.algorithms.central.privatediff_xy import PrivateDiffXY
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider
-from decentral_dp.algorithms.central.regularised_exponential import RegularisedExponentialMechanism
+from decentral_dp.algorithms.central.regularisation_tuner import RegularisationTuner
+from decentral_dp.algorithms.central.regularised_exponential_mechanism import RegularisedExponentialMechanism
 from decentral_dp.algorithms.central.scdro import Scdro, check_unprotected
-from decentral_dp.algorithms.central.second_order import SecondOrder
-from decentral_dp.algorithms.central.tuner import RegularisationTuner
+from decentral_dp.algorithms.central.second_order_dp_bilevel import SecondOrder
 from decentral_dp.algorithms.central.warm_start import WarmStart
 from decentral_dp.algorithms.decentralised.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.decentralised.gbdsbo import Gbdsbo
@@ -116,8 +116,6 @@ def _unprotected(options: Options, guarantee: str) -> Scdro:
     return _plain(Scdro)(options, guarantee)
 
 
-_HOME = "decentral_dp.algorithms.decentralised"
-_TRUSTED = "decentral_dp.algorithms.central"
 _NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
 # A minimax problem in a scenario, for the examples of `show`.
 _AUC = {
@@ -147,7 +145,7 @@ ALGORITHMS: dict[str, Entry] = {
     "ldp_dsbo": Entry(
         _plain(LdpDsbo),
         "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
-        f"{_HOME}.ldp_dsbo",
+        "decentral_dp.algorithms.decentralised.ldp_dsbo",
         ("x", "y", "z"),
         (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),),
         _ONE_STEP,
@@ -156,28 +154,28 @@ ALGORITHMS: dict[str, Entry] = {
     "ma_dsbo": Entry(
         _plain(MaDsbo),
         "nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP)",
-        f"{_HOME}.ma_dsbo",
+        "decentral_dp.algorithms.decentralised.ma_dsbo",
         ("x", "y", "z", "inner", "inverse"),
         (Citation("Algorithm", MA_DSBO), _NOISED),
     ),
     "dsbo_jhip": Entry(
         _plain(DsboJhip),
         "nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022)",
-        f"{_HOME}.dsbo_jhip",
+        "decentral_dp.algorithms.decentralised.dsbo_jhip",
         ("x", "y", "z", "inner", "inverse"),
         (Citation("Algorithm", DSBO_JHIP), _NOISED),
     ),
     "gbdsbo": Entry(
         _plain(Gbdsbo),
         "one time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022)",
-        f"{_HOME}.gbdsbo",
+        "decentral_dp.algorithms.decentralised.gbdsbo",
         ("x", "y", "averaging", "inverse", "smoothness"),
         (Citation("Algorithm", GBDSBO), _NOISED),
     ),
     "ldp_single_level": Entry(
         _plain(LdpSingleLevel),
         "the lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)",
-        f"{_HOME}.single_level",
+        "decentral_dp.algorithms.decentralised.single_level",
         ("y",),
         (Citation("Algorithm (its lower level alone, Appendix G.3)", CHEN_WANG),),
         _ONE_STEP,
@@ -185,7 +183,7 @@ ALGORITHMS: dict[str, Entry] = {
     "dp_dsgd": Entry(
         _plain(DpDsgd),
         "decentralised DP-SGD on the lower level: a local noised step first, then gossip",
-        f"{_HOME}.single_level",
+        "decentral_dp.algorithms.decentralised.single_level",
         ("y",),
         (Citation("Decentralised SGD, here with noise", DSGD),),
         _ONE_STEP,
@@ -193,14 +191,14 @@ ALGORITHMS: dict[str, Entry] = {
     "vrdsbo": Entry(
         _plain(Vrdsbo),
         "variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO)",
-        f"{_HOME}.vrdsbo",
+        "decentral_dp.algorithms.decentralised.vrdsbo",
         ("x", "y", "averaging", "momentum", "smoothness", "inverse"),
         (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG)),
     ),
     "spdb": Entry(
         _plain(Spdb),
         "personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022)",
-        f"{_HOME}.spdb",
+        "decentral_dp.algorithms.decentralised.spdb",
         ("x", "y", "penalty", "dual", "smoothness", "inverse"),
         (Citation("A primal-dual method after", SPDB),),
     ),
@@ -214,7 +212,7 @@ ALGORITHMS: dict[str, Entry] = {
     "regularisation_tuner": Entry(
         _plain(RegularisationTuner),
         "a trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7)",
-        f"{_TRUSTED}.tuner",
+        "decentral_dp.algorithms.central.regularisation_tuner",
         (),
         (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
         optional=("method", "penalty", "candidates", "domain"),
@@ -223,7 +221,7 @@ ALGORITHMS: dict[str, Entry] = {
     "pp_ift": Entry(
         _plain(PpIft),
         "a trusted coordinator: implicit differentiation at a private lower-level point, private by construction",
-        f"{_TRUSTED}.pp_ift",
+        "decentral_dp.algorithms.central.pp_ift",
         (),
         (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
         optional=("x", "inner", "smoothness", "solver", "domain"),
@@ -232,7 +230,7 @@ ALGORITHMS: dict[str, Entry] = {
     "second_order_dp_bilevel": Entry(
         _plain(SecondOrder),
         "a trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1)",
-        f"{_TRUSTED}.second_order",
+        "decentral_dp.algorithms.central.second_order_dp_bilevel",
         (),
         (Citation("Algorithm", LOWY_LIU),),
         optional=("x", "domain"),
@@ -242,7 +240,7 @@ ALGORITHMS: dict[str, Entry] = {
     "dp_bilevel": Entry(
         _plain(DpBilevel),
         "a trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024)",
-        f"{_TRUSTED}.dp_bilevel",
+        "decentral_dp.algorithms.central.dp_bilevel",
         (),
         (Citation("Algorithm", KORNOWSKI),),
         optional=("x", "penalty", "inner", "smoothness", "rate", "solver", "domain"),
@@ -252,7 +250,7 @@ ALGORITHMS: dict[str, Entry] = {
     "dp_sgda": Entry(
         _plain(DpSgda),
         "a trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022)",
-        f"{_TRUSTED}.dp_sgda",
+        "decentral_dp.algorithms.central.dp_sgda",
         ("x",),
         (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
         optional=("y", "rate", "solver"),
@@ -264,7 +262,7 @@ ALGORITHMS: dict[str, Entry] = {
     "dptd": Entry(
         _plain(Dptd),
         "a trusted coordinator: minimax with momentum on both sides, for temporal differences (Zhao et al., 2023)",
-        f"{_TRUSTED}.dptd",
+        "decentral_dp.algorithms.central.dptd",
         ("x", "y", "averaging"),
         (Citation("An algorithm of the kind of", DPTD),),
         optional=("rate",),
@@ -275,7 +273,7 @@ ALGORITHMS: dict[str, Entry] = {
     "privatediff": Entry(
         _plain(PrivateDiff),
         "a trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025)",
-        f"{_TRUSTED}.privatediff",
+        "decentral_dp.algorithms.central.privatediff",
         ("x", "period"),
         (Citation("Algorithms 3 and 4; certified here with a y that is released", PRIVATEDIFF),),
         optional=("y", "inner", "smoothness", "rate", "solver"),
@@ -287,7 +285,7 @@ ALGORITHMS: dict[str, Entry] = {
     "privatediff_xy": Entry(
         _plain(PrivateDiffXY),
         "a trusted coordinator: minimax, both gradients carried on by differences, on one sample a round",
-        f"{_TRUSTED}.privatediff_xy",
+        "decentral_dp.algorithms.central.privatediff_xy",
         ("x", "y", "period"),
         (Citation("After Algorithm 3", PRIVATEDIFF),),
         optional=("smoothness", "rate"),
@@ -298,7 +296,7 @@ ALGORITHMS: dict[str, Entry] = {
     "double_spider": Entry(
         _plain(DoubleSpider),
         "a trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025)",
-        f"{_TRUSTED}.double_spider",
+        "decentral_dp.algorithms.central.double_spider",
         ("x", "y", "period"),
         (Citation("Algorithm 2, with per-record clips", DP_DRO),),
         optional=("smoothness", "rate", "longest"),
@@ -310,7 +308,7 @@ ALGORITHMS: dict[str, Entry] = {
     "recursive_spider": Entry(
         _plain(RecursiveSpider),
         "a trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025)",
-        f"{_TRUSTED}.recursive_spider",
+        "decentral_dp.algorithms.central.recursive_spider",
         ("x", "y", "period", "averaging"),
         (Citation("Algorithm 3, corrected", DP_DRO),),
         optional=("smoothness", "rate"),
@@ -322,7 +320,7 @@ ALGORITHMS: dict[str, Entry] = {
     "dp_spider": Entry(
         _plain(DpSpider),
         "a trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023)",
-        f"{_TRUSTED}.dp_spider",
+        "decentral_dp.algorithms.central.dp_spider",
         ("x", "period"),
         (
             Citation("Algorithm, with per-record clips", ARORA),
@@ -337,7 +335,7 @@ ALGORITHMS: dict[str, Entry] = {
     "dp_sgd_dual": Entry(
         _plain(DpSgdDual),
         "a trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective)",
-        f"{_TRUSTED}.dp_sgd_dual",
+        "decentral_dp.algorithms.central.dp_sgd_dual",
         ("x",),
         (Citation("DP-SGD", DP_SGD), Citation("On (x, η) as one variable (Section 3)", DP_DRO)),
         optional=("y", "rate"),
@@ -349,7 +347,7 @@ ALGORITHMS: dict[str, Entry] = {
     "scdro": Entry(
         _unprotected,
         "a baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022)",
-        f"{_TRUSTED}.scdro",
+        "decentral_dp.algorithms.central.scdro",
         ("x", "y", "averaging"),
         (Citation("After the algorithm", SCDRO), Citation("As the baseline that is not private (Table 3)", DP_DRO)),
         optional=("rate",),
@@ -360,7 +358,7 @@ ALGORITHMS: dict[str, Entry] = {
     "exponential_mechanism": Entry(
         _plain(ExponentialMechanism),
         "a trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)",
-        f"{_TRUSTED}.exponential",
+        "decentral_dp.algorithms.central.exponential_mechanism",
         ("domain",),
         (Citation("Mechanism (Equation 4, its scale corrected)", LOWY_LIU),),
         optional=("method", "candidates"),
@@ -372,7 +370,7 @@ ALGORITHMS: dict[str, Entry] = {
     "regularised_exponential_mechanism": Entry(
         _plain(RegularisedExponentialMechanism),
         "a trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5)",
-        f"{_TRUSTED}.regularised_exponential",
+        "decentral_dp.algorithms.central.regularised_exponential_mechanism",
         ("domain",),
         (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
         optional=("method", "strength"),
@@ -383,7 +381,7 @@ ALGORITHMS: dict[str, Entry] = {
     "gradient_norm_exponential_mechanism": Entry(
         _plain(GradientNormMechanism),
         "a trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)",
-        f"{_TRUSTED}.gradient_norm",
+        "decentral_dp.algorithms.central.gradient_norm_exponential_mechanism",
         ("domain",),
         (Citation("Mechanism (Appendix C.3, its scale corrected)", LOWY_LIU),),
         optional=("method", "candidates"),
@@ -395,7 +393,7 @@ ALGORITHMS: dict[str, Entry] = {
     "grid_walk": Entry(
         _plain(GridWalk),
         "a trusted coordinator: a Markov chain for the exponential mechanism, at ε = ∞ (Lowy & Liu, 2025, B.3)",
-        f"{_TRUSTED}.grid_walk",
+        "decentral_dp.algorithms.central.grid_walk",
         ("domain",),
         (Citation("Algorithm (Appendix B.3)", LOWY_LIU),),
         optional=("candidates", "inner"),
@@ -407,7 +405,7 @@ ALGORITHMS: dict[str, Entry] = {
     "warm_start": Entry(
         _plain(WarmStart),
         "a trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2)",
-        f"{_TRUSTED}.warm_start",
+        "decentral_dp.algorithms.central.warm_start",
         ("domain",),
         (Citation("Algorithm 2", LOWY_LIU),),
         optional=("x", "candidates"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.pricing import Use, free_release, reads, released
 from decentral_dp.algorithms.protocol import Planned, Public
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.sensitivity import SPLITS
+from decentral_dp.privacy.bounded import SPLITS
 from decentral_dp.problems.batch import Batch
 
 V_TERMS = ("upper_grad_y", "lower_hvp")

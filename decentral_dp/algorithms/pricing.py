@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Planned, Public
-from decentral_dp.privacy.sensitivity import SPLITS, Array, Split, summation_slack
+from decentral_dp.privacy.bounded import SPLITS, Array, Split, summation_slack
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.exchange import Program
+from decentral_dp.privacy.bounded import Array, LipschitzConstants, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Split
 
 Counts = Mapping[Split, NDArray[np.int64]]
 

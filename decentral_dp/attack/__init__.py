@@ -2,5 +2,5 @@
 
 `scores` holds the attacks and their AUC, `members` who is compared with whom and what is refused, `repeats` the
 repetitions that an interval needs, and `command` the command "attack". What an AUC may be under a guarantee is in
-`privacy.ceilings`.
+`privacy.auc_bounds`.
 """

@@ -1,7 +1,7 @@
 """Whose records are compared in a run: train records, the members, with held-out test records, the others.
 
-A ceiling of `privacy.ceilings.within_run` is about members and others that could have changed places. Where they could
-not, an attack tells their difference as groups, of which a guarantee for records says nothing: that is refused.
+A ceiling of `privacy.auc_bounds.within_run` is about members and others that could have changed places. Where they
+could not, an attack tells their difference as groups, of which a guarantee for records says nothing: that is refused.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.attack.scores import auc, bilevel_scores, class_only, minimax_scores
+from decentral_dp.attack.attack_scores import auc, bilevel_scores, class_only, minimax_scores
 from decentral_dp.errors import InputError
 from decentral_dp.job import Job
 from decentral_dp.metrics import pooled
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.schema import Partition

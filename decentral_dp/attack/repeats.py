@@ -23,8 +23,8 @@ from decentral_dp.describe import claimed
 from decentral_dp.errors import InputError
 from decentral_dp.experiments.findings import Interval, over_seeds
 from decentral_dp.job import Job, build
-from decentral_dp.privacy.ceilings import within_run
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.auc_bounds import within_run
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.runner import run
 from decentral_dp.scenario import load
 from decentral_dp.schema import Scenario

@@ -24,8 +24,8 @@ import numpy as np
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, nearest
 from decentral_dp.data.fetch import Declared, check, is_url, read
-from decentral_dp.data.files import matrix, opened
 from decentral_dp.data.images import DATA_VARIABLE
+from decentral_dp.data.record_files import matrix, opened
 from decentral_dp.errors import InputError
 
 CLASSES = (-1, 1)

@@ -10,8 +10,8 @@ import numpy as np
 
 from decentral_dp.data import celeba
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
-from decentral_dp.data.files import read_csv, read_npz
 from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images, standing_in
+from decentral_dp.data.record_files import read_csv, read_npz
 from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
 from decentral_dp.data.trajectories import ENVIRONMENTS, read_trajectories, simulated
 from decentral_dp.errors import InputError

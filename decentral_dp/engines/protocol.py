@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.exchange import Bundle, Coordination, Program, Released, SelectionMechanism, Value
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.ledger import Ledger, Recorder
-from decentral_dp.privacy.sensitivity import Array
 
 
 class Releaser(Protocol):

@@ -98,7 +98,7 @@ EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
             "Warm starts by the exponential mechanism",
             f"{_SECOND}, Theorem 4.3",
             "A privately drawn start improves n^(−1/2) to n^(−3/4) once nε exceeds a multiple of d_x.",
-            "warm_start",
+            "warm_start_rate",
         ),
         "e11": Entry(
             "Tuning a regulariser",

@@ -18,8 +18,8 @@ from scipy.special import expit
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of
 from decentral_dp.experiments.findings import Check, Interval, Row, around, exactly, over_seeds, slope_check, values
 from decentral_dp.privacy.accountants import epsilon_at
-from decentral_dp.privacy.pld import Releases
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.loss_distributions import Releases
 
 ERROR, SERIES = "error of a batch", "uniform batch"
 PRIVACY, SHOWN, THRICE = "what an attack shows of the printed noise", "printed noise", "thrice as much"

@@ -25,13 +25,13 @@ from decentral_dp.algorithms.central.privatediff import PrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.experiments.findings import Check, Row, exactly, values
 from decentral_dp.privacy.accountants import epsilon_of
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.problems.minimax.desk import MinimaxContext
-from decentral_dp.problems.models.linear import Linear
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.problems.models.linear_model import Linear
 
 WORTH, NOISE = "what the printed noise is worth", "noise on a sum, over the clip"
 SGDA, DIFFERENCES = "DP-SGDA", "PrivateDiff, if its lemmas held"

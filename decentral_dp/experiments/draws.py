@@ -6,11 +6,11 @@ from functools import cache
 
 import numpy as np
 
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.calibration import largest_mu
-from decentral_dp.privacy.keys import Streams, seeded_root
-from decentral_dp.privacy.mechanisms import gaussian_integers
-from decentral_dp.privacy.prices import grid, uses_randomised_rounding
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.release_cost import grid, uses_randomised_rounding
+from decentral_dp.privacy.scheduled_releaser import gaussian_integers
 
 EPSILON, DELTA = 1.0, 1e-6
 

@@ -18,10 +18,10 @@ import pandas as pd
 
 from decentral_dp.experiments.draws import EPSILON, generator
 from decentral_dp.experiments.findings import Check, Row, around, exactly, over_seeds, slope_check, values
-from decentral_dp.privacy import cells
-from decentral_dp.privacy.exponential import Guarantee, pure_rate, score_unit
-from decentral_dp.privacy.granular import printed_score, score_oscillation
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy import box_sampler
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.finite_sampler import Guarantee, pure_rate, score_unit
+from decentral_dp.privacy.problem_constants import printed_score, score_oscillation
 from decentral_dp.problems.families import family_of
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 
@@ -62,16 +62,16 @@ def scales(d: int, n: int) -> tuple[float, float]:
 
 def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
     """Exact draws of the excess Φ(x) − min Φ at ε over an oscillation of s."""
-    box = cells.Box(-np.ones(mean.size), np.ones(mean.size))
+    box = box_sampler.Box(-np.ones(mean.size), np.ones(mean.size))
     rate: Fraction = pure_rate(EPSILON, s, 0.0)
 
     def score(points: Array) -> Array:
         return np.asarray(-points @ mean)
 
-    target = cells.Target(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
-    envelope, guarantee = cells.refine(target), Guarantee(EPSILON, 0.0, True, "")
+    target = box_sampler.Target(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
+    envelope, guarantee = box_sampler.refine(target), Guarantee(EPSILON, 0.0, True, "")
     least = -float(np.abs(mean).sum())
-    return lambda rng: float(score(cells.sample(rng, target, envelope, guarantee, None).value[None])[0]) - least
+    return lambda rng: float(score(box_sampler.sample(rng, target, envelope, guarantee, None).value[None])[0]) - least
 
 
 def expected(mean: Array, k: float) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 
 # No window is wider than this on either side of an exponent of theory.
 WIDEST = 0.1

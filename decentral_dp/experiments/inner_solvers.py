@@ -20,8 +20,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from decentral_dp.algorithms.central.inner import Known, steps_of_descent
-from decentral_dp.algorithms.central.inner_localised import (
+from decentral_dp.algorithms.central.localised_lower_solver import (
     FAILURE,
     Miss,
     next_radius,
@@ -29,11 +28,12 @@ from decentral_dp.algorithms.central.inner_localised import (
     stages_of,
     steps_of_stage,
 )
+from decentral_dp.algorithms.central.lower_solvers import Known, steps_of_descent
 from decentral_dp.experiments.draws import generator, mu_of, noised
 from decentral_dp.experiments.findings import Check, Row, around, slope_check
 from decentral_dp.experiments.instance import Instance, make, point
-from decentral_dp.privacy.granular import minimiser_sensitivity
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.problem_constants import minimiser_sensitivity
 
 RECORDS, DIMENSION = "against the records", "against the dimension"
 OUTPUT, DESCENT, LOCALISED = "output perturbation", "DP-GD", "DP-Loc-GD"

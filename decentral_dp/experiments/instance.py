@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.privacy.granular import ProblemConstants
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.problem_constants import ProblemConstants
 from decentral_dp.problems.families import Family, family_of
 from decentral_dp.problems.quadratic import Quadratic
 

@@ -5,7 +5,7 @@ Xu et al. 2025, Table 2: attacks on models trained on 25 500 images of CIFAR-10 
 alike, (ε, δ) allows an AUC of (e^ε + δ)/(1 + e^ε). Where they are not, an attack first learns how the groups differ:
 98 % of the members are of classes 5 to 9, so a score that reads nothing but the class has an AUC of 0.740 against
 others of all ten classes alike, and of 0.990 against others of classes 0 to 4 alone, which is how the code published
-with the paper forms them, from the images that were dropped. `privacy.ceilings.shifted` starts from there.
+with the paper forms them, from the images that were dropped. `privacy.auc_bounds.shifted` starts from there.
 
 The same on 1797 digits: linear softmax regression by full-batch gradient descent, clipped and noised for (ε, δ), the
 noise at its exact price and independent of the data; attacked by minus the loss of a record, as that code does, and by
@@ -21,14 +21,14 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from decentral_dp.attack.scores import auc, class_only
+from decentral_dp.attack.attack_scores import auc, class_only
 from decentral_dp.data import load
 from decentral_dp.experiments.draws import generator, mu_of, noised
 from decentral_dp.experiments.findings import Check, Interval, Row, over_seeds, values
-from decentral_dp.privacy.ceilings import shifted, within_run
+from decentral_dp.privacy.auc_bounds import shifted, within_run
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
-from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.protocol import take
 from decentral_dp.problems.softmax import SoftmaxHyperparameter, class_shares
 

@@ -23,8 +23,8 @@ from decentral_dp.privacy.bilevel_rates import (
     penalty_bias,
     smoothness,
 )
-from decentral_dp.privacy.granular import minimiser_sensitivity
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.problem_constants import minimiser_sensitivity
 
 GAUSSIAN, WORST = "Gaussian inner noise", "inner noise along the worst direction"
 UPPER, LOWER = 4, (10, 100, 1000)

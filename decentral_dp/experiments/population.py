@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from decentral_dp.experiments.draws import generator
 from decentral_dp.experiments.findings import Check, Row, around, slope_check
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.tuning import ppift
 from decentral_dp.tuning.constants import Family
 from decentral_dp.tuning.records import Records, project

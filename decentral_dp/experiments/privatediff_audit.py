@@ -29,14 +29,14 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, ClippedQuery, Release
 from decentral_dp.experiments.findings import Check, Row, exactly, values
 from decentral_dp.privacy.accountants import gaussian_epsilon
+from decentral_dp.privacy.bounded import Array, Norm
 from decentral_dp.privacy.calibration import largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.privacy.curator import PlannedReleaser
-from decentral_dp.privacy.keys import Streams, seeded_root
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.sensitivity import Array, Norm
-from decentral_dp.problems.minimax.desk import MinimaxContext
-from decentral_dp.problems.minimax.holder import MinimaxClientBlock
+from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Known, Scores
 
 PRINTED, SAMPLED, SOUND = "as printed, all records", "as printed, samples of 250", "with a private y"

@@ -18,10 +18,10 @@ import pandas as pd
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of
 from decentral_dp.experiments.findings import Check, Row, around, exactly, slope_check, values
 from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.cells import Box
-from decentral_dp.privacy.granular import ProblemConstants, hypergradient_sensitivity, printed_slope
-from decentral_dp.privacy.regularised import Regularised, quadratic, rate_for
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.box_sampler import Box
+from decentral_dp.privacy.log_concave_sampler import Regularised, quadratic, rate_for
+from decentral_dp.privacy.problem_constants import ProblemConstants, hypergradient_sensitivity, printed_slope
 from decentral_dp.problems.families import family_of
 from decentral_dp.problems.quadratic import Quadratic
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.central.protocol import Charge, Coordinated
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Released
+from decentral_dp.privacy.bounded import Array, Bounded, Norm
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.privacy.sensitivity import Array, Bounded, Norm
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Known, Scores
 
 # No gradient of a record is longer, by x or by y, wherever the programs go.

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.experiments.findings import Check, Row, exactly
-from decentral_dp.privacy.granular import minimiser_sensitivity
-from decentral_dp.privacy.sensitivity import SPLITS
+from decentral_dp.privacy.bounded import SPLITS
+from decentral_dp.privacy.problem_constants import minimiser_sensitivity
+from decentral_dp.problems.counterexamples import TARGETS, SearchSpace, search
 from decentral_dp.problems.families import family_of
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.logistic import LogisticHyperparameter
@@ -22,8 +23,7 @@ from decentral_dp.problems.mean_estimation import MeanEstimation
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.refute import TARGETS, SearchSpace, search
-from decentral_dp.problems.regularised import (
+from decentral_dp.problems.regularised_losses import (
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,

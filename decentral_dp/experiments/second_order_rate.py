@@ -16,8 +16,13 @@ from decentral_dp.experiments.draws import generator, mu_of, noised
 from decentral_dp.experiments.findings import Check, Row, around, slope_check
 from decentral_dp.experiments.instance import Instance, make, point
 from decentral_dp.privacy.bilevel_rates import smoothness
-from decentral_dp.privacy.granular import Clips, hypergradient_sensitivity, implicit_sensitivity, minimiser_sensitivity
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.problem_constants import (
+    Clips,
+    hypergradient_sensitivity,
+    implicit_sensitivity,
+    minimiser_sensitivity,
+)
 
 SECOND_ORDER, IMPLICIT, BY_DIMENSION = "Algorithm 1", "implicit gradient at a private point", "Algorithm 1, n = 10⁶"
 UPPER, LOWER = 4, (10, 100, 1000)

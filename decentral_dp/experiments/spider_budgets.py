@@ -28,7 +28,7 @@ from decentral_dp.experiments.findings import Check, Row, exactly, over_seeds, v
 from decentral_dp.privacy.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.calibration import solve
 from decentral_dp.privacy.clipping import clip_factors
-from decentral_dp.privacy.pld import Releases
+from decentral_dp.privacy.loss_distributions import Releases
 
 COST = "ε that the noise of Double-SPIDER costs, had it clipped each record"
 SIX, ONE = "Theorem 6, N = 128", "Theorem 1, N = 128"

@@ -20,17 +20,17 @@ from scipy.special import expit
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of, noised
 from decentral_dp.experiments.findings import Check, Interval, Row, exactly, over_seeds, values
 from decentral_dp.experiments.population import slope_by_differences
-from decentral_dp.privacy.granular import Clips, hypergradient_sensitivity, implicit_sensitivity
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.problem_constants import Clips, hypergradient_sensitivity, implicit_sensitivity
 from decentral_dp.problems.families import family_of
-from decentral_dp.problems.regularised import logistic_regularisation
+from decentral_dp.problems.regularised_losses import logistic_regularisation
 from decentral_dp.tuning import penalty, ppift
 from decentral_dp.tuning.constants import Family, minimiser_sensitivity, slope_sensitivity
-from decentral_dp.tuning.curator import TunerRelease, shortened
 from decentral_dp.tuning.exponential import candidates, score
 from decentral_dp.tuning.records import Records, project
 from decentral_dp.tuning.solver import Part, inverse_product, minimise, moments
 from decentral_dp.tuning.tuner import tune
+from decentral_dp.tuning.tuner_releaser import TunerRelease, shortened
 
 STEP, RUNS, SIGN = (
     "error of one step",

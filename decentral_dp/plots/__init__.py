@@ -15,7 +15,7 @@ from decentral_dp.plots.axes import STYLE
 from decentral_dp.plots.curves import accuracy, consensus, epsilon, hypergradient, losses
 from decentral_dp.plots.drawing import Drawing, read_drawing
 from decentral_dp.plots.minimax import gradient, held_out, primal, shares
-from decentral_dp.plots.network import topology
+from decentral_dp.plots.network_plots import topology
 from decentral_dp.plots.releases import noise, upper_variable
 
 if TYPE_CHECKING:

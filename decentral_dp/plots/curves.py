@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.plots.axes import (
     BLUE,
     CHANNEL_COLOURS,
@@ -23,7 +23,7 @@ from decentral_dp.plots.axes import (
     title,
 )
 from decentral_dp.plots.drawing import Curve, Drawing, curve
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.report.text import number, power_text
 
 if TYPE_CHECKING:

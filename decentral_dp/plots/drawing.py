@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from pyarrow.parquet import read_schema
 
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.report.folder import broken, published_x, read_result, read_scenario
 from decentral_dp.report.text import number
 from decentral_dp.report.trusted import is_minimax, is_trusted, solves

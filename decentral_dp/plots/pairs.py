@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.report.text import capitalised, power_text, topology_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from decentral_dp.network import NetworkView
+    from decentral_dp.curious_neighbours import NetworkView
 
 # More agents, or observers, than this are not named beside the map; longer names are cut off.
 NAMED = 40

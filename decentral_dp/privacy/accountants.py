@@ -33,11 +33,11 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import pld
-from decentral_dp.privacy.columns import Charges, ComposedCharges, accounts, charges, sampling_slack
+from decentral_dp.privacy import loss_distributions
+from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.privacy.charges import Charges, ComposedCharges, accounts, charges, sampling_slack
 from decentral_dp.privacy.ledger import IntArray, Ledger
-from decentral_dp.privacy.pld import Releases, amplified, log_gaussian_delta
-from decentral_dp.privacy.sensitivity import Array, Split
+from decentral_dp.privacy.loss_distributions import Releases, amplified, log_gaussian_delta
 
 # Below this δ the floating-point error of a numerical composition is no longer small.
 SMALLEST_NUMERICAL_DELTA = 1e-12
@@ -190,7 +190,7 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
     most = LARGEST_SAMPLED_EPSILON if drawn else LARGEST_NUMERICAL_EPSILON
     if delta < SMALLEST_NUMERICAL_DELTA or not 0.0 < best[-1] <= most:
         return np.asarray(best)
-    return np.asarray(np.minimum(best, pld.epsilons(segments, delta)))
+    return np.asarray(np.minimum(best, loss_distributions.epsilons(segments, delta)))
 
 
 def _moves(releases: Releases) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from decentral_dp.privacy.granular import ProblemConstants, penalised_modulus, up
+from decentral_dp.privacy.problem_constants import ProblemConstants, penalised_modulus, up
 
 
 def smoothness(c: ProblemConstants) -> float:

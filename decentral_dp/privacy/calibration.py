@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.numbers import epsilon_text
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gather, gaussian_epsilon, settles
-from decentral_dp.privacy.columns import Charges, ComposedCharges, accounts, charges, sampling_slack
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.charges import Charges, ComposedCharges, accounts, charges, sampling_slack
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.pld import Releases
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.loss_distributions import Releases
 
 # A calibrated agent spends between (1 − this) and all of the target.
 TIGHTNESS = 1e-3

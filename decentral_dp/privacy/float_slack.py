@@ -49,8 +49,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, xlogy
 
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.ledger import IntArray
-from decentral_dp.privacy.sensitivity import Array
 
 _K, _BULK, _END = 3.7, 10.0, 10.0
 # Of shifts: multiples of 1/8, rounded up; the last is for all above 8, where nothing is stated.

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.privacy.accountants import gaussian_epsilon
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.float_slack import noise_alone
-from decentral_dp.privacy.prices import grid, grid_bits, uses_randomised_rounding
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.release_cost import grid, grid_bits, uses_randomised_rounding
 
 # No normal variate of float64 is larger, and of real ones one in 10^440.
 _LARGEST_VARIATE = 45.0

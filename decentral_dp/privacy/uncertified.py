@@ -12,9 +12,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.cells import Box, check_box
-from decentral_dp.privacy.exponential import Drawn, Guarantee
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.box_sampler import Box, check_box
+from decentral_dp.privacy.finite_sampler import Drawn, Guarantee
 
 
 def gumbel_max(generator: np.random.Generator, scores: Array, rate: float) -> Drawn[int]:

@@ -93,7 +93,7 @@ def _meta_learning(facts: Facts) -> Problem:
 
 
 def _biased(facts: Facts) -> Problem:
-    from decentral_dp.problems.regularised import biased_regularisation
+    from decentral_dp.problems.regularised_losses import biased_regularisation
 
     classes = _classes(facts, "biased_regularisation")
     ridge = 0.1 if facts.ridge is None else facts.ridge
@@ -101,20 +101,20 @@ def _biased(facts: Facts) -> Problem:
 
 
 def _ridge(facts: Facts) -> Problem:
-    from decentral_dp.problems.regularised import ridge_hyperparameter
+    from decentral_dp.problems.regularised_losses import ridge_hyperparameter
 
     return ridge_hyperparameter(facts.n_features)
 
 
 def _logistic_shared(facts: Facts) -> Problem:
-    from decentral_dp.problems.regularised import logistic_regularisation
+    from decentral_dp.problems.regularised_losses import logistic_regularisation
 
     classes = _classes(facts, "logistic_regularisation", 2)
     return logistic_regularisation(facts.n_features, classes, facts.intercept)
 
 
 def _ridge_shared(facts: Facts) -> Problem:
-    from decentral_dp.problems.regularised import ridge_regularisation
+    from decentral_dp.problems.regularised_losses import ridge_regularisation
 
     return ridge_regularisation(facts.n_features)
 
@@ -155,7 +155,7 @@ PROBLEMS: dict[str, Entry] = {
     "biased_regularisation": Entry(
         _biased,
         "the point toward which a logistic or softmax regression is pulled",
-        "decentral_dp.problems.regularised:biased_regularisation",
+        "decentral_dp.problems.regularised_losses:biased_regularisation",
         ("ridge", "intercept"),
     ),
     "from_losses": Entry(
@@ -179,7 +179,7 @@ PROBLEMS: dict[str, Entry] = {
     "logistic_regularisation": Entry(
         _logistic_shared,
         "one regularisation strength for all features of a logistic regression: x is one number",
-        "decentral_dp.problems.regularised:logistic_regularisation",
+        "decentral_dp.problems.regularised_losses:logistic_regularisation",
         ("intercept",),
     ),
     "mean_estimation": Entry(
@@ -209,12 +209,12 @@ PROBLEMS: dict[str, Entry] = {
     "ridge_hyperparameter": Entry(
         _ridge,
         "one regularisation strength per feature of a least-squares regression",
-        "decentral_dp.problems.regularised:ridge_hyperparameter",
+        "decentral_dp.problems.regularised_losses:ridge_hyperparameter",
     ),
     "ridge_regularisation": Entry(
         _ridge_shared,
         "one regularisation strength for all features of a least-squares regression: x is one number",
-        "decentral_dp.problems.regularised:ridge_regularisation",
+        "decentral_dp.problems.regularised_losses:ridge_regularisation",
     ),
     "softmax_hyperparameter": Entry(
         _softmax,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import Array, Split
+from decentral_dp.privacy.bounded import Array, Split
 
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.

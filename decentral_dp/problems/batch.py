@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.exchange import Value
+from decentral_dp.privacy.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import MIXED, SPLITS, Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem, regulariser_matrices
 
 

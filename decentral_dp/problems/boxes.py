@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.granular import ProblemConstants
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.problem_constants import ProblemConstants
 
 # Room for the float64 arithmetic of the constants themselves.
 UP = 1.0 + 1e-12

@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.granular import ProblemConstants, solution_spread
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.problem_constants import ProblemConstants, solution_spread
 from decentral_dp.problems.boxes import UP, box_norm, box_strengths, box_width, rounded
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.logistic import LogisticHyperparameter
@@ -27,7 +27,7 @@ from decentral_dp.problems.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.penalties import Pull, SharedStrength, Strengths
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised import Regularised
+from decentral_dp.problems.regularised_losses import Regularised
 from decentral_dp.problems.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.special_families import Linear, Mean, Weighed
 

@@ -15,9 +15,9 @@ from scipy.special import expit
 
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
-from decentral_dp.problems.linear import (
+from decentral_dp.problems.linear_terms import (
     blocks,
     bounded_columns,
     clip_coefficients,

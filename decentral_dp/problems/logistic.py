@@ -10,9 +10,9 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.privacy.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
-from decentral_dp.problems.linear import (
+from decentral_dp.problems.linear_terms import (
     blocks,
     check_classes,
     check_n_features,

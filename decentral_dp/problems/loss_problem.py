@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from decentral_dp.privacy.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
 from decentral_dp.problems.autodiff import (
     USER_ERRORS,
     Loss,
@@ -22,7 +22,7 @@ from decentral_dp.problems.autodiff import (
     rows_or_nan,
     tensor,
 )
-from decentral_dp.problems.linear import checked_features, class_index
+from decentral_dp.problems.linear_terms import checked_features, class_index
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked
 
 if TYPE_CHECKING:

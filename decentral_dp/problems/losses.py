@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import LipschitzConstants
+from decentral_dp.privacy.bounded import LipschitzConstants
 from decentral_dp.problems.autodiff import USER_ERRORS, Loss, Penalty, Predict, reason, trace
 from decentral_dp.problems.loss_problem import LossProblem
 from decentral_dp.problems.protocol import TERMS

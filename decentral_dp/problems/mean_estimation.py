@@ -10,9 +10,9 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
-from decentral_dp.problems.linear import (
+from decentral_dp.problems.linear_terms import (
     blocks,
     check_n_features,
     checked_features,
@@ -58,7 +58,8 @@ class MeanEstimation:
 
     F is smallest at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. What a train record adds to the gradient is −a,
     clipped once and for all and the same at every state: gossip on the lower level is a linear system, and what its
-    messages say of a record can be computed exactly (`privacy.network`). R touches no record, so neither does anything
+    messages say of a record can be computed exactly (`privacy.network_accounting`). R touches no record, so neither
+    does anything
     of x, nor any second derivative.
 
     n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are not read.

@@ -11,9 +11,15 @@ from typing import ClassVar, Self
 import numpy as np
 
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, LipschitzConstants, Norm, Split
-from decentral_dp.problems.linear import blocks, check_n_features, checked_features, clip_coefficients, feature_norms
+from decentral_dp.problems.linear_terms import (
+    blocks,
+    check_n_features,
+    checked_features,
+    clip_coefficients,
+    feature_norms,
+)
 from decentral_dp.problems.mean_estimation import MeanRecords
 from decentral_dp.problems.penalties import check_ridge
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms

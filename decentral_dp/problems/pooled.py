@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.bounded import Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.granular import Clips, implicit_sensitivity, up
-from decentral_dp.privacy.sensitivity import Array, Bounded, Sensitivity, Split, summation_slack
-from decentral_dp.problems.certified import DENSE_LIMIT, inside, inverse_product, minimise
+from decentral_dp.privacy.problem_constants import Clips, implicit_sensitivity, up
+from decentral_dp.problems.certified_solver import DENSE_LIMIT, inside, inverse_product, minimise
 from decentral_dp.problems.families import Family, Pulled, Separate, Shared
-from decentral_dp.problems.implicit import implicit_mean
-from decentral_dp.problems.linear import feature_norms
+from decentral_dp.problems.implicit_gradient import implicit_mean
+from decentral_dp.problems.linear_terms import feature_norms
 from decentral_dp.problems.loss_bounds import ClassLoss, SquaredLoss
 from decentral_dp.problems.pooled_bounds import FED, PooledBounds
 from decentral_dp.problems.pooled_means import Moments, Objective, mean_losses, mean_term, moments, squared

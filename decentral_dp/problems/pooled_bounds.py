@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decentral_dp.privacy.granular import (
+from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.privacy.problem_constants import (
     ProblemConstants,
     estimate_slack,
     hypergradient_sensitivity,
@@ -16,8 +17,7 @@ from decentral_dp.privacy.granular import (
     score_oscillation,
     up,
 )
-from decentral_dp.privacy.sensitivity import Array, Split
-from decentral_dp.problems.certified import Facts, Solve, facts, solve_certificate
+from decentral_dp.problems.certified_solver import Facts, Solve, facts, solve_certificate
 from decentral_dp.problems.families import Family, Pulled, worst
 from decentral_dp.problems.pooled_means import mean_rounding, squared
 from decentral_dp.problems.special_families import Linear, Mean

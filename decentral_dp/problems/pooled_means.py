@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, regulariser_matrices, take
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised import Regularised
+from decentral_dp.problems.regularised_losses import Regularised
 from decentral_dp.problems.softmax import SoftmaxHyperparameter
 
 CHUNK = 2048

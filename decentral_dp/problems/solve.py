@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.protocol import Problem, take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.granular import ProblemConstants, solution_spread
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.problem_constants import ProblemConstants, solution_spread
 from decentral_dp.problems.boxes import UP, box_norm, box_weights, box_width, rounded
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.loss_bounds import LossBounds

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 
 USUAL_WAYS = 5
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.report import trusted
 from decentral_dp.report.figures import figures
 from decentral_dp.report.markup import Html, join, tag

@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 
 
 def read_result(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.report import trusted
 from decentral_dp.report.markup import Html, Part, tag
 from decentral_dp.report.text import Json, number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.report import trusted, trusted_facts
 from decentral_dp.report.markup import Html, Part, join, tag
 from decentral_dp.report.settings import schedules, settings_text

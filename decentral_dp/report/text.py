@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from decentral_dp.numbers import SUPERSCRIPTS
+from decentral_dp.formatting import SUPERSCRIPTS
 
 Json: TypeAlias = Mapping[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from decentral_dp.numbers import delta_text, epsilon_text, price_text
+from decentral_dp.formatting import delta_text, epsilon_text, price_text
 from decentral_dp.report.markup import Html, Part, formula, join, tag
 from decentral_dp.report.text import Json, number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.report.markup import Html, Part, formula, join, tag
 from decentral_dp.report.settings import settings_text
 from decentral_dp.report.text import Json, capitalised, number, power_text

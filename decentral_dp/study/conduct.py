@@ -14,13 +14,13 @@ import tomli_w
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.runner import plain, versions
-from decentral_dp.study.cells import Record, Task, read, task_of
 from decentral_dp.study.grid import Axis, Cell, axes, cells
 from decentral_dp.study.measures import check_names, unmeasured
 from decentral_dp.study.pool import cores, perform
-from decentral_dp.study.schema import Plot, Study, load_study
 from decentral_dp.study.stale import discard, find_stale, why
-from decentral_dp.study.table import cell_table, results, summary
+from decentral_dp.study.study_runs import Record, Task, read, task_of
+from decentral_dp.study.study_schema import Plot, Study, load_study
+from decentral_dp.study.study_tables import cell_table, results, summary
 from decentral_dp.study.verdicts import Verdict, check_claims, check_where, verdict
 
 ProgressCallback = Callable[[int, int, int], None]
@@ -189,7 +189,7 @@ def _write(
     out: Path,
 ) -> Findings:
     # matplotlib is slow to import.
-    from decentral_dp.plots.study import write_study_plots
+    from decentral_dp.plots.study_plots import write_study_plots
 
     names = [axis.name for axis in varied]
     before = _plots_before(out)

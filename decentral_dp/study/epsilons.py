@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from decentral_dp.numbers import delta_text
+from decentral_dp.formatting import delta_text
 
 GUARANTEES = {"certified": "certified", "as_printed": "provable as printed", "none": "no guarantee"}
 BUDGETS = ("epsilon_max", "epsilon_spent", "epsilon_pure_max", "finite_data", "endless_stream")

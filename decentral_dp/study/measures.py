@@ -11,7 +11,7 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.scenario import nearest_of
 from decentral_dp.study.grid import Axis
-from decentral_dp.study.schema import Plot, Side, Study
+from decentral_dp.study.study_schema import Plot, Side, Study
 
 Split = Literal["run", "plan"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
 
-from decentral_dp.study.cells import PACKAGE, Record, Task, compute, kept, lost, write
+from decentral_dp.study.study_runs import PACKAGE, Record, Task, compute, kept, lost, write
 
 Done = tuple[Task, Record | None]
 """A cell that is done: its record, or None where the worker has kept it already."""

@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.numbers import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.report.text import power_text
 from decentral_dp.study.conduct import Findings
 from decentral_dp.study.epsilons import BUDGETS, deltas, described, guarantees

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology.files import find_named, names, read, title
 from decentral_dp.topology.generators import GENERATORS, Generator, generate
 from decentral_dp.topology.graph import Array, Graph, IntArray, require_connected
+from decentral_dp.topology.graph_files import find_named, names, read, title
 from decentral_dp.topology.parameters import Parameter
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule, weigh
 

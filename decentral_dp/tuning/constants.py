@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from decentral_dp.privacy.sensitivity import Split
+from decentral_dp.privacy.bounded import Split
 from decentral_dp.tuning.records import LossName
 
 # max over m of m/(1 + e^m), rounded up.

@@ -16,12 +16,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from decentral_dp.privacy.exponential import law_at, score_unit
-from decentral_dp.privacy.sensitivity import Array, Split
+from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.privacy.finite_sampler import law_at, score_unit
 from decentral_dp.tuning.constants import Family, score_sensitivity
-from decentral_dp.tuning.curator import TunerReleaser
 from decentral_dp.tuning.records import Records, summation_error
 from decentral_dp.tuning.solver import Part, certificate, minimise, moments
+from decentral_dp.tuning.tuner_releaser import TunerReleaser
 
 CHANNEL = "weight"
 CANDIDATES = 65

@@ -18,9 +18,9 @@ import math
 import numpy as np
 
 from decentral_dp.tuning.constants import Family, minimiser_sensitivity
-from decentral_dp.tuning.curator import TunerRelease, TunerReleaser
 from decentral_dp.tuning.records import Records
 from decentral_dp.tuning.solver import Part, certificate, minimise
+from decentral_dp.tuning.tuner_releaser import TunerRelease, TunerReleaser
 
 CHANNEL = "pulled"
 

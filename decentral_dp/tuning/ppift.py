@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.tuning.constants import Family, slope_sensitivity
-from decentral_dp.tuning.curator import TunerRelease, TunerReleaser
 from decentral_dp.tuning.records import Records
 from decentral_dp.tuning.solver import inverse_product, moments, solve_error
+from decentral_dp.tuning.tuner_releaser import TunerRelease, TunerReleaser
 
 CHANNEL = "slope"
 

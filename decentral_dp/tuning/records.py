@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from decentral_dp.data.scaling import normalise
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.bounded import Array, Split
 from decentral_dp.privacy.clipping import row_norms
-from decentral_dp.privacy.sensitivity import Array, Split
 
 LossName: TypeAlias = Literal["logistic", "squared"]
 

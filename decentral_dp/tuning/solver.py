@@ -23,7 +23,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.tuning.constants import Family
 from decentral_dp.tuning.records import Records, blocks, summation_error
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import Budget, price
-from decentral_dp.privacy.keys import secret_root, seeded_root
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.randomness import secret_root, seeded_root
 from decentral_dp.tuning import exponential, penalty, ppift
 from decentral_dp.tuning.constants import Family, minimiser_sensitivity
-from decentral_dp.tuning.curator import TunerRelease, TunerReleaser, shortened
-from decentral_dp.tuning.plan import gaussian_plan, pure_plan
 from decentral_dp.tuning.records import LossName, Records, project, split
 from decentral_dp.tuning.solver import SMALLEST_SHARE, Part, certificate, minimise
+from decentral_dp.tuning.tuner_plan import gaussian_plan, pure_plan
+from decentral_dp.tuning.tuner_releaser import TunerRelease, TunerReleaser, shortened
 
 Method: TypeAlias = Literal["ppift", "penalty", "em"]
 

@@ -8,17 +8,17 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.keys import Streams, seeded_root
-from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.problems.clients import ClientBlock
+from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import family_of
-from decentral_dp.problems.holder import ClientBlock
 from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.lotteries import FiniteExponential, Score
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.pooled_bounds import PooledBounds
 from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised import logistic_regularisation, ridge_regularisation
+from decentral_dp.problems.regularised_losses import logistic_regularisation, ridge_regularisation
+from decentral_dp.problems.selection import FiniteExponential, Score
 
 
 def fastest(functions, rounds):

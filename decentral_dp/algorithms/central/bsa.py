@@ -36,8 +36,8 @@ from decentral_dp.algorithms.neumann import V_TERMS, planned_series
 from decentral_dp.algorithms.pricing import Use, free_release, grid, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Answer, Ask
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.shard import LocalDataset
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.agents import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 

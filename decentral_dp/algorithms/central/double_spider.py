@@ -45,7 +45,10 @@ from typing import Literal, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.anchors import (
+from decentral_dp.algorithms.central.minimax_steps import alike, check_clipped, check_init
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.spider_releases import in_units, reach, root_log, shortened
+from decentral_dp.algorithms.central.spider_schedule import (
     Block,
     Point,
     SpiderState,
@@ -55,13 +58,10 @@ from decentral_dp.algorithms.central.anchors import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.central.minimax_steps import alike, check_clipped, check_init
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_steps import in_units, reach, root_log, shortened
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 # Channels of anchors and of differences → their term.
 _Y, _X = ("gy", "dy"), ("gx", "dx")

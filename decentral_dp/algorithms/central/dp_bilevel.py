@@ -44,18 +44,18 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults, check_penalty
-from decentral_dp.algorithms.central.inner import SOLVERS, Solver, check_perturbed, solver_of
-from decentral_dp.algorithms.central.level import LowerObjective
-from decentral_dp.algorithms.central.plan import Part, gaussian_charges
-from decentral_dp.algorithms.central.printed import calibrated
+from decentral_dp.algorithms.central.lower_objective import LowerObjective
+from decentral_dp.algorithms.central.lower_solvers import SOLVERS, Solver, check_perturbed, solver_of
+from decentral_dp.algorithms.central.printed_scales import calibrated
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
+from decentral_dp.privacy.bounded import Array, Bounded, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Bounded, Split
-from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.protocol import CHANGE, Changed
 
 

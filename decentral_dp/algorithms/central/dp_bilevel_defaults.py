@@ -29,14 +29,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
-from decentral_dp.algorithms.central.inner import Known, best_steps, noise_gain
-from decentral_dp.algorithms.central.inner_localised import stages_of, steps_of_stage
+from decentral_dp.algorithms.central.localised_lower_solver import stages_of, steps_of_stage
+from decentral_dp.algorithms.central.lower_solvers import Known, best_steps, noise_gain
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bilevel_rates import default_penalty, penalty_smoothness
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.granular import ProblemConstants
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.privacy.problem_constants import ProblemConstants
+from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.families import Family, worst
 
 

@@ -26,14 +26,14 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Self
 
+from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.minimax_steps import alike, check_init
-from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_steps import check_one_clip, joint_step, root_log
+from decentral_dp.algorithms.central.spider_releases import check_one_clip, joint_step, root_log
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 
 class State(NamedTuple):

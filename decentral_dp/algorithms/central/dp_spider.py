@@ -39,14 +39,20 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.anchors import block_charges, change_bound, check_smoothness, is_anchor, split
 from decentral_dp.algorithms.central.minimax_steps import alike, check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_steps import check_one_clip, in_units, joint_step, root_log
+from decentral_dp.algorithms.central.spider_releases import check_one_clip, in_units, joint_step, root_log
+from decentral_dp.algorithms.central.spider_schedule import (
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 
 class State(NamedTuple):

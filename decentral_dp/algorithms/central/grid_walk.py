@@ -22,9 +22,9 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from decentral_dp.algorithms.central.exponential import printed_scale
+from decentral_dp.algorithms.central.exponential_mechanism import printed_scale
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.second_order import bounds_of
+from decentral_dp.algorithms.central.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.central.single_draw import (
     State,
     box_of,
@@ -36,10 +36,10 @@ from decentral_dp.algorithms.central.single_draw import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import CoordinatorContext
-from decentral_dp.problems.lotteries import Function, Score, per_axis
-from decentral_dp.problems.walk_lottery import GridWalkSelection
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.grid_walk_selection import GridWalkSelection
+from decentral_dp.problems.selection import Function, Score, per_axis
 
 NAME = "grid_walk"
 _UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."

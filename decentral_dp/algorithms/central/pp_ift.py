@@ -34,18 +34,18 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults
-from decentral_dp.algorithms.central.inner import SOLVERS, LowerObjective, Solver, check_perturbed, solver_of
-from decentral_dp.algorithms.central.plan import Part, gaussian_charges
+from decentral_dp.algorithms.central.lower_solvers import SOLVERS, LowerObjective, Solver, check_perturbed, solver_of
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.second_order import usual_step
+from decentral_dp.algorithms.central.second_order_dp_bilevel import usual_step
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
+from decentral_dp.privacy.bounded import Array, Bounded, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.sensitivity import Array, Bounded, Split
-from decentral_dp.problems.desk import CoordinatorContext
+from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, regulariser_matrices, split_read
 
 # The lower-level point serves the gradient and is the model: it gets this share of every round's μ².

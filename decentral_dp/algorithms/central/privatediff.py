@@ -36,14 +36,6 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.central import privatediff_printed as printed_form
-from decentral_dp.algorithms.central.anchors import (
-    Block,
-    block_charges,
-    change_bound,
-    check_smoothness,
-    is_anchor,
-    split,
-)
 from decentral_dp.algorithms.central.minimax_steps import (
     best,
     check_clipped,
@@ -54,11 +46,19 @@ from decentral_dp.algorithms.central.minimax_steps import (
     step_of,
 )
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.spider_schedule import (
+    Block,
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 # Of Σμ², for y.
 Y_SHARE = 0.1

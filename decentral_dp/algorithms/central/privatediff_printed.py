@@ -29,14 +29,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from decentral_dp.algorithms.central.anchors import is_anchor
 from decentral_dp.algorithms.central.minimax_steps import questions, slope, step_of
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.spider_schedule import is_anchor
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array, Bounded, Sensitivity, Split
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array, Bounded, Sensitivity, Split
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 REASON = (
     "As printed, y carries no noise where it is used: the agents are told exact means of samples, and what x moves by "

@@ -33,7 +33,9 @@ from typing import Literal, NoReturn, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.anchors import (
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.central.spider_schedule import (
     Block,
     SpiderState,
     block_charges,
@@ -42,13 +44,11 @@ from decentral_dp.algorithms.central.anchors import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 # Variable → its channels of anchors and of differences, and its term.
 _NAMES = {"x": ("gx", "dx"), "y": ("gy", "dy")}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.exchange import Coordination
-from decentral_dp.privacy.sensitivity import Array, Split
+from decentral_dp.privacy.bounded import Array, Split
 
 
 class Calibration(NamedTuple):

@@ -42,7 +42,10 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.central import recursive_spider_printed as printed_form
-from decentral_dp.algorithms.central.anchors import (
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.spider_releases import composed, inner_bound
+from decentral_dp.algorithms.central.spider_schedule import (
     Block,
     block_charges,
     change_bound,
@@ -50,13 +53,10 @@ from decentral_dp.algorithms.central.anchors import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_steps import composed, inner_bound
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 _TERMS = {"x": "inner_x", "y": "inner_y"}
 

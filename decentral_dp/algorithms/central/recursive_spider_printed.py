@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.central.anchors import Block, Point, block_charges, is_anchor, split
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_steps import composed, in_units, reach, root_log
+from decentral_dp.algorithms.central.spider_releases import composed, in_units, reach, root_log
+from decentral_dp.algorithms.central.spider_schedule import Block, Point, block_charges, is_anchor, split
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 if TYPE_CHECKING:
     from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider

@@ -25,15 +25,15 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.minimax_steps import check_init
-from decentral_dp.algorithms.central.plan import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_steps import composed
+from decentral_dp.algorithms.central.spider_releases import composed
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.minimax.desk import MinimaxContext
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 # Channel → term.
 _TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}

@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.second_order import bounds_of
+from decentral_dp.algorithms.central.second_order_dp_bilevel import bounds_of
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Release, Request, Response, SelectionMechanism
-from decentral_dp.privacy.cells import Box
-from decentral_dp.privacy.granular import ProblemConstants
-from decentral_dp.privacy.sensitivity import Array, Split
-from decentral_dp.problems.desk import CoordinatorContext
-from decentral_dp.problems.lotteries import BoxExponential, FiniteExponential, Function, Score, candidates
+from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.privacy.box_sampler import Box
+from decentral_dp.privacy.problem_constants import ProblemConstants
+from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.selection import BoxExponential, FiniteExponential, Function, Score, candidates
 
 _FIRST = np.array([1])
 # How a point is found where a grid of candidates is not the only way.

@@ -28,16 +28,16 @@ from typing import Literal, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.exponential import printed_scale
+from decentral_dp.algorithms.central.exponential_mechanism import printed_scale
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.second_order import SecondOrder, State, bounds_of
+from decentral_dp.algorithms.central.second_order_dp_bilevel import SecondOrder, State, bounds_of
 from decentral_dp.algorithms.central.single_draw import check_compact, no_score
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Request, Response
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.desk import CoordinatorContext
-from decentral_dp.problems.lotteries import FiniteExponential, Function, Score, candidates, per_axis
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.selection import FiniteExponential, Function, Score, candidates, per_axis
 
 NAME = "warm_start"
 # Of ρ, for the start.

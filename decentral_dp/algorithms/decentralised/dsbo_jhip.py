@@ -65,9 +65,9 @@ from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.pricing import Use, fading, free_release, grid, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.matrices import transposed, unproven
-from decentral_dp.privacy.sensitivity import SPLITS, Array
-from decentral_dp.problems.shard import LocalDataset
+from decentral_dp.privacy.bounded import SPLITS, Array
+from decentral_dp.privacy.bounded_matrices import transposed, unproven
+from decentral_dp.problems.agents import LocalDataset
 
 
 class State(NamedTuple):

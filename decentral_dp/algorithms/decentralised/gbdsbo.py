@@ -57,9 +57,9 @@ from decentral_dp.algorithms.pricing import Use, before, fading, free_release, r
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.matrices import unproven
-from decentral_dp.privacy.sensitivity import SPLITS, Array
-from decentral_dp.problems.shard import LocalDataset
+from decentral_dp.privacy.bounded import SPLITS, Array
+from decentral_dp.privacy.bounded_matrices import unproven
+from decentral_dp.problems.agents import LocalDataset
 
 
 class State(NamedTuple):

@@ -40,10 +40,10 @@ import numpy as np
 from decentral_dp.algorithms.pricing import Use, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.recursion import hidden_state, private_state
-from decentral_dp.privacy.sensitivity import CHANNELS, SPLITS, Array, Split, memory_slack
+from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split, memory_slack
+from decentral_dp.privacy.private_state import hidden_state, private_state
+from decentral_dp.problems.agents import LocalDataset
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
-from decentral_dp.problems.shard import LocalDataset
 
 
 class State(NamedTuple):

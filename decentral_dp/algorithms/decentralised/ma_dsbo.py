@@ -48,8 +48,8 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, nothing_proven, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.sensitivity import Array, memory_slack
-from decentral_dp.problems.shard import LocalDataset
+from decentral_dp.privacy.bounded import Array, memory_slack
+from decentral_dp.problems.agents import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 D_TERMS = ("upper_grad_y", "lower_hvp")

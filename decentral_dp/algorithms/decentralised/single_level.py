@@ -31,8 +31,8 @@ import numpy as np
 from decentral_dp.algorithms.pricing import Use, free_release, nothing_proven, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.sensitivity import Array
-from decentral_dp.problems.shard import LocalDataset
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.agents import LocalDataset
 
 
 class State(NamedTuple):

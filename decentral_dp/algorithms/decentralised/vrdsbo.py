@@ -47,9 +47,9 @@ from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, nothing_proven, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.sensitivity import Array, memory_slack
+from decentral_dp.privacy.bounded import Array, memory_slack
+from decentral_dp.problems.agents import LocalDataset
 from decentral_dp.problems.batch import Batch
-from decentral_dp.problems.shard import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 ALL_TERMS = (*U_TERMS, "lower_grad_y", *V_TERMS)

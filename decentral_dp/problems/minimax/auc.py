@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.binary_scores import classification, ranking
 from decentral_dp.problems.minimax.composite import Values
 from decentral_dp.problems.minimax.protocol import Known
-from decentral_dp.problems.minimax.scores import classification, ranking
 
 
 @dataclass(frozen=True)

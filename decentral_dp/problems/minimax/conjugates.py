@@ -34,7 +34,7 @@ import numpy as np
 
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 
 Function = Callable[[Array], Array]
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.numbers import least_text
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.formatting import least_text
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax import MinimaxFacts, model_of
 from decentral_dp.problems.minimax.composite import Composite, Values
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax import MinimaxFacts, model_of
 from decentral_dp.problems.minimax.composite import Composite, Values

@@ -41,8 +41,8 @@ from scipy.special import entr, logsumexp
 
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.numbers import least_text
-from decentral_dp.privacy.sensitivity import Array, Norm
+from decentral_dp.formatting import least_text
+from decentral_dp.privacy.bounded import Array, Norm
 from decentral_dp.problems.minimax import MinimaxFacts, model_of
 from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
 from decentral_dp.problems.minimax.protocol import Known, Scores

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.privacy.sensitivity import Array, Norm
+from decentral_dp.privacy.bounded import Array, Norm
 
 # Numbers by name that a reader wants to see.
 Scores = Mapping[str, float]

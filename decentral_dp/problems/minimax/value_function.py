@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.privacy.sensitivity import Array
+from decentral_dp.privacy.bounded import Array
 
 
 class Layer(NamedTuple):

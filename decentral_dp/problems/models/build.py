@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.errors import InputError
-from decentral_dp.problems.models.linear import Linear
+from decentral_dp.problems.models.linear_model import Linear
 from decentral_dp.problems.models.protocol import Model
 
 

@@ -35,8 +35,8 @@ import torch
 from torch import Tensor
 
 from decentral_dp.data.dataset import public_generator
+from decentral_dp.privacy.bounded import Array, Norm
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.privacy.sensitivity import Array, Norm
 from decentral_dp.problems.autodiff import quiet_torch, tensor
 from decentral_dp.problems.models.protocol import Slope
 

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.privacy.sensitivity import Array
 from decentral_dp.problems.autodiff import quiet_torch, rows_or_nan, tensor
 from decentral_dp.problems.models.mlp import Activation, Dense, Mlp
 from decentral_dp.problems.models.protocol import Slope

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.problems.autodiff import quiet_torch
+from decentral_dp.problems.convolution import CHANNELS_PER_GROUP, Image
 from decentral_dp.problems.models.mlp import Mlp
 from decentral_dp.problems.models.module import TorchModel, as_model, trainable
-from decentral_dp.problems.network import CHANNELS_PER_GROUP, Image
 
 STAGES = 3
 SMALLEST_SIDE = 1 << (STAGES - 1)
