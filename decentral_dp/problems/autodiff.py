@@ -11,6 +11,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.user_code import USER_ERRORS, reason
 
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
@@ -19,21 +20,6 @@ if TYPE_CHECKING:
 Loss: TypeAlias = "Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]"
 Penalty: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 Predict: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
-
-# What a function or file of the user's own can raise by being wrong.
-USER_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NameError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
 
 ARGUMENTS = {
     "upper_loss": "(x, y, features, label)",
@@ -298,9 +284,3 @@ def _advice(name: str) -> str:
         f"write it in torch, in float64, as a pure function of {ARGUMENTS[name]}: torch.where instead of branches, "
         "no .item() or .numpy(), no random draws, nothing changed in place"
     )
-
-
-def reason(error: BaseException) -> str:
-    """The first sentence of an error, with its kind."""
-    text = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

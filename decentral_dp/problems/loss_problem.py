@@ -11,7 +11,6 @@ import numpy as np
 from decentral_dp.privacy.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.autodiff import (
-    USER_ERRORS,
     Loss,
     Penalty,
     Predict,
@@ -24,6 +23,7 @@ from decentral_dp.problems.autodiff import (
 )
 from decentral_dp.problems.linear_terms import checked_features, class_index
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked
+from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.

@@ -18,22 +18,19 @@ the problem is built. What Python alone can hide (a loss that counts its own cal
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import LipschitzConstants
-from decentral_dp.problems.autodiff import USER_ERRORS, Loss, Penalty, Predict, reason, trace
+from decentral_dp.problems.autodiff import Loss, Penalty, Predict, trace
 from decentral_dp.problems.loss_problem import LossProblem
 from decentral_dp.problems.protocol import TERMS
+from decentral_dp.user_code import USER_ERRORS, reason, run_file
 
 # Why a term reads records.
 READS = {
@@ -134,36 +131,6 @@ def load_losses(path: Path) -> Callable[[int, int], LossProblem]:
         )
 
     return build
-
-
-def run_file(path: Path, wanted: str) -> ModuleType:
-    """The module of a Python file of the user's own, which is run: it is code, not data.
-
-    Python knows the module only while it runs, so that its functions travel to other processes by value. wanted: what
-    is to be there, for a refusal. Raises InputError.
-    """
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file; {wanted}.")
-    name = f"losses_of_{path.stem}"
-    loader = SourceFileLoader(name, str(path))
-    spec = spec_from_loader(name, loader)
-    if spec is None:
-        raise InputError(f"{path}: Python cannot load it; {wanted}.")
-    module = module_from_spec(spec)
-    shadowed = sys.modules.get(name)
-    sys.modules[name] = module
-    try:
-        # Compiled here, and not by the loader, which would leave a cache beside the file and read it back when stale.
-        exec(loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
-    except InputError:
-        raise
-    except (*USER_ERRORS, SystemExit) as error:
-        raise InputError(f"{path}: it does not run: {reason(error)}; mend the file.") from error
-    finally:
-        sys.modules.pop(name, None)
-        if shadowed is not None:
-            sys.modules[name] = shadowed
-    return module
 
 
 def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> Any:

@@ -30,9 +30,9 @@ from scipy.special import expit, logsumexp, softmax
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.problems.autodiff import USER_ERRORS, quiet_torch, reason, rows_or_nan, tensor
-from decentral_dp.problems.losses import run_file
+from decentral_dp.problems.autodiff import quiet_torch, rows_or_nan, tensor
 from decentral_dp.problems.minimax.binary_scores import classification, worst_class
+from decentral_dp.user_code import USER_ERRORS, reason, run_file
 
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it.

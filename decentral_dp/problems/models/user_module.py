@@ -27,10 +27,10 @@ from torch.func import grad, vmap
 
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.problems.autodiff import USER_ERRORS, quiet_torch, reason, tensor
-from decentral_dp.problems.losses import run_file
+from decentral_dp.problems.autodiff import quiet_torch, tensor
 from decentral_dp.problems.models.mlp import Mlp
 from decentral_dp.problems.models.module import TorchModel, alone, as_model, trainable
+from decentral_dp.user_code import USER_ERRORS, reason, run_file
 
 # Made-up records that a module is tried on.
 _TRIED = 6

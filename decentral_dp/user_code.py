@@ -1,0 +1,156 @@
+"""Python code of the user's own: files that are run, and components found in them, by entry point, or as objects.
+
+A component is named where a registered one would be, `kind = …` of a table of the scenario:
+
+    kind = "heavy_ball.py:HeavyBall"    the name HeavyBall of a Python file, seen from the scenario's folder
+    kind = "heavy_ball"                 a registered component, or one of an installed package, by entry point
+
+An installed package declares entry points in the groups of `GROUPS`, for example
+
+    [project.entry-points."decentral_dp.algorithms"]
+    heavy_ball = "my_package.heavy_ball:HeavyBall"
+
+Files are code, not data: whatever they do is done when a scenario that names them is built.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Mapping
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from decentral_dp.errors import InputError, quoted
+
+# What a file or a function of the user's own may raise, and is told in a sentence.
+USER_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+
+# What a component is → the group of entry points that installed packages declare it in.
+GROUPS: Mapping[str, str] = {
+    "algorithm": "decentral_dp.algorithms",
+    "problem": "decentral_dp.problems",
+    "objective": "decentral_dp.objectives",
+    "mechanism": "decentral_dp.mechanisms",
+    "topology": "decentral_dp.topologies",
+    "data": "decentral_dp.data",
+    "partition": "decentral_dp.partitions",
+}
+
+
+class InFile(NamedTuple):
+    """A component's place as a scenario writes it: "file.py:Name"."""
+
+    file: str
+    name: str
+
+
+def in_file(kind: str) -> InFile | None:
+    """The file and the name of "file.py:Name"; None for whatever is no such text."""
+    file, colon, name = kind.rpartition(":")
+    return InFile(file, name) if colon and file.lower().endswith(".py") and name.isidentifier() else None
+
+
+def installed(what: str) -> dict[str, Any]:
+    """Name → entry point, of the components that installed packages declare. what: a key of `GROUPS`."""
+    return {point.name: point for point in entry_points(group=GROUPS[what])}
+
+
+def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
+    """The component that `kind` names in a file or by entry point; None where it is neither.
+
+    Args:
+        what: a key of `GROUPS`.
+        kind: as the scenario gives it.
+        folder: where a relative path starts.
+        key: the scenario's key, for a refusal, for example "algorithm.kind".
+
+    Raises:
+        InputError: for a file that is missing, does not run or lacks the name, and for an entry point that does not
+            load.
+    """
+    place = in_file(kind)
+    if place is not None:
+        path = Path(place.file).expanduser()
+        path = path if path.is_absolute() else folder / path
+        module = run_file(path, f"{key} must name a Python file and what it defines, as in file.py:Name")
+        if not hasattr(module, place.name):
+            raise InputError(f"{key}: {path} defines no {place.name}. Define it there, or name what the file defines.")
+        return getattr(module, place.name)
+    if kind.lower().endswith(".py"):
+        raise InputError(f"{key}: got {quoted(kind)}, wanted what the file defines as well: {quoted(kind + ':Name')}.")
+    point = installed(what).get(kind)
+    if point is None:
+        return None
+    try:
+        return point.load()
+    except USER_ERRORS as error:
+        raise InputError(
+            f"{key}: the entry point {quoted(kind)} ({point.value}) does not load: {reason(error)}. Mend the package."
+        ) from error
+
+
+def run_file(path: Path, wanted: str) -> ModuleType:
+    """The module of a Python file of the user's own, which is run: it is code, not data.
+
+    Python knows the module only while it runs, so that its functions and classes travel to other processes by value.
+
+    Args:
+        path: the file.
+        wanted: what is to be there, for a refusal.
+
+    Raises:
+        InputError: where there is no such file, or it does not run; with its line.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; {wanted}.")
+    name = f"user_code_{path.stem}"
+    loader = SourceFileLoader(name, str(path))
+    spec = spec_from_loader(name, loader)
+    if spec is None:
+        raise InputError(f"{path}: Python cannot load it; {wanted}.")
+    module = module_from_spec(spec)
+    shadowed = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        # Compiled here, and not by the loader, which would leave a cache beside the file and read it back when stale.
+        exec(loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
+    except InputError:
+        raise
+    except (*USER_ERRORS, SystemExit) as error:
+        raise InputError(f"{path}: it does not run: {reason(error)}{_line(error, path)}; mend the file.") from error
+    finally:
+        sys.modules.pop(name, None)
+        if shadowed is not None:
+            sys.modules[name] = shadowed
+    return module
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """The last line of this file that an error came through, as ", in line 3"; "" where none is known."""
+    if isinstance(error, SyntaxError):
+        return ""  # Its text says it.
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return f", in line {lines[-1]}" if lines and lines[-1] is not None else ""
+
+
+def reason(error: BaseException) -> str:
+    """The first sentence of an error, with its kind."""
+    text = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
