@@ -21,6 +21,7 @@ from decentral_dp.privacy.bounded import Array, Split
 from decentral_dp.privacy.calibration import largest_mu, solve
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import NO_MECHANISM, NO_NOISE, mechanism_of
 from decentral_dp.privacy.scheduled_releaser import FREE
 from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.domain import Domain
@@ -215,7 +216,7 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         raise _too_long(rounds)
     charges = algorithm.planned_releases(context, rounds)
     _check_mechanism(s, charges)
-    if privacy.guarantee == "certified" and any(charge.mechanism == "uncertified" for charge in charges.values()):
+    if privacy.guarantee == "certified" and not all(_proven(charge) for charge in charges.values()):
         raise InputError(
             f'privacy.guarantee: nothing is proven for {s.algorithm.kind} as it runs, so it cannot be "certified". Set '
             '"as_printed" to run it all the same, at ε = ∞.'
@@ -231,8 +232,8 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         return listed([_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
 
     if privacy.guarantee == "none":
-        lines = [_line(c, charge._replace(mechanism="none"), 1.0) for c, charge in charges.items()]
-        return listed([replace(line, scale=np.zeros_like(line.scale)) for line in lines])
+        lines = [_line(c, charge, 1.0) for c, charge in charges.items()]
+        return listed([replace(line, mechanism=NO_NOISE, scale=np.zeros_like(line.scale)) for line in lines])
     target = 0.0 if privacy.epsilon is None else privacy.epsilon
     if privacy.guarantee == "as_printed":
         lines = []
@@ -263,11 +264,11 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
 def _line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
     releases = charge.indices.size
     sensitivity = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
-    if charge.mechanism == "uncertified":
+    if not _proven(charge):
         sensitivity = {k: np.full((releases, 1), np.inf) for k in charge.weight}
     return ChannelLedger(
         channel,
-        charge.mechanism,
+        mechanism_of(charge.mechanism),
         charge.width,
         np.zeros(1, dtype=np.int64),
         charge.indices,
@@ -280,17 +281,22 @@ def _line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
     )
 
 
+def _proven(charge: Charge) -> bool:
+    return mechanism_of(charge.mechanism).proven
+
+
 def _free(channel: str, width: int, releases: int) -> ChannelLedger:
     index = np.arange(1, releases + 1)
     none = np.zeros((releases, 1))
-    return ChannelLedger(channel, "free", width, np.zeros(1, dtype=np.int64), index, none, {}, {}, FREE)
+    return ChannelLedger(channel, NO_MECHANISM, width, np.zeros(1, dtype=np.int64), index, none, {}, {}, FREE)
 
 
 def _check_mechanism(s: Scenario, charges: Mapping[str, Charge]) -> None:
     privacy, used = s.privacy, {c.mechanism for c in charges.values()}
-    if privacy.guarantee != "none" and privacy.delta == 0.0 and "gaussian" in used:
+    impure = [name for name in used if not mechanism_of(name).pure]
+    if privacy.guarantee != "none" and privacy.delta == 0.0 and impure:
         raise _impure(s.algorithm.kind)
     if "mechanism" in privacy.model_fields_set and privacy.mechanism not in used:
-        fits = "gaussian" if "gaussian" in used else None
+        fits = next(iter(impure), None)
         mend = f'Set "{fits}", or leave it out.' if fits else "Leave it out."
         raise InputError(f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism}" noise. {mend}')

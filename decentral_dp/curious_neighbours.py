@@ -22,6 +22,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.job import Job
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.bounded import Array, summation_slack
+from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.network_accounting import NetworkBudget, everything, observer_sets, pairwise, require_time
 from decentral_dp.privacy.network_rounding import Sent, certified_epsilon, rounding
 from decentral_dp.problems.mean_estimation import MeanEstimation
@@ -169,7 +170,7 @@ def prepare(job: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpr
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.y.series(job.rounds)
     averaged = job.stream.averaged(rounds[:, None], counts)
-    noise = job.noise["y"].at(rounds + 1, "gaussian")
+    noise = job.noise["y"].at(rounds + 1, GAUSSIAN)
     pull, local = step * (1.0 + problem.ridge), np.zeros(job.rounds)
     # ∇_y R = (1 + ridge) y − ridge x is taken at the agent's own message, or at the mixture of messages.
     contraction, share = (pull, local + 1.0) if isinstance(algorithm, LdpSingleLevel) else (local, 1.0 - pull)
@@ -218,10 +219,10 @@ def _priceable(job: Job) -> tuple[LdpSingleLevel | DpDsgd, MeanEstimation]:
             f'privacy.guarantee: "{privacy.guarantee}" leaves records unclipped or without noise, so pairs of agents '
             'cannot be priced; use "certified".'
         )
-    if job.mechanism != "gaussian":
+    if job.mechanism != GAUSSIAN:
         raise InputError(
-            f"privacy.mechanism: sums of {job.mechanism} noise have no closed form, so what mixed messages hide cannot "
-            'be priced exactly; use "gaussian".'
+            f"privacy.mechanism: sums of {job.mechanism.name} noise have no closed form, so what mixed messages hide "
+            'cannot be priced exactly; use "gaussian".'
         )
     if privacy.delta == 0.0:
         raise InputError("privacy.delta: Gaussian noise has no finite ε at δ = 0; use a delta above 0, such as 1e-5.")

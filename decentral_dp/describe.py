@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from decentral_dp.job import Job
 from decentral_dp.privacy import infinite_horizon
 from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.privacy.ledger import IntArray
+from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.private_state import endless_remainder, private_state
 from decentral_dp.privacy.published_theorems import theorem_4_1, theorem_4_5
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -74,7 +75,7 @@ def privacy_summary(job: Job) -> dict[str, Any]:
     noise = "secret" if job.scenario.seed is None else "reproducible from the recorded seed, therefore a simulation"
     return {
         "guarantee": table.guarantee,
-        "mechanism": job.mechanism if job.context is None else trusted.mechanisms(job),
+        "mechanism": job.mechanism.name if job.context is None else trusted.mechanisms(job),
         "protocol": _protocol(job),
         **particular,
         "exchanges": job.algorithm.releases_per_round,
@@ -83,13 +84,13 @@ def privacy_summary(job: Job) -> dict[str, Any]:
         "epsilon_max": budget.epsilon.max(),
         "epsilon_pure_max": budget.epsilon_pure.max(),
         # A trusted coordinator's "as_printed" has a claim instead.
-        "target": table.epsilon if job.mechanism != "none" and table.guarantee == "certified" else None,
+        "target": table.epsilon if job.mechanism != NO_NOISE and table.guarantee == "certified" else None,
         "cap": table.cap,
         "agents": agents,
         "at_infinity": limit,
         "claimed": claimed(job),
-        "free_channels": {c.channel: c.reason for c in job.ledger.channels if c.mechanism == "free"},
-        "noise": "off" if job.mechanism == "none" else noise,
+        "free_channels": {c.channel: c.reason for c in job.ledger.channels if not c.mechanism.charged},
+        "noise": "off" if job.mechanism == NO_NOISE else noise,
         "numerical_slack": _slack(job),
         "notes": notes(job),
     }
@@ -130,11 +131,11 @@ def at_infinity(job: Job, agents: IntArray | None = None, channel: str | None = 
     finite, endless = None, None
     if (spent == 0.0).all():
         finite = 0.0
-    elif job.mechanism == "none" or np.isinf(spent).any():
+    elif job.mechanism == NO_NOISE or np.isinf(spent).any():
         finite = math.inf
     elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
-    charged = job.mechanism != "none" and finite != 0.0
+    charged = job.mechanism != NO_NOISE and finite != 0.0
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
         endless = _endless_budget(job, job.algorithm, who, channel)
     return {"finite_data": finite, "endless_stream": endless}
@@ -168,7 +169,7 @@ def _finite_budget(job: Job, algorithm: OneStep, who: IntArray, channel: str | N
         records = fewest if stream.kind == "accumulate" else int(stream.averaged(job.rounds, fewest))
         queries, batch = _queries(job, algorithm, split, who, channel), stream.batch or records
         delta = job.scenario.privacy.delta
-        cost = infinite_horizon.at_infinity(queries, batch, stream.warm_start, records, _mechanism(job), delta)
+        cost = infinite_horizon.at_infinity(queries, batch, stream.warm_start, records, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
 
@@ -180,16 +181,12 @@ def _endless_budget(job: Job, algorithm: LdpDsbo, who: IntArray, channel: str | 
     if algorithm.protocol != "released":
         return None
     stream, worst = job.stream, 0.0
-    delta = job.scenario.privacy.delta if job.mechanism == "gaussian" else 0.0
+    delta = job.scenario.privacy.delta if not job.mechanism.pure else 0.0
     for split in SPLITS:
         queries = _queries(job, algorithm, split, who, channel)
-        cost = infinite_horizon.at_infinity(queries, stream.batch or 1, stream.warm_start, None, _mechanism(job), delta)
+        cost = infinite_horizon.at_infinity(queries, stream.batch or 1, stream.warm_start, None, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
-
-
-def _mechanism(job: Job) -> Literal["laplace", "gaussian"]:
-    return "gaussian" if job.mechanism == "gaussian" else "laplace"
 
 
 def _noise(job: Job, who: IntArray) -> dict[str, StepSize]:
@@ -251,7 +248,7 @@ def notes(job: Job) -> list[str]:
         return out + trusted.notes(job)
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
-    if job.mechanism != "none":
+    if job.mechanism != NO_NOISE:
         out.append(_limit(job, at_infinity(job)["finite_data"]))
     return out
 
@@ -259,7 +256,7 @@ def notes(job: Job) -> list[str]:
 def delta_notes(job: Job) -> list[str]:
     """What a δ allows that is not far below one over the records of an agent."""
     most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
-    if job.mechanism == "none" or delta * most < 1.0:
+    if job.mechanism == NO_NOISE or delta * most < 1.0:
         return []
     return [
         f"δ = {delta_text(delta)} is not small beside 1/{most}, one over the records of an agent: a mechanism that "

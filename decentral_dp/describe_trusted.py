@@ -16,6 +16,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.job import Job
 from decentral_dp.privacy.bounded import CHANNELS, Array
 from decentral_dp.privacy.ledger import ChannelLedger
+from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
 from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
@@ -45,8 +46,6 @@ _FORMULAS = {
     "lower_hessian_product": "∇²_yy l",
 }
 _LETTERS = {False: "h is the upper loss of a record, l its lower loss", True: "f is the loss of a record"}
-# What a price is: pure ε, where no Gaussian is drawn.
-_PURE = ("exponential", "laplace")
 
 
 def _context(job: Job) -> CoordinatorContext | MinimaxContext:
@@ -58,12 +57,12 @@ def _context(job: Job) -> CoordinatorContext | MinimaxContext:
 
 def mechanisms(job: Job) -> str:
     """ "gaussian"; "exponential and gaussian" where both are drawn from; "none" without noise."""
-    return " and ".join(sorted({c.mechanism for c in job.ledger.charged})) or "none"
+    return " and ".join(sorted({c.mechanism.name for c in job.ledger.charged})) or "none"
 
 
 def protocol(job: Job) -> str:
     """The protocol in words."""
-    if job.mechanism == "none":
+    if job.mechanism == NO_NOISE:
         return "trusted coordinator, without noise"
     return PROTOCOLS[job.algorithm.protocol]
 
@@ -72,7 +71,7 @@ def seen(job: Job) -> list[str]:
     """Who sees what."""
     algorithm, context = cast(Coordinated, job.algorithm), _context(job)
     out = ["The coordinator is trusted: the guarantee is against everybody who sees what it publishes, not against it."]
-    if job.mechanism == "none":
+    if job.mechanism == NO_NOISE:
         out = ["The coordinator is trusted; without noise, what it publishes protects nobody against anybody else."]
     if algorithm.needs_records:
         out.append("Every agent hands its records to the coordinator, which holds them all.")
@@ -138,7 +137,7 @@ def prices(job: Job) -> list[dict[str, Any]]:
 
     unit: "μ" of a Gaussian pair, or pure "ε". rate: kind → share of a Poisson sample, where it is one.
     """
-    if job.mechanism == "none":
+    if job.mechanism == NO_NOISE:
         return []
     return [_price(c) for c in job.ledger.charged]
 
@@ -147,10 +146,10 @@ def _price(c: ChannelLedger) -> dict[str, Any]:
     per_split = {kind: sensitivity[:, 0] / c.scale[:, 0] for kind, sensitivity in c.sensitivity.items()}
     return {
         "channel": c.channel,
-        "mechanism": c.mechanism,
+        "mechanism": c.mechanism.name,
         "releases": int(c.rounds.size),
         "width": c.dimension,
-        "unit": "ε" if c.mechanism in _PURE else "μ",
+        "unit": c.mechanism.unit,
         "price": {kind: [float(p.min()), float(p.max())] for kind, p in per_split.items()},
         "rate": {kind: float(r.min()) for kind, r in c.rate.items() if r.size and r.min() < 1.0},
     }
@@ -209,7 +208,7 @@ def claimed(job: Job) -> dict[str, Any] | None:
     table = job.scenario.privacy
     if table.guarantee != "as_printed" or table.epsilon is None:
         return None
-    pure = all(c.mechanism in (*_PURE, "uncertified") for c in job.ledger.charged)
+    pure = all(c.mechanism.pure for c in job.ledger.charged)
     return {
         "epsilon_max": table.epsilon,
         "epsilon_max_at_infinity": None,
@@ -223,27 +222,27 @@ def notes(job: Job) -> list[str]:
     """Sentences that belong beside the numbers."""
     out = []
     guarantee = job.scenario.privacy.guarantee
-    if job.mechanism != "none" and constants(job) == "declared":
+    if job.mechanism != NO_NOISE and constants(job) == "declared":
         out.append(
             "The constants of this problem are declared: nobody has proven or checked them, and every ε here holds "
             "only if they are true."
         )
     if guarantee == "as_printed":
         out += _printed_notes(job)
-    drawn = [c for c in job.ledger.charged if c.sampling == "poisson" and c.mechanism == "gaussian"]
+    drawn = [c for c in job.ledger.charged if c.sampling == "poisson" and c.mechanism == GAUSSIAN]
     out += [_sampling_note(c) for c in drawn if 0.0 < _multiplier(c) < 1.0]
-    unproven = {c.reason for c in job.ledger.charged if c.mechanism == "uncertified" and c.reason}
+    unproven = {c.reason for c in job.ledger.charged if not c.mechanism.proven and c.reason}
     out += sorted(unproven)
-    if job.mechanism != "none" and isinstance(job.context, MinimaxContext) and job.context.counted:
+    if job.mechanism != NO_NOISE and isinstance(job.context, MinimaxContext) and job.context.counted:
         out.append(
             "The share of positive records was counted from the records themselves and is in every gradient, so that "
             "nothing bounds what one record moves."
         )
-    if job.mechanism != "none" and job.rounds > 1:
+    if job.mechanism != NO_NOISE and job.rounds > 1:
         out.append(
             "Prices are planned for these rounds together: more rounds are another plan, with more noise in each."
         )
-    elif job.mechanism != "none":
+    elif job.mechanism != NO_NOISE:
         out.append("The whole budget is spent in one round; running it again on the same records costs it again.")
     return out
 

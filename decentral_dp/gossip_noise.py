@@ -12,6 +12,7 @@ from decentral_dp.privacy.bounded import Array, Norm
 from decentral_dp.privacy.calibration import calibrate, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.scheduled_releaser import NoiseSchedule
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.schema import Noise, Scenario, by_channel
@@ -32,8 +33,9 @@ def clipped_families(channels: Mapping[str, Channel], problem: Problem) -> list[
     return list(dict.fromkeys(CLIP_OF_TERM[t] for c in channels.values() for t in _queries(c, problem)))
 
 
-def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem) -> Clip:
-    norm: Norm = "l1" if s.privacy.mechanism == "laplace" else "l2"
+def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem, mechanism: Mechanism) -> Clip:
+    """Bounds on every record's contribution, in the norm of the mechanism."""
+    norm: Norm = mechanism.norm or "l2"
     if s.privacy.guarantee != "certified":
         return Clip(norm)
     for family in clipped_families(channels, problem):
@@ -78,7 +80,7 @@ def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
 
 
 def calibrated_schedules(
-    s: Scenario, charged: Mapping[str, str], noise: dict[str, NoiseSchedule], ledger: Ledger
+    s: Scenario, charged: Mapping[str, str], noise: dict[str, NoiseSchedule], ledger: Ledger, mechanism: Mechanism
 ) -> dict[str, NoiseSchedule]:
     """The schedules, scaled so that every agent spends the target; the channels of a family split its share evenly."""
     # Some channels are never sent in so few rounds.
@@ -90,9 +92,9 @@ def calibrated_schedules(
             f"privacy.share.{missing[0]}: missing. "
             f"Give a share for each of {', '.join(dict.fromkeys(families))}, or none."
         )
-    if privacy.mechanism == "gaussian" and privacy.delta == 0.0:
+    if not mechanism.pure and privacy.delta == 0.0:
         raise InputError(
-            "privacy.delta: Gaussian noise gives no pure guarantee. "
+            f"privacy.delta: {mechanism.words} gives no pure guarantee. "
             'Take a delta above 0, for example 1e-5, or mechanism = "laplace".'
         )
     given = by_channel(privacy.share)

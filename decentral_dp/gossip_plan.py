@@ -12,7 +12,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import SPLITS, Array, LipschitzConstants
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.release_cost import grid
+from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, noise_of
 from decentral_dp.privacy.scheduled_releaser import FREE, NoiseSchedule
 from decentral_dp.problems.protocol import Problem
 
@@ -33,14 +33,14 @@ def plan(
     clip: Clip,
     constants: LipschitzConstants | None,
     rounds: int,
-    mechanism: str,
+    mechanism: Mechanism,
     noise: Mapping[str, NoiseSchedule],
     final: bool = True,
 ) -> Ledger:
     """All releases of so many rounds. Agents with equal counts, self-weight and noise share a column.
 
     counts: kind → (m,). noise: channel → schedule of all agents; a channel that is charged must be in it unless
-    `mechanism` is "none". final: whether the noise is what will be drawn, or has yet to be calibrated.
+    `mechanism` adds none. final: whether the noise is what will be drawn, or has yet to be calibrated.
     """
     facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
     facts += [part for s in noise.values() for part in (s.scale, s.decay)]
@@ -81,15 +81,15 @@ def _channel(
     releases_per_round: int,
     group: IntArray,
     representative: IntArray,
-    mechanism: str,
+    mechanism: Mechanism,
     noise: Mapping[str, NoiseSchedule],
     final: bool,
 ) -> ChannelLedger:
     index = planned.indices
     if not planned.sensitivity:
         none = np.zeros((index.size, 1))
-        return ChannelLedger(channel, "free", dimension, np.zeros_like(group), index, none, {}, {}, reason=FREE)
-    if mechanism == "none":
+        return ChannelLedger(channel, NO_MECHANISM, dimension, np.zeros_like(group), index, none, {}, {}, reason=FREE)
+    if not mechanism.adds_noise:
         scale = np.zeros((index.size, representative.size))
     else:
         with np.errstate(over="ignore"):
@@ -99,13 +99,13 @@ def _channel(
     return ChannelLedger(channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
 
 
-def _check_noise(channel: str, largest: Array, scale: Array, mechanism: str, dimension: int) -> None:
+def _check_noise(channel: str, largest: Array, scale: Array, mechanism: Mechanism, dimension: int) -> None:
     """Refuse noise near the ends of float64, or too small beside the query for the grid's integers to be exact."""
     usable = bool(((scale > 2.0**-900) & (scale < 2.0**900)).all())
     if usable:
         reach = np.where(np.isfinite(largest), largest, 0.0) + _LARGEST_VARIATE * scale
         with np.errstate(over="ignore"):
-            usable = bool((reach / grid(scale, mechanism, dimension) < _LARGEST_INTEGER).all())
+            usable = bool((reach / noise_of(mechanism, channel).grid(scale, dimension) < _LARGEST_INTEGER).all())
     if not usable:
         scales = " to ".join(dict.fromkeys(f"{s:.3g}" for s in (scale.min(), scale.max())))
         size = f" to a query of size {largest.max():.3g}" if largest.any() else ""

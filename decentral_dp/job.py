@@ -29,6 +29,7 @@ from decentral_dp.privacy.accountants import Budget, price
 from decentral_dp.privacy.bounded import Array, LipschitzConstants, Split
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism, mechanism_of
 from decentral_dp.privacy.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
@@ -72,7 +73,7 @@ class Job:
     stream: Stream
     clip: Clip
     constants: LipschitzConstants | None
-    mechanism: str
+    mechanism: Mechanism
     noise: Mapping[str, NoiseSchedule]
     rounds: int
     ledger: Ledger
@@ -173,11 +174,12 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     channels = algorithm.releases(problem.p, problem.q)
-    clip = clips(scenario, channels, problem)
+    chosen = mechanism_of(privacy.mechanism)
+    clip = clips(scenario, channels, problem, chosen)
+    mechanism = NO_NOISE if guarantee == "none" else chosen
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
     stream = stream_of(scenario)
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
-    mechanism = "none" if guarantee == "none" else privacy.mechanism
 
     def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
         weight = topology.neighbour_weight
@@ -185,9 +187,9 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
 
     rounds = scenario.algorithm.rounds
     charged = charged_channels(channels, problem)
-    noise = {} if mechanism == "none" else schedules(scenario, charged, topology.n_agents)
-    if privacy.epsilon is not None and mechanism != "none":
-        noise = calibrated_schedules(scenario, charged, noise, planned(noise, rounds, final=False))
+    noise = {} if mechanism == NO_NOISE else schedules(scenario, charged, topology.n_agents)
+    if privacy.epsilon is not None and mechanism != NO_NOISE:
+        noise = calibrated_schedules(scenario, charged, noise, planned(noise, rounds, final=False), mechanism)
     ledger = planned(noise, rounds)
     status, reason = "ok", None
     if privacy.cap is not None:
@@ -220,7 +222,7 @@ def _coordinated(
     records = _records(problem, shards, context.clip)
     held_out = shards.features[shards.test], _numbers(shards.labels[shards.test])
     test = problem.prepare(*held_out, "l2") if shards.test.size else None
-    mechanism = "none" if s.privacy.guarantee == "none" else "gaussian"
+    mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN
     return Job(
         s, problem, algorithm, topology, shards, records, test, stream_of(s), context.clip, None, mechanism, {},
         s.algorithm.rounds, ledger, price(ledger, s.privacy.delta), "ok", None, _root(s, shards), context,

@@ -186,7 +186,7 @@ class Loop:
         rows = records.signed if hasattr(records, "signed") else records.features
         labels = np.ones(len(rows)) if hasattr(records, "signed") else records[1]
         n = len(rows) if self.job.stream.kind == "all" else min(len(rows), 1 + 2 * (t + 1))
-        norm = 1 if self.job.mechanism == "laplace" else 2
+        norm = 1 if self.job.mechanism.name == "laplace" else 2
         bound = self.clips[{"lower_grad_y": "y", "lower_hvp": "z", "upper_grad_y": "z"}.get(term, "x")]
         total = np.zeros_like(y)
         if term in per_record:

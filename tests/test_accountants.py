@@ -12,6 +12,7 @@ from dp_accounting import dp_event, rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import convolved_epsilon, gaussian_delta, hockey_stick, laplace_delta, sampled_twice_delta
+from release_cost_oracle import grid
 from schedules import deviations, ledger, line, pair_stream, steps, stream
 from scipy.integrate import simpson
 
@@ -20,7 +21,8 @@ from decentral_dp.privacy import loss_distributions
 from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gaussian_epsilon, price, spending
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.loss_distributions import Releases, amplified, epsilons
-from decentral_dp.privacy.release_cost import gaussian_mu, grid, laplace_loss
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+from decentral_dp.privacy.mechanisms.none import NoNoise
 
 DELTA = 1e-5
 
@@ -91,19 +93,19 @@ def test_prices_of_one_release_are_the_stated_formulas(delta: float, scale: floa
     g = 2.0 ** (math.floor(math.log2(scale)) - 20)
     assert grid(scale, "laplace", 1) == g
     expected = (delta / g + dimension * 2.0**-52) * math.expm1(g / scale)
-    assert laplace_loss(delta, scale, dimension) == pytest.approx(expected, rel=1e-12)
-    assert delta / scale <= laplace_loss(delta, scale, dimension) <= delta / scale * (1 + 2.0**-20) + 1e-10
+    assert LAPLACE.cost(delta, scale, dimension) == pytest.approx(expected, rel=1e-12)
+    assert delta / scale <= LAPLACE.cost(delta, scale, dimension) <= delta / scale * (1 + 2.0**-20) + 1e-10
     wide = dimension > 4096
     h = 2.0 ** (math.floor(math.log2(scale)) - (18 if wide else 16))
     assert grid(scale, "gaussian", dimension) == h
     # To the nearest, all coordinates may go the same way; by tosses, half of them do.
     rounded = math.sqrt((delta + 5 * h) ** 2 + (dimension / 4 + 5 * math.sqrt(dimension)) * h * h)
     apart = rounded if wide else delta + math.sqrt(dimension) * h
-    assert gaussian_mu(delta, scale, dimension) == pytest.approx(apart / scale, rel=1e-12)
+    assert GAUSSIAN.cost(delta, scale, dimension) == pytest.approx(apart / scale, rel=1e-12)
 
 
 def test_prices_at_the_edges() -> None:
-    for rule in (laplace_loss, gaussian_mu):
+    for rule in (LAPLACE.cost, GAUSSIAN.cost):
         np.testing.assert_array_equal(
             rule(np.array([0.0, 0.0, 1.0, np.inf]), np.array([1.0, 0.0, 0.0, 1.0]), 5), [0, 0, np.inf, np.inf]
         )
@@ -113,13 +115,13 @@ def test_the_rounding_is_in_the_price() -> None:
     """One coordinate moves by half a cell. Stochastic rounding is covered; rounding to nearest would jump a cell."""
     scale, cells = 1.0, 2.0**20
     ratio = 1.0 / cells
-    charged = float(laplace_loss(0.5 / cells, scale, 1))
+    charged = float(LAPLACE.cost(0.5 / cells, scale, 1))
     # P_k(u) = (1−f) p(k) + f p(k−1) with p(k−1)/p(k) = e^{1/b} at the worst k.
     stochastic = math.log1p(0.5 * math.expm1(ratio))
     assert stochastic <= charged <= stochastic * (1 + 1e-5)
     many = 1000
     nearest = many * ratio
-    assert nearest > 100 * float(laplace_loss(many * 1e-9 / cells, scale, many))
+    assert nearest > 100 * float(LAPLACE.cost(many * 1e-9 / cells, scale, many))
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.05, 0.283, 1.0, 5.0, 40.0])
@@ -362,13 +364,20 @@ def test_what_hides_nothing_costs_infinity(delta: float) -> None:
     assert price(ledger(line("y", {"train": np.zeros(2)}, np.zeros(2), "none")), delta).epsilon.tolist() == [0.0]
 
 
+class Cauchy(NoNoise):
+    """A law of which nothing is known."""
+
+    name = "cauchy"
+    dominating_pair = None
+
+
 def test_unknown_or_unsound_lines_are_refused() -> None:
     good = line("y", {"train": np.array([0.1, 0.1])}, np.ones(2))
     drawn = replace(good, rate={"train": np.full((2, 1), 0.5)})
     other = line("z", {"train": np.array([0.1, 0.1])}, np.ones(2), "gaussian", rate=0.5)
     slower = line("z", {"train": np.array([0.1, 0.1])}, np.ones(2), rate=0.25)
     cases = {
-        "no accountant knows": (replace(good, mechanism="cauchy"),),
+        "no dominating pair is known": (replace(good, mechanism=Cauchy()),),
         "both": (drawn, other),
         "different sampling rates": (drawn, slower),
         "not a number": (replace(good, sensitivity={"train": np.array([[0.1], [np.nan]])}),),
@@ -380,6 +389,8 @@ def test_unknown_or_unsound_lines_are_refused() -> None:
     for words, lines in cases.items():
         with pytest.raises(InputError, match=words):
             price(ledger(*lines), DELTA)
+    with pytest.raises(InputError, match="no accountant knows"):
+        replace(good, mechanism="cauchy")
     for delta in (-0.1, 1.0, math.nan):
         with pytest.raises(InputError, match="delta"):
             price(ledger(good), delta)
@@ -470,12 +481,12 @@ def test_slack_of_the_samplers_is_in_the_price(mechanism: str, delta: float) -> 
     y = line("y", {"train": np.full(rounds, size)}, np.ones(rounds), mechanism, dimension=dimension)
     budget = price(ledger(y), delta)
     if mechanism == "laplace":
-        loss = float(laplace_loss(size, 1.0, dimension))
+        loss = float(LAPLACE.cost(size, 1.0, dimension))
         assert budget.slack_epsilon == pytest.approx(rounds * dimension * 2e-15)
         assert budget.slack_delta == pytest.approx(rounds * 1.3e-16 * (2 * dimension + math.expm1(loss)))
         ideal = rounds * loss if delta == 0.0 else composed(np.full(rounds, loss), delta - budget.slack_delta)
     else:
-        mu = float(gaussian_mu(size, 1.0, dimension))
+        mu = float(GAUSSIAN.cost(size, 1.0, dimension))
         # No more than if all errors added up, and no more than the share of δ that may be spent on them.
         assert budget.slack_epsilon <= rounds * dimension * 20 * 2.0**-33 * (1 + 1e-6)
         left = max(0.0, delta - budget.slack_delta)
@@ -497,7 +508,7 @@ def test_slack_is_charged_for_what_moves_only_and_by_channel() -> None:
     z = line("z", {"train": np.zeros(2), "validation": np.full(2, 0.1)}, np.ones(2), "gaussian", dimension=100)
     budget = price(ledger(y, z), DELTA)
     assert budget.slack_epsilon == pytest.approx(200 * 20 * 2.0**-35)
-    mu = float(gaussian_mu(0.1, 1.0, 100))
+    mu = float(GAUSSIAN.cost(0.1, 1.0, 100))
     alone = float(gaussian_epsilon(mu, DELTA)) + 100 * 20 * 2.0**-35
     assert alone < budget.records["train"].epsilon[0] < alone * (1 + 1e-6)
     assert budget.channels["y"].epsilon[0] == budget.records["train"].epsilon[0]

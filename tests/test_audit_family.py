@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from release_cost_oracle import grid
 from replay import Crossed, Script
 from test_audit import log_law, lower_bound
 
@@ -31,7 +32,6 @@ from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.privacy.release_cost import grid
 from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.problems.agents import LocalDataset
 

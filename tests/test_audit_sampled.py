@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from release_cost_oracle import grid
 from replay import Script
 from test_audit import log_law
 from test_audit_family import CLIP, ROUNDS, WEIGHT, Setting
@@ -28,7 +29,6 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.loss_distributions import amplified
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.privacy.release_cost import grid
 from decentral_dp.problems.agents import LocalDataset
 
 

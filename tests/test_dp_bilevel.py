@@ -167,7 +167,7 @@ def test_no_release_costs_more_than_planned(solver: str, kind: str) -> None:
         for k in job.context.counts
     }
     if kind == "mean_lower_bound":
-        assert {c.channel for c in job.ledger.channels if c.mechanism == "free"} == {"y"}
+        assert {c.channel for c in job.ledger.channels if c.mechanism.name == "free"} == {"y"}
         assert spent["train"] == 0.0
     elif solver != "dp_loc_sgd":
         assert spent["train"] == pytest.approx(spent["validation"], rel=1e-9)

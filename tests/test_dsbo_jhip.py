@@ -266,9 +266,9 @@ def test_the_tracker_is_charged_where_it_reads_a_record_and_nowhere_else(inverse
         charged = [] if "lower_jvp" in without else [0]
         charged += [] if "lower_hvp" in without else range(1, inverse)
         tracker = next(c for c in ledger.channels if c.channel == "D")
-        assert [
-            int(i) % job.algorithm.releases_per_round - 3 for i in tracker.rounds if tracker.mechanism != "free"
-        ] == (charged * job.rounds)
+        assert [int(i) % job.algorithm.releases_per_round - 3 for i in tracker.rounds if tracker.mechanism.charged] == (
+            charged * job.rounds
+        )
 
 
 @pytest.mark.parametrize("protocol", ["released", "printed"])

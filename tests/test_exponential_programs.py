@@ -203,12 +203,12 @@ def test_a_run_costs_what_was_planned(name: str) -> None:
     domain = run.job.context.domain  # type: ignore[union-attr]
     assert np.allclose(domain.project(x), x)
     assert {"upper_loss_unreleased"} <= set(run.metrics["name"])
-    first = next(c for c in run.records.channels if c.mechanism != "free")
+    first = next(c for c in run.records.channels if c.mechanism.name != "free")
     if name in ("mean", "regularised", "regularised by cells", "weakly convex"):
-        assert first.mechanism == "gaussian"
+        assert first.mechanism.name == "gaussian"
         assert 0.0 < first.distortion < 1e-2
     else:
-        assert first.mechanism == "exponential"
+        assert first.mechanism.name == "exponential"
         assert first.distortion == 0.0
 
 
@@ -305,7 +305,7 @@ def test_equation_5_as_printed_costs_more_than_it_claims() -> None:
 
 def test_equation_5_where_convexity_is_unknown_is_uncertified() -> None:
     run = decentral_dp.run(content("regularised_exponential_mechanism", privacy={"guarantee": "as_printed"}))
-    assert run.records.channels[0].mechanism == "uncertified"
+    assert run.records.channels[0].mechanism.name == "uncertified"
     assert run.result["privacy"]["epsilon_max"] == math.inf
     assert "convex" in run.job.ledger.channels[0].reason
 

@@ -11,6 +11,7 @@ import pytest
 import ziggurat
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from release_cost_oracle import grid
 from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
@@ -20,9 +21,9 @@ from decentral_dp.privacy.accountants import epsilon_of, gaussian_epsilon, price
 from decentral_dp.privacy.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely, unit
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.planned_releaser import PlannedReleaser
-from decentral_dp.privacy.release_cost import gaussian_mu, grid
-from decentral_dp.privacy.scheduled_releaser import gaussian_integers
 
 K = 3.7
 
@@ -285,7 +286,7 @@ def test_tossed_rounding_moves_no_further_than_stated() -> None:
     query = g * rng.integers(-50, 50, (1, d)) + 0.4999 * g
     other = query + 0.5 * g
     apart, cells = float(np.linalg.norm(other - query)), np.full((1, 1), g)
-    stated = float(gaussian_mu(apart, s, d))
+    stated = float(GAUSSIAN.cost(apart, s, d))
     sensitivity, mean = [], np.zeros(d)
     for _ in range(200):
         tosses, still = rng.random((1, d)), np.zeros((1, 1, d))
@@ -297,7 +298,7 @@ def test_tossed_rounding_moves_no_further_than_stated() -> None:
     # To the nearest every coordinate moves by a cell.
     assert np.linalg.norm(np.rint(other / g) - np.rint(query / g)) * g > 1.3 * stated * s
     # Close to none, a release with as good as no sensitivity still pays for √d/2 cells.
-    assert float(gaussian_mu(1e-9, s, d)) == pytest.approx(g * math.sqrt(d / 4), rel=0.1)
+    assert float(GAUSSIAN.cost(1e-9, s, d)) == pytest.approx(g * math.sqrt(d / 4), rel=0.1)
 
 
 def test_a_coordinator_tosses_too_and_spends_what_was_planned() -> None:

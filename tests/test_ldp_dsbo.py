@@ -37,7 +37,7 @@ def naive_step(job: decentral_dp.Job, t: int, released: dict, state: dict, clips
     W, m = job.topology.mixing.toarray(), job.n_agents
     own = released if job.algorithm.protocol == "released" else state
     at = state if job.algorithm.protocol == "printed" else released
-    norm = 1 if job.mechanism == "laplace" else 2
+    norm = 1 if job.mechanism.name == "laplace" else 2
     new = {c: np.zeros_like(v) for c, v in state.items()}
 
     def clipped(v: np.ndarray, bound: float) -> np.ndarray:

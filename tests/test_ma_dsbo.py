@@ -137,7 +137,7 @@ class Naive:
         rows = records.signed if hasattr(records, "signed") else records.features
         labels = np.ones(len(rows)) if hasattr(records, "signed") else records[1]
         n = len(rows) if self.job.stream.kind == "all" else min(len(rows), 1 + 2 * (t + 1))
-        norm = 1 if self.job.mechanism == "laplace" else 2
+        norm = 1 if self.job.mechanism.name == "laplace" else 2
         bound = self.clips[{"lower_grad_y": "y", "lower_hvp": "z", "upper_grad_y": "z"}.get(term, "x")]
         total = np.zeros_like(y)
         if term in per_record:
@@ -387,7 +387,9 @@ def test_what_reads_no_record_is_planned_as_free(without: tuple[str, ...], inver
         charged = [] if "upper_grad_y" in without else [0]
         charged += [] if "lower_hvp" in without else range(1, inverse)
         d = next(c for c in ledger.channels if c.channel == "d")
-        assert [int(i) % job.algorithm.releases_per_round - 3 for i in d.rounds if d.mechanism != "free"] == charged * 3
+        assert [
+            int(i) % job.algorithm.releases_per_round - 3 for i in d.rounds if d.mechanism.name != "free"
+        ] == charged * 3
 
 
 class Asked:

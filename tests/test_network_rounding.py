@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from release_cost_oracle import grid
 from test_network import CLIP, LAMBDA, RIDGE, job_of
 
 from decentral_dp import topology
@@ -18,7 +19,6 @@ from decentral_dp.privacy.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.network_accounting import NetworkBudget, pairwise
 from decentral_dp.privacy.network_rounding import Sent, certified_epsilon, rounding
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
-from decentral_dp.privacy.release_cost import grid
 from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 
 

@@ -352,7 +352,7 @@ def test_the_printed_noise_is_that_of_the_remark_and_y_leaves_as_it_is() -> None
     assert lines["dx"].scale == pytest.approx(np.full((6, 1), 4.0 * root / (n * 6.0)))
     # 1/μ is the scale of the steps, 0.7; 2C_0², and nothing for βM.
     assert lines["y"].scale == pytest.approx(np.full((9, 1), 4.0 * 2.0 * 0.6**2 * root * 0.7 / (n * 6.0)))
-    assert lines["gy"].mechanism == "uncertified"
+    assert lines["gy"].mechanism.name == "uncertified"
     assert (lines["gy"].scale == 0.0).all()
     assert all(np.isinf(c.sensitivity["train"]).all() for c in lines.values())
     assert list(lines["gx"].rounds) == [4, 20, 36]

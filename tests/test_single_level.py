@@ -85,7 +85,7 @@ GRADIENTS: dict[str, tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]
 
 
 def gradient(job: Job, kind: str, t: int, i: int, y: np.ndarray, clip: float) -> np.ndarray:
-    records, x, norm = job.records["train"][i], np.full(2, 0.7), 1 if job.mechanism == "laplace" else 2
+    records, x, norm = job.records["train"][i], np.full(2, 0.7), 1 if job.mechanism.name == "laplace" else 2
     rows = records.signed if hasattr(records, "signed") else records.features
     labels = np.ones(len(rows)) if hasattr(records, "signed") else records[1]
     n = len(rows) if job.stream.kind == "all" else min(len(rows), 1 + 2 * (t + 1))

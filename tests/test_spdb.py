@@ -229,7 +229,7 @@ def test_planned_is_recorded_however_the_agents_are_hosted(kind: str, mechanism:
         outcome = finished(job)
         assert outcome.ledger.same_releases(job.ledger)
         assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9))
-        free = {c.channel for c in job.ledger.channels if c.mechanism == "free"}
+        free = {c.channel for c in job.ledger.channels if c.mechanism.name == "free"}
         assert free == (set() if kind == "crossed" else {"x"})
         ends.append(outcome.last)
     for channel in "xy":

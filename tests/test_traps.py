@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from release_cost_oracle import grid
 from replay import realised_change, replay
 
 import decentral_dp
@@ -27,9 +28,9 @@ from decentral_dp.job import build
 from decentral_dp.privacy.bounded import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.ledger import Recorder, assemble
+from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.private_state import hidden_state, private_state
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.privacy.release_cost import grid, laplace_loss
 from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.quadratic import Quadratic
@@ -206,7 +207,7 @@ def test_deterministic_rounding_costs_the_dimension_and_stochastic_rounding_does
     shift = 1e-6 * g
     u = np.full(dimension, 0.5 * g - 0.5 * shift)
     v = u + shift
-    charged = float(laplace_loss(dimension * shift, scale, dimension))
+    charged = float(LAPLACE.cost(dimension * shift, scale, dimension))
     # Rounded to nearest, every coordinate jumps a whole cell; far out the log-ratio of each is g/ν.
     nearest = float(np.abs(np.rint(v / g) - np.rint(u / g)).sum()) * g / scale
     assert nearest == pytest.approx(dimension * g / scale)
@@ -228,7 +229,7 @@ def test_the_exact_law_of_a_release_never_passes_its_price(dimension: int) -> No
         if trial % 3 == 0:
             u, v = np.round(u / g) * g, np.round(u / g) * g + shift
         exact = sum(exact_ratio(a, b, g, scale) for a, b in zip(u, v, strict=True))
-        charged = float(laplace_loss(np.abs(v - u).sum(), scale, dimension))
+        charged = float(LAPLACE.cost(np.abs(v - u).sum(), scale, dimension))
         assert exact <= charged * (1 + 1e-9)
         best = max(best, exact / charged)
     assert best > 0.999
@@ -458,7 +459,7 @@ def test_passing_on_what_is_public_hides_no_charge(public_at: int) -> None:
         else:
             recorder.charge(index, "y", "laplace", np.ones(1), query(2))
     (y,) = assemble([(np.array([0]), recorder)], 1).channels
-    assert y.mechanism == "laplace"
+    assert y.mechanism.name == "laplace"
     assert y.rounds.tolist() == [charged_at]
 
 

@@ -17,8 +17,8 @@ from decentral_dp.data.scaling import normalise, scale
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.bounded import SPLITS, Split
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.planned_releaser import PlannedReleaser
-from decentral_dp.privacy.release_cost import gaussian_mu, laplace_loss
 from decentral_dp.tuning import exponential, penalty, ppift
 from decentral_dp.tuning.constants import Family, minimiser_sensitivity, score_sensitivity
 from decentral_dp.tuning.records import Records, project
@@ -105,7 +105,7 @@ def test_the_plan_composes_as_its_closed_form(method: str) -> None:
     squares = {"train": 0.0, "validation": 0.0}
     for line in plan.channels:
         for split, s in line.sensitivity.items():
-            squares[split] += float((gaussian_mu(s, line.scale, line.dimension) ** 2).sum())
+            squares[split] += float((GAUSSIAN.cost(s, line.scale, line.dimension) ** 2).sum())
     for total in squares.values():
         assert 0.999 <= float(gaussian_epsilon(math.sqrt(total), 1e-6)) <= 1.0
     assert math.sqrt(squares["train"]) == pytest.approx(0.23670, rel=2e-3)
@@ -115,8 +115,8 @@ def test_the_plan_composes_as_its_closed_form(method: str) -> None:
 @given(st.floats(1e-9, 1e9), st.floats(0.01, 1.0), st.integers(1, 300))
 def test_no_scale_makes_a_release_dearer_than_planned(sensitivity: float, epsilon: float, d: int) -> None:
     for plan, channel, loss in (
-        (gaussian_plan("pulled", d, 2, d, epsilon, 1e-6), "pulled", gaussian_mu),
-        (pure_plan(d, epsilon), "model", laplace_loss),
+        (gaussian_plan("pulled", d, 2, d, epsilon, 1e-6), "pulled", GAUSSIAN.cost),
+        (pure_plan(d, epsilon), "model", LAPLACE.cost),
     ):
         index = 1 if channel == "pulled" else 2
         releaser = TunerReleaser(plan, bytes(32))

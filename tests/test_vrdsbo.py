@@ -238,7 +238,7 @@ def test_planned_is_recorded_however_the_agents_are_hosted(kind: str, mechanism:
         outcome = finished(job)
         assert outcome.ledger.same_releases(job.ledger)
         assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9))
-        free = {c.channel for c in job.ledger.channels if c.mechanism == "free"}
+        free = {c.channel for c in job.ledger.channels if c.mechanism.name == "free"}
         assert free == ({"x", "y"} if kind == "crossed" else {"x", "y", "zf"})
         ends.append(outcome.last)
     for channel in "xy":

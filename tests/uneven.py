@@ -116,7 +116,7 @@ def naive_mean(
     if left_out.get(term, term) in job.problem.reads_records:
         for a, b in zip(records.features[:n], records.labels[:n], strict=True):
             value = one(term, x, y, a, b, z)
-            size = np.abs(value).sum() if job.mechanism == "laplace" else np.sqrt((value**2).sum())
+            size = np.abs(value).sum() if job.mechanism.name == "laplace" else np.sqrt((value**2).sum())
             total = total + value * (bound / size if size > bound else 1.0) / n
     ridge = job.problem.ridge
     exact = {

@@ -28,6 +28,7 @@ from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -53,7 +54,7 @@ def line(channel: str, indices: Any, scale: Array, sensitivity: Array, rate: flo
     group = np.zeros(1, dtype=np.int64)
     drawn = "poisson" if rate < 1.0 else "fixed"
     return ChannelLedger(
-        channel, "gaussian", 1, group, indices, scale[:, None], {"train": sensitivity[:, None]}, {"train": rate * one},
+        channel, GAUSSIAN, 1, group, indices, scale[:, None], {"train": sensitivity[:, None]}, {"train": rate * one},
         "",
         drawn,
     )  # fmt: skip

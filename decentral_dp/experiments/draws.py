@@ -8,9 +8,9 @@ import numpy as np
 
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.calibration import largest_mu
+from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.privacy.release_cost import grid, uses_randomised_rounding
-from decentral_dp.privacy.scheduled_releaser import gaussian_integers
 
 EPSILON, DELTA = 1.0, 1e-6
 
@@ -29,7 +29,7 @@ def mu_of(epsilon: float = EPSILON, delta: float = DELTA) -> float:
 def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
     """values (b, d) with the package's float-safe Gaussian noise, as they are released."""
     d = values.shape[1]
-    g = grid(scale, "gaussian", d).reshape(1, 1)
+    g = GAUSSIAN.grid(scale, d).reshape(1, 1)
     normals = rng.standard_normal((1, *values.shape))
-    uniforms = rng.random(values.shape) if uses_randomised_rounding("gaussian", d) else None
+    uniforms = rng.random(values.shape) if GAUSSIAN.rounds_at_random(d) else None
     return np.asarray(g * gaussian_integers(values, g, scale / g, normals, uniforms))

@@ -33,6 +33,7 @@ from decentral_dp.privacy.bounded import Array, Norm
 from decentral_dp.privacy.calibration import largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
@@ -195,7 +196,14 @@ def _line(channel: str, mechanism: str, indices: Any, scale: Array, sensitivity:
     one = np.ones((indices.size, 1))
     group = np.zeros(1, dtype=np.int64)
     return ChannelLedger(
-        channel, mechanism, 1, group, indices, scale[:, None], {"train": sensitivity[:, None]}, {"train": one}
+        channel,
+        mechanism_of(mechanism),
+        1,
+        group,
+        indices,
+        scale[:, None],
+        {"train": sensitivity[:, None]},
+        {"train": one},
     )
 
 

@@ -15,6 +15,7 @@ from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.charges import Charges, ComposedCharges, accounts, charges, sampling_slack
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.loss_distributions import Releases
+from decentral_dp.privacy.mechanisms import NO_NOISE
 
 # A calibrated agent spends between (1 − this) and all of the target.
 TIGHTNESS = 1e-3
@@ -117,7 +118,7 @@ def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
 
 def _check_calibratable(ledger: Ledger, charged: Charges) -> None:
     for c in ledger.charged:
-        if c.mechanism == "none":
+        if c.mechanism == NO_NOISE:
             raise InputError(
                 f"privacy.epsilon: channel {c.channel!r} adds no noise that could be calibrated; give it a mechanism."
             )
@@ -146,7 +147,7 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
         cost = np.max([_own_cost(accounts(charged, k, name)) for k in charged.kinds], axis=0)[charged.group]
         out[name] = np.where(cost > 0.0, cost / shares[name], 1.0)
     # Gaussian costs are μ², which falls with the square of the scale.
-    gaussian = any(line.mechanism == "gaussian" for lines in charged.lines.values() for line in lines)
+    gaussian = any(line.mechanism.unit == "μ" for lines in charged.lines.values() for line in lines)
     return {name: np.sqrt(f) if gaussian else f for name, f in out.items()}
 
 

@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import SPLITS, Array, Split
-from decentral_dp.privacy.float_slack import SHARES, Drawn, Slack, drawn, joined, laplace_slack, likely, surely
+from decentral_dp.privacy.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.loss_distributions import Releases, amplified
-from decentral_dp.privacy.release_cost import gaussian_mu, grid_bits, laplace_loss, pure_loss, uses_randomised_rounding
+from decentral_dp.privacy.mechanisms import DominatingPair, Mechanism, NormalVariates
 
 
 class ChannelCharges(NamedTuple):
     """One channel's charges for one kind of record.
 
-    loss: (T, g) pure ε ("laplace", "pure", "exponential") or μ ("gaussian") of every release before amplification.
+    loss: (T, g) the price of every release before amplification, in the mechanism's unit.
     rate: (T, g). column: (G,) its column for each group of agents. sampling, distortion: as in the ledger.
     """
 
     channel: str
-    mechanism: str
+    mechanism: Mechanism
     dimension: int
     rounds: IntArray
     loss: Array
@@ -66,34 +66,25 @@ def charges(ledger: Ledger) -> Charges:
 
 
 def _line(c: ChannelLedger, split: Split, column: IntArray) -> ChannelCharges:
-    sensitivity = c.sensitivity[split]
-    if c.mechanism == "laplace":
-        loss = laplace_loss(sensitivity, c.scale, c.dimension)
-    elif c.mechanism == "gaussian":
-        # A record in a Poisson sample is compared with its absence, which is half as far but rounded as coarsely.
-        parts = 2.0 if c.sampling == "poisson" else 1.0
-        loss = parts * gaussian_mu(sensitivity / parts, c.scale, c.dimension)
-    elif c.mechanism in ("pure", "exponential"):
-        loss = pure_loss(sensitivity, c.scale)
-    else:
-        loss = np.where(sensitivity > 0.0, np.inf, 0.0)
-    # Where nothing is hidden all rules agree, so the line may pass for a Laplace one.
-    mechanism = "laplace" if c.mechanism in ("none", "uncertified") else c.mechanism
+    # A record in a Poisson sample is compared with its absence, which is half as far but rounded as coarsely.
+    parts = 2.0 if c.sampling == "poisson" else 1.0
+    loss = parts * c.mechanism.cost(c.sensitivity[split] / parts, c.scale, c.dimension)
     return ChannelCharges(
-        c.channel, mechanism, c.dimension, c.rounds, loss, c.rate[split], column, c.sampling, c.distortion
+        c.channel, c.mechanism, c.dimension, c.rounds, loss, c.rate[split], column, c.sampling, c.distortion
     )
 
 
 def _check(c: ChannelLedger, agents: int) -> None:
-    if c.mechanism not in PRICED:
+    if c.mechanism.dominating_pair is None:
         raise InputError(
-            f"ledger: channel {c.channel!r} was released by {c.mechanism!r}, which no accountant knows; "
-            f"it prices {', '.join(PRICED)} and free releases."
+            f"ledger: channel {c.channel!r} was released by {c.mechanism.name!r}, of whose law no dominating pair is "
+            "known, so that no accountant can price it. Give it one, or list it as uncertified."
         )
-    if c.sampling not in ("fixed", "poisson") or (c.sampling == "poisson" and c.mechanism == "laplace"):
+    rules = c.mechanism.amplified_by or ("fixed", "poisson")
+    if c.sampling not in rules:
         raise InputError(
-            f"ledger: channel {c.channel!r} adds {c.mechanism} noise to batches drawn by {c.sampling!r} sampling; no "
-            'rule here covers that. "poisson" goes with Gaussian noise, "fixed" with Laplace and Gaussian noise.'
+            f"ledger: channel {c.channel!r} adds {c.mechanism.name} noise to batches drawn by {c.sampling!r} sampling; "
+            'no rule here covers that. "poisson" goes with Gaussian noise, "fixed" with Laplace and Gaussian noise.'
         )
     if c.group.size != agents or (c.rounds.size > 1 and (np.diff(c.rounds) <= 0).any()):
         raise InputError(f"ledger: channel {c.channel!r} must list {agents} agents and ascending rounds.")
@@ -110,11 +101,11 @@ def _check(c: ChannelLedger, agents: int) -> None:
                 raise InputError(f"ledger: channel {c.channel!r} has a {name} that is negative or not a number.")
         if not (rate <= 1.0).all():
             raise InputError(f"ledger: channel {c.channel!r} has a sampling rate above 1, {rate.max():g}.")
-        if c.mechanism in ("pure", "exponential") and (rate < 1.0).any():
-            raise InputError(f"ledger: channel {c.channel!r} samples for a release of pure ε; no rule here covers it.")
-
-
-PRICED = ("laplace", "gaussian", "pure", "exponential", "none", "uncertified")
+        if not c.mechanism.amplified_by and (rate < 1.0).any():
+            raise InputError(
+                f"ledger: channel {c.channel!r} samples for a release by {c.mechanism.name!r}; no rule here covers it. "
+                "Read all records in every round, or take Laplace or Gaussian noise."
+            )
 
 
 @dataclass(frozen=True)
@@ -267,40 +258,46 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
     """The account of one kind of record over all channels, or over one."""
     lines = [line for line in charged.lines[split] if channel in (None, line.channel)]
     groups = int(charged.group.max()) + 1
-    plain: dict[str, list[tuple[IntArray, Array, IntArray]]] = {
-        "laplace": [], "gaussian": [], "pure": [], "exponential": []
-    }  # fmt: skip
-    drawn: dict[str, list[ChannelCharges]] = {"laplace": [], "gaussian": [], "poisson": []}
+    plain: dict[DominatingPair, list[tuple[IntArray, Array, IntArray]]] = {pair: [] for pair in DominatingPair}
+    drawn: dict[DominatingPair, list[ChannelCharges]] = {pair: [] for pair in DominatingPair}
+    by_coins: list[ChannelCharges] = []
     for line in lines:
-        fresh = (line.rate < 1.0) & (line.loss > 0.0)
+        fresh, pair = (line.rate < 1.0) & (line.loss > 0.0), _pair(line)
         if not fresh.any():
-            plain[line.mechanism].append((line.rounds, line.loss, line.column))
+            plain[pair].append((line.rounds, line.loss, line.column))
             continue
-        plain[line.mechanism].append((line.rounds, np.where(fresh, 0.0, line.loss), line.column))
-        sampled = "poisson" if line.sampling == "poisson" else line.mechanism
-        drawn[sampled].append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
-    laplace, gaussian = _batches(drawn["laplace"], 1.0), _batches(drawn["gaussian"], 2.0)
-    poisson = _batches(drawn["poisson"], 2.0)
+        plain[pair].append((line.rounds, np.where(fresh, 0.0, line.loss), line.column))
+        sampled = by_coins if line.sampling == "poisson" else drawn[pair]
+        sampled.append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
+    laplace, gaussian = _batches(drawn[DominatingPair.LAPLACE], 1.0), _batches(drawn[DominatingPair.GAUSSIAN], 2.0)
+    poisson = _batches(by_coins, 2.0)
     for one, other in ((laplace, gaussian), (laplace, poisson), (gaussian, poisson)):
         if one is not None and other is not None:
             _refuse_mixed(split, one, other)
     return ComposedCharges(
         groups,
-        tuple(p for p in plain["laplace"] if (p[1] > 0.0).any()),
-        tuple(p for p in plain["gaussian"] if (p[1] > 0.0).any()),
+        tuple(p for p in plain[DominatingPair.LAPLACE] if (p[1] > 0.0).any()),
+        tuple(p for p in plain[DominatingPair.GAUSSIAN] if (p[1] > 0.0).any()),
         laplace,
         gaussian,
-        tuple(p for p in plain["pure"] if (p[1] > 0.0).any()),
-        tuple(p for p in plain["exponential"] if (p[1] > 0.0).any()),
+        tuple(p for p in plain[DominatingPair.RESPONSE] if (p[1] > 0.0).any()),
+        tuple(p for p in plain[DominatingPair.RANGED] if (p[1] > 0.0).any()),
         poisson,
     )
+
+
+def _pair(line: ChannelCharges) -> DominatingPair:
+    """Raises InputError where nothing is known to dominate the releases."""
+    pair = line.mechanism.dominating_pair
+    if pair is None:
+        raise InputError(f"ledger: channel {line.channel!r} has no dominating pair. Price its ledger by `charges`.")
+    return pair
 
 
 def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
     """What float64 samplers may add to one record's (ε, δ), over all channels or over one: bounds, each of which holds.
 
-    The first does not depend on δ, and is enough where few coordinates are released. Exact samplers, as those of "pure"
-    and "exponential" releases, add nothing.
+    The first does not depend on δ, and is enough where few coordinates are released. Exact samplers add nothing.
     """
     groups = int(charged.group.max()) + 1
     epsilon, lost, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
@@ -311,24 +308,21 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
         away = line.distortion * (line.loss > 0.0).sum(axis=0)
         epsilon += 2.0 * away[line.column]
         ratio += away[line.column]
-        if line.mechanism == "laplace":
-            more, less = (part.sum(axis=0)[line.column] for part in laplace_slack(line.loss, line.dimension))
+        slack = line.mechanism.float_slack(line.loss, line.dimension)
+        if isinstance(slack, NormalVariates):
+            normals.append(drawn(line.loss, line.dimension, slack.bits, slack.randomised, line.column))
+        else:
+            more, less = (part.sum(axis=0)[line.column] for part in slack)
             epsilon, lost, ratio = epsilon + more, lost + less, ratio + 0.5 * more
-        elif line.mechanism == "gaussian":
-            bits, randomised = (
-                grid_bits("gaussian", line.dimension),
-                uses_randomised_rounding("gaussian", line.dimension),
-            )
-            normals.append(drawn(line.loss, line.dimension, bits, randomised, line.column))
     if not normals:
         none = np.zeros((1, groups))
         yield Slack(epsilon, lost, ratio, none, none + np.inf)
         return
     every = joined(normals)
     for share in (0.0, *SHARES) if delta > 0.0 else (0.0,):
-        slack = likely(every, share * delta, ratio) if share else surely(every)
-        yield slack._replace(
-            epsilon=epsilon + slack.epsilon, delta=np.minimum(1.0, lost + slack.delta), ratio=ratio + slack.ratio
+        bound = likely(every, share * delta, ratio) if share else surely(every)
+        yield bound._replace(
+            epsilon=epsilon + bound.epsilon, delta=np.minimum(1.0, lost + bound.delta), ratio=ratio + bound.ratio
         )
 
 

@@ -5,8 +5,9 @@ its sampler exactly at fewer bits, and extrapolating; Gaussian ones by counting 
 
     Laplace   η ≤ 1e-15·max(1, e^{|n|/ν − 7.7}) up to 36 ν, a law of its own beyond:
               ε + 2e-15·d,   δ + 1.3e-16·(2d + e^ε − 1)
-    Gaussian  |η| ≤ h = u·max(10, e^{k(|n|/σ − k)}), k = 3.7, u = 2^(bits − 51) with the bits of the grid (`prices`), up
-              to 10 standard deviations σ; beyond, p̂ has up to twice the ideal mass, and an end
+    Gaussian  |η| ≤ h = u·max(10, e^{k(|n|/σ − k)}), k = 3.7, u = 2^(bits − 51) with the bits of the grid
+              (`mechanisms.gaussian`), up to 10 standard deviations σ; beyond, p̂ has up to twice the ideal mass, and an
+              end
 
 Gaussian releases, any number of them, adaptive, on batches or not, N coordinates in all. Let p° be p̂ up to cσ and p
 beyond, and P̂, P°, P (Q̂, Q°, Q) the laws of transcripts in one world (a neighbour's). Sizes of batches, what else is in
@@ -47,10 +48,12 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, xlogy
 
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.privacy.ledger import IntArray
+
+IntArray = NDArray[np.int64]
 
 _K, _BULK, _END = 3.7, 10.0, 10.0
 # Of shifts: multiples of 1/8, rounded up; the last is for all above 8, where nothing is stated.
@@ -65,8 +68,8 @@ _LOADS = np.tile([1.0, 3.0, 6.0, 12.0], _ORDERS.size // 4)[:, None]
 _LARGEST_HEIGHT = 1.0 / 32.0
 # h_j, of h(c).
 _STEPS = np.exp(-0.25 * np.arange(24.0))
-# That the randomised rounding of one release moves further than `release_cost` says, in up to three comparisons, times
-# e^a.
+# That the randomised rounding of one release moves further than `mechanisms.gaussian` says, in up to three
+# comparisons, times e^a.
 _COIN = 1e-16
 
 
@@ -142,14 +145,6 @@ def joined(parts: Sequence[Drawn]) -> list[Drawn]:
         sums = part[1:] if other is None else [a + b for a, b in zip(part[1:], other[1:], strict=True)]
         out[part.unit] = Drawn(part.unit, *sums)
     return list(out.values())
-
-
-def laplace_slack(loss: Array, dimension: int) -> tuple[Array, Array]:
-    """(ε, δ) of Laplace releases of these pure ε; 0 for price 0."""
-    sensitivity = loss > 0.0
-    with np.errstate(over="ignore"):
-        delta = np.minimum(1.3e-16 * (2.0 * dimension + np.expm1(loss)), 1.0)
-    return np.where(sensitivity, 2e-15 * dimension, 0.0), np.where(sensitivity, delta, 0.0)
 
 
 class _Table(NamedTuple):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import zeta
@@ -26,12 +26,11 @@ from scipy.special import zeta
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.mechanisms import LAPLACE, Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.private_state import Power
 
 # The explicit part of a sum; what is left is bracketed so tightly that more would not show.
 _EXPLICIT_ROUNDS = 100_000
-
-Mechanism = Literal["laplace", "gaussian"]
 
 
 def losses(
@@ -42,7 +41,7 @@ def losses(
     warm_start: int = 0,
     records: int | None = None,
     rounds: int = _EXPLICIT_ROUNDS,
-    mechanism: Mechanism = "laplace",
+    mechanism: Mechanism | str = LAPLACE,
 ) -> Array:
     """ε_t (Laplace) or μ_t (Gaussian) of rounds 0, …, rounds − 1, (rounds,), in exact arithmetic.
 
@@ -64,7 +63,7 @@ def remainder(
     warm_start: int = 0,
     records: int | None = None,
     after: int = 0,
-    mechanism: Mechanism = "laplace",
+    mechanism: Mechanism | str = LAPLACE,
     squares: bool | None = None,
 ) -> float:
     """Upper bound on Σ_{t≥after} ε_t (Laplace) or Σ_{t≥after} μ_t² (Gaussian); +inf where it diverges.
@@ -75,7 +74,7 @@ def remainder(
     factor = _factor(step, noise, clip, mechanism)
     if factor == 0.0:
         return 0.0
-    power = 2 if (mechanism == "gaussian" if squares is None else squares) else 1
+    power = 2 if (mechanism_of(mechanism).unit == "μ" if squares is None else squares) else 1
     exponent = power * (step.decay - noise.decay + (1.0 if records is None else 0.0))
     if exponent <= 1.0 or math.isinf(factor):
         return math.inf
@@ -105,7 +104,7 @@ def at_infinity(
     batch: int,
     warm_start: int = 0,
     records: int | None = None,
-    mechanism: Mechanism = "laplace",
+    mechanism: Mechanism | str = LAPLACE,
     delta: float = 0.0,
 ) -> float:
     """ε(δ) of one record after infinitely many rounds, δ = 0 for pure ε; +inf where nothing finite is known.
@@ -113,7 +112,7 @@ def at_infinity(
     queries: all that read this kind of record, one per channel. Laplace: the smaller of Σε and ρ + 2√(ρ ln 1/δ) with
     ρ = Σε²/2; Gaussian: exact. records = batch bounds a minibatch of that size without its amplification.
     """
-    if mechanism == "gaussian":
+    if mechanism_of(mechanism).unit == "μ":
         mu = math.sqrt(sum(remainder(*q, batch, warm_start, records, mechanism=mechanism) for q in queries))
         return float(gaussian_epsilon(mu, delta))
     pure = sum(remainder(*q, batch, warm_start, records) for q in queries)
@@ -123,12 +122,12 @@ def at_infinity(
     return min(pure, rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)))
 
 
-def _factor(step: Power, noise: Power, clip: float, mechanism: Mechanism) -> float:
+def _factor(step: Power, noise: Power, clip: float, mechanism: Mechanism | str) -> float:
     size = clip * step.scale
     if size == 0.0:
         return 0.0
-    root = math.sqrt(2.0) if mechanism == "laplace" else 1.0
-    return 2.0 * root * size / noise.scale if noise.scale > 0.0 else math.inf
+    deviation = noise_of(mechanism_of(mechanism), "a tail").deviation
+    return 2.0 * deviation * size / noise.scale if noise.scale > 0.0 else math.inf
 
 
 def _binomial(power: float, least: float) -> Array:

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decentral_dp.privacy.bounded import MIXED, Array, Bounded, Sensitivity, Split
+from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_of
 
 IntArray = NDArray[np.int64]
 
@@ -24,9 +25,8 @@ class ChannelLedger:
     """All releases of one channel.
 
     channel: "x", "y", "z", …
-    mechanism: "laplace" | "gaussian" | "pure" (anything of pure ε = sensitivity/scale) | "exponential" (the same, with
-        probabilities ∝ exp(−score/scale)) | "none" (no noise) | "uncertified" (a law for which nothing is proven,
-        `reason` says why) | "free" (reads no record, `reason` says why).
+    mechanism: how it was released; a name stands for the registered mechanism. Where nothing is proven, and where no
+        record is read, `reason` says why.
     dimension: coordinates of one release.
     group: (m,) column of each agent.
     rounds: (R,) index of every release, ascending: its round, or with E exchanges a round, round t's t·E … (t+1)·E − 1.
@@ -42,7 +42,7 @@ class ChannelLedger:
     """
 
     channel: str
-    mechanism: str
+    mechanism: Mechanism
     dimension: int
     group: IntArray
     rounds: IntArray
@@ -52,6 +52,9 @@ class ChannelLedger:
     reason: str = ""
     sampling: str = "fixed"
     distortion: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mechanism", mechanism_of(self.mechanism))
 
     def until(self, index: int) -> ChannelLedger:
         """The releases with index ≤ the given one."""
@@ -75,7 +78,7 @@ class Ledger:
 
     @property
     def charged(self) -> tuple[ChannelLedger, ...]:
-        return tuple(c for c in self.channels if c.mechanism != "free")
+        return tuple(c for c in self.channels if c.mechanism.charged)
 
     @property
     def rounds(self) -> int:
@@ -152,7 +155,7 @@ def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:
 def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
     if (a.mechanism, a.dimension, a.sampling, a.distortion) != (b.mechanism, b.dimension, b.sampling, b.distortion):
         return False
-    if a.mechanism == "free":
+    if not a.mechanism.charged:
         # When it was sent does not matter: it costs nothing.
         return True
     if not np.array_equal(a.rounds, b.rounds):
@@ -173,7 +176,7 @@ def _within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
     alike = ("mechanism", "dimension", "sampling", "distortion")
     if any(getattr(spent, name) != getattr(planned, name) for name in alike):
         return False
-    if spent.mechanism == "free":
+    if not spent.mechanism.charged:
         return True
     if not np.array_equal(spent.rounds, planned.rounds) or not spent.sensitivity.keys() <= planned.sensitivity.keys():
         return False
@@ -198,7 +201,7 @@ def _frame(c: ChannelLedger, releases_per_round: int) -> pd.DataFrame:
             "channel": c.channel,
             "round": np.tile(-(-c.rounds // releases_per_round), agents),
             "release": np.tile(c.rounds, agents),
-            "mechanism": c.mechanism,
+            "mechanism": c.mechanism.name,
             "records": split or "none",
             "scale": c.scale[:, c.group].T.reshape(-1),
             "sensitivity": (c.sensitivity[split] if split else nothing)[:, c.group].T.reshape(-1),
@@ -216,7 +219,7 @@ def _frame(c: ChannelLedger, releases_per_round: int) -> pd.DataFrame:
 class _Column:
     """Recorded releases of one channel of one block; a number that is the same for all agents is kept once."""
 
-    mechanism: str
+    mechanism: Mechanism
     dimension: int
     reason: str = ""
     rounds: list[int] = field(default_factory=list)
@@ -238,20 +241,28 @@ class Recorder:
         self._mixed: set[Split] = set()
 
     def charge(
-        self, index: int, channel: str, mechanism: str, scale: Array, value: Bounded, distortion: float = 0.0
+        self,
+        index: int,
+        channel: str,
+        mechanism: Mechanism | str,
+        scale: Array,
+        value: Bounded,
+        distortion: float = 0.0,
     ) -> None:
         """One release. Raises ValueError where it cannot be listed as what it is."""
         if index == 0:
             if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):
                 raise ValueError(f"{channel} starts from data, but the release with index 0 is not charged")
             return
-        column = self.columns.get(channel)
-        if column is None or column.mechanism == "free":
+        mechanism, column = mechanism_of(mechanism), self.columns.get(channel)
+        if column is None or not column.mechanism.charged:
             column = self.columns[channel] = _Column(mechanism, value.private.shape[1])
             column.sensitivity = {k: [] for k in value.sensitivities}
             column.rate = {k: [] for k in value.sensitivities}
         if column.mechanism != mechanism:
-            raise ValueError(f"{channel} at index {index} is released by {mechanism}, before by {column.mechanism}")
+            raise ValueError(
+                f"{channel} at index {index} is released by {mechanism.name}, before by {column.mechanism.name}"
+            )
         for split in value.sensitivities.keys() - column.sensitivity.keys():
             # No record of this kind could move the earlier releases.
             column.sensitivity[split] = [0.0] * len(column.rounds)
@@ -298,9 +309,9 @@ class Recorder:
             return
         column = self.columns.get(channel)
         if column is None:
-            column = self.columns[channel] = _Column("free", dimension, reason)
+            column = self.columns[channel] = _Column(NO_MECHANISM, dimension, reason)
         # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
-        if column.mechanism == "free":
+        if not column.mechanism.charged:
             column.rounds.append(index)
 
 
@@ -322,9 +333,9 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
         raise ValueError(f"{name} was not released alike by all blocks, so it cannot be listed as one channel")
     rounds = np.asarray(first.rounds, dtype=np.int64)
     group = np.arange(n_agents)
-    if first.mechanism == "free":
+    if not first.mechanism.charged:
         group, none = np.zeros(n_agents, dtype=np.int64), np.zeros((rounds.size, 1))
-        return ChannelLedger(name, "free", first.dimension, group, rounds, none, {}, {}, first.reason)
+        return ChannelLedger(name, NO_MECHANISM, first.dimension, group, rounds, none, {}, {}, first.reason)
 
     series = [first.scale, *first.sensitivity.values(), *first.rate.values()]
     if len(columns) == 1 and all(isinstance(v, float) for s in series for v in s):

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.float_slack import noise_alone
-from decentral_dp.privacy.release_cost import grid, grid_bits, uses_randomised_rounding
+from decentral_dp.privacy.mechanisms import GAUSSIAN
 
 # No normal variate of float64 is larger, and of real ones one in 10^440.
 _LARGEST_VARIATE = 45.0
@@ -58,8 +58,8 @@ class Sent(NamedTuple):
 def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
     """ν of each observer, (o,); +inf where messages may outgrow their noise so far that they leave its grid."""
     rounds, m = sent.noise.shape
-    cells, identity = grid(sent.noise, "gaussian", sent.dimension), np.eye(m)
-    own = 1.5 if uses_randomised_rounding("gaussian", sent.dimension) else 1.0
+    cells, identity = GAUSSIAN.grid(sent.noise, sent.dimension), np.eye(m)
+    own = 1.5 if GAUSSIAN.rounds_at_random(sent.dimension) else 1.0
     terms = 16.0 + float((sent.mixing != 0.0).sum(axis=1).max())
     inside = np.zeros((len(observers), m), dtype=np.bool_)
     for row, members in enumerate(observers):
@@ -90,7 +90,7 @@ def certified_epsilon(
     mu: (o, m) exact, NaN (and so is the result) where the victim is a member of the observer. nu, draws: (o,) the bound
     above, and how many normal variates were drawn outside the observer. dimension: of a message. every: (m,).
     """
-    half, lost = (v[:, None] for v in noise_alone(draws, grid_bits("gaussian", dimension)))
+    half, lost = (v[:, None] for v in noise_alone(draws, GAUSSIAN.bits(dimension)))
     sigma = 2.0 * half
     with np.errstate(over="ignore"):
         left = (delta - lost) * np.exp(-0.5 * sigma) - np.exp(np.minimum(every, 700.0)) * lost

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
-from decentral_dp.privacy.bounded import Array, Bounded, Norm, Sensitivity, Split
+from decentral_dp.privacy.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
+from decentral_dp.privacy.mechanisms import NO_NOISE, mechanism_of, noise_of
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.privacy.release_cost import grid, uses_randomised_rounding
-from decentral_dp.privacy.scheduled_releaser import FREE, gaussian_integers, laplace_integers
+from decentral_dp.privacy.scheduled_releaser import FREE
 
 # Room for the float64 arithmetic of a scale.
 _UP = 1.0 + 1e-12
@@ -27,8 +27,6 @@ _LEAST_SCALE = 2.0**-800
 # Integers of the grid up to here are exact in float64 with the noise on top. A query beyond is cut off, which moves it
 # no further from its neighbour's.
 _LARGEST_INTEGER = 2.0**51
-# Variates drawn at a time.
-_CACHED = 2**14
 
 
 class PlannedReleaser:
@@ -65,28 +63,24 @@ class PlannedReleaser:
         return Released(Bundle(out), scales)
 
     def _noised(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
-        mechanism = self._channels[channel].mechanism
-        if mechanism in ("none", "uncertified"):
+        released_by = self._channels[channel].mechanism
+        if not released_by.proven:
             # As a paper prints it: what nothing is proven of may leave as it is, at an infinite price.
             return value.value
-        wanted: Norm = "l1" if mechanism == "laplace" else "l2"
-        if value.norm != wanted:
-            raise ValueError(f"{mechanism} noise on {channel} needs a value bounded in {wanted}, got {value.norm}")
+        mechanism = noise_of(released_by, channel)
+        if value.norm != mechanism.norm:
+            raise ValueError(
+                f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
+            )
         d = value.private.shape[1]
-        g = grid(scale, mechanism, d).reshape(1, 1)
+        g = mechanism.grid(scale, d).reshape(1, 1)
         generator, most = self.generator(index, channel), _LARGEST_INTEGER * g
-        if mechanism == "laplace":
-            query = np.clip(value.private, -most, most)
-            exponentials, uniforms = generator.standard_exponential((2, 1, d)), generator.random((1, d))
-            return np.asarray(value.public + g * laplace_integers(query, g, scale / g, exponentials, uniforms))
-        out = np.empty((1, d))
+        out, step = np.empty((1, d)), mechanism.columns_at_a_time or d
         # A part at a time, still in cache when it is used.
-        for first in range(0, d, _CACHED):
-            part = slice(first, min(d, first + _CACHED))
+        for first in range(0, d, step):
+            part = slice(first, min(d, first + step))
             query = np.clip(value.private[:, part], -most, most)
-            normals = generator.standard_normal((1, *query.shape))
-            tosses = generator.random(query.shape) if uses_randomised_rounding(mechanism, d) else None
-            integers = gaussian_integers(query, g, scale / g, normals, tosses)
+            integers = mechanism.sample(iter([generator]), query, g, scale / g, (d,), {})
             np.add(value.public[:, part], g * integers, out=out[:, part])
         return out
 
@@ -94,7 +88,7 @@ class PlannedReleaser:
         """The smallest scale that costs no kind of record more than planned for this release."""
         at = self._position(index, channel)
         line = self._channels[channel]
-        if line.mechanism == "none":
+        if line.mechanism == NO_NOISE:
             return 0.0
         if self._fixed:
             return float(line.scale[at, 0])
@@ -115,7 +109,7 @@ class PlannedReleaser:
     def _position(self, index: int, channel: str) -> int:
         line = self._channels.get(channel)
         at = -1 if line is None else int(np.searchsorted(line.rounds, index))
-        if line is None or line.mechanism == "free" or at >= line.rounds.size or line.rounds[at] != index:
+        if line is None or not line.mechanism.charged or at >= line.rounds.size or line.rounds[at] != index:
             raise ValueError(f"a release on {channel!r} with the index {index} was not planned")
         return at
 
@@ -131,8 +125,8 @@ class PlannedReleaser:
         if isinstance(value, Bounded):
             entry = value
         else:
-            if mechanism not in (value.mechanism, "none"):
-                raise ValueError(f"{channel} is planned as {mechanism} and drawn by {value.mechanism}")
+            if mechanism not in (mechanism_of(value.mechanism), NO_NOISE):
+                raise ValueError(f"{channel} is planned as {mechanism.name} and drawn by {value.mechanism}")
             sensitivity = {k: Sensitivity(np.array([s]), np.ones(1), None) for k, s in bounds.items()}
             entry = Bounded(np.zeros((1, value.width)), np.zeros((1, value.width)), sensitivity, "l2")
             distortion = value.distortion

@@ -18,6 +18,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.bounded import Array, Split
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
+from decentral_dp.privacy.mechanisms import mechanism_of
 
 # Of a train record's μ²: what the last minimiser takes, which is the model.
 MODEL_SHARE = 0.25
@@ -90,7 +91,7 @@ def pure_plan(d: int, epsilon: float) -> Ledger:
 def _channel(name: str, mechanism: str, d: int, rounds: IntArray, sensitivity: dict[Split, Array]) -> ChannelLedger:
     return ChannelLedger(
         name,
-        mechanism,
+        mechanism_of(mechanism),
         d,
         np.zeros(1, dtype=np.int64),
         rounds,

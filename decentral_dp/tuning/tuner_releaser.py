@@ -31,7 +31,7 @@ class TunerReleaser:
 
     def release(self, index: int, channel: str, value: Array, sensitivity: Mapping[Split, float]) -> TunerRelease:
         """value plus noise that makes it cost what is planned. sensitivity: l2, or l1 where the channel is Laplace."""
-        norm: Norm = "l2" if self._channels[channel].mechanism == "gaussian" else "l1"
+        norm: Norm = self._channels[channel].mechanism.norm or "l1"
         sensitivities = {k: Sensitivity(np.array([s]), np.ones(1), None) for k, s in sensitivity.items()}
         return self._release(index, channel, Bounded(np.zeros((1, value.size)), value[None], sensitivities, norm))
 

@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_limits
 from torch import nn
 
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
-from decentral_dp.privacy.scheduled_releaser import gaussian_integers
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.models.mlp import mlp

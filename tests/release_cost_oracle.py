@@ -1,25 +1,6 @@
-"""What one float-safe release costs one replaced record.
+"""The prices of single releases as functions of a mechanism's name, as they were before mechanisms were objects.
 
-Samplers round to a grid of a power of two before they add noise, and the rounding is part of the price:
-
-    Laplace   g = 2^(⌊log₂ ν⌋ − 20), secret stochastic rounding, difference of two geometrics:
-              ε = (Δ₁/g + d·2⁻⁵²)(e^{g/ν} − 1), and the release is dominated by one Laplace pair with this ε
-    Gaussian  g = 2^(⌊log₂ s⌋ − 16), deterministic rounding, rounded normal noise:
-              μ = (Δ₂ + √d·g)/s, exactly a Gaussian pair with this μ
-    wide      (Gaussian, d > 2¹²) g = 2^(⌊log₂ s⌋ − 18), secret stochastic rounding, rounded normal noise:
-              μ = √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s, a Gaussian pair with this μ but for δ = 2e^{−40} < 1e-17
-
-The d·2⁻⁵² is what the 53 bits of the rounding's uniform number can add. A query that cannot move (Δ = 0) costs nothing.
-
-Wide: given the tosses, which both neighbours share, a coordinate that moves by v_i (in g) is rounded to one that moves
-by v_i + ξ_i, one of the integers around v_i, E ξ_i = 0. In ‖v + ξ‖² = ‖v‖² + 2⟨v, ξ⟩ + ‖ξ‖², but for e^{−L} each
-(Hoeffding)
-
-    ⟨v, ξ⟩ ≤ ‖v‖ √(L/2),   ‖ξ‖² ≤ d/4 + √(dL/2),
-
-and 5 > √20 has room for the 53 bits of the tosses. All coordinates of a deterministic rounding may go the same way.
-
-That is the law of exact samplers. What float64 ones may add is bounded in `float_slack`.
+Kept as an oracle: every class must charge the same.
 """
 
 from __future__ import annotations
@@ -97,3 +78,11 @@ def pure_loss(sensitivity: Array | float, scale: Array | float) -> Array:
 def _settle(price: Array, sensitivity: Array, scale: Array) -> Array:
     unbounded = np.isinf(sensitivity) | ((sensitivity > 0.0) & (scale == 0.0))
     return np.where(sensitivity == 0.0, 0.0, np.where(unbounded, np.inf, price))
+
+
+def laplace_slack(loss: Array, dimension: int) -> tuple[Array, Array]:
+    """(ε, δ) that float64 adds to Laplace releases of these pure ε; 0 for price 0."""
+    sensitivity = loss > 0.0
+    with np.errstate(over="ignore"):
+        delta = np.minimum(1.3e-16 * (2.0 * dimension + np.expm1(loss)), 1.0)
+    return np.where(sensitivity, 2e-15 * dimension, 0.0), np.where(sensitivity, delta, 0.0)

@@ -1,0 +1,133 @@
+"""Gaussian noise: a Gaussian pair, sensitivities in l2.
+
+Values are rounded to a grid of a power of two before noise is added, and the rounding is part of the price:
+
+    g = 2^(⌊log₂ s⌋ − 16), deterministic rounding, rounded normal noise:  k = rint(u/g) + rint(N·s/g),  N ~ N(0, 1)
+              μ = (Δ₂ + √d·g)/s, exactly a Gaussian pair with this μ: rounded normal noise on an integer is
+              post-processing of the Gaussian
+    wide      (d > 2¹²) g = 2^(⌊log₂ s⌋ − 18), secret stochastic rounding, where √d·g would be much beside Δ₂:
+              k = ⌊u/g⌋ + [U < frac(u/g)] + rint(N·s/g)
+              μ = √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s, a Gaussian pair with this μ but for δ = 2e^{−40} < 1e-17
+
+Wide: given the tosses, which both neighbours share, a coordinate that moves by v_i (in g) is rounded to one that moves
+by v_i + ξ_i, one of the integers around v_i, E ξ_i = 0. In ‖v + ξ‖² = ‖v‖² + 2⟨v, ξ⟩ + ‖ξ‖², but for e^{−L} each
+(Hoeffding)
+
+    ⟨v, ξ⟩ ≤ ‖v‖ √(L/2),   ‖ξ‖² ≤ d/4 + √(dL/2),
+
+and 5 > √20 has room for the 53 bits of the tosses. All coordinates of a deterministic rounding may go the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import ClassVar, final
+
+import numpy as np
+
+from decentral_dp.privacy.bounded import Array, Norm
+from decentral_dp.privacy.mechanisms.protocol import (
+    DominatingPair,
+    NormalVariates,
+    Sampling,
+    Unit,
+    Workspace,
+    at_the_ends,
+    broadcast,
+    power_of_two_grid,
+    rounded_at_random,
+)
+
+# The scale is 2^bits to 2^(bits + 1) cells of the grid.
+BITS, RANDOMISED_BITS = 16, 18
+# Above it a release is wide.
+_NARROW = 2**12
+
+
+@final
+@dataclass(frozen=True)
+class Gaussian:
+    """Normal noise on every coordinate, its standard deviation the scale."""
+
+    name = "gaussian"
+    words = "Gaussian noise"
+    norm: ClassVar[Norm] = "l2"
+    pure = False
+    unit: ClassVar[Unit] = "μ"
+    dominating_pair = DominatingPair.GAUSSIAN
+    charged = adds_noise = proven = proportional = True
+    amplified_by: ClassVar[tuple[Sampling, ...]] = ("fixed", "poisson")
+    deviation = 1.0
+    columns_at_a_time = 2**14
+
+    def scale_of(self, deviation: Array) -> Array:
+        return np.asarray(deviation)
+
+    def grid(self, scale: Array | float, width: int) -> Array:
+        return power_of_two_grid(scale, self.bits(width))
+
+    def bits(self, width: int) -> int:
+        """The scale is 2^bits to 2^(bits + 1) cells of its grid."""
+        return RANDOMISED_BITS if self.rounds_at_random(width) else BITS
+
+    def rounds_at_random(self, width: int) -> bool:
+        return width > _NARROW
+
+    def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
+        """μ = (Δ₂ + √d·g)/s; of a wide release √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s."""
+        delta, sd = broadcast(sensitivity, scale)
+        g = self.grid(sd, width)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            if self.rounds_at_random(width):
+                randomised = np.sqrt(0.25 * width + 5.0 * np.sqrt(width))
+                mu = np.hypot((delta + 5.0 * g) / sd, randomised * (g / sd))
+            else:
+                mu = (delta + np.sqrt(width) * g) / sd
+        return at_the_ends(mu, delta, sd)
+
+    def float_slack(self, loss: Array, width: int) -> NormalVariates:
+        return NormalVariates(self.bits(width), self.rounds_at_random(width))
+
+    def sample(
+        self,
+        generators: Iterator[np.random.Generator],
+        query: Array,
+        grid: Array,
+        scale: Array,
+        widths: tuple[int, ...],
+        workspace: Workspace,
+    ) -> Array:
+        (rows, columns), wide = query.shape, self._wide(widths)
+        key = (rows, columns, *(c.stop for c in wide))
+        if key not in workspace:
+            # Half everywhere rounds to the nearest.
+            workspace[key] = (np.empty((rows, 1, columns)), np.full((rows, columns if wide else 0), 0.5))
+        variates, uniforms = workspace[key]
+        for normals, uniform in zip(variates, uniforms, strict=True):
+            generator = next(generators)
+            generator.standard_normal(out=normals)
+            for part in wide:
+                generator.random(out=uniform[part])
+        return gaussian_integers(query, grid, scale, variates.transpose(1, 0, 2), uniforms if wide else None)
+
+    def _wide(self, widths: tuple[int, ...]) -> list[slice]:
+        """The columns of wide releases."""
+        ends = accumulate(widths)
+        return [slice(end - w, end) for end, w in zip(ends, widths, strict=True) if self.rounds_at_random(w)]
+
+
+def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, uniforms: Array | None = None) -> Array:
+    """rint(query/g), or with uniforms ⌊query/g⌋ + [U < frac(query/g)], + rint(N·ratio), as float64 integers.
+
+    normals: (1, b, d), overwritten.
+    """
+    if uniforms is None:
+        out = query * (1.0 / g)
+        np.rint(out, out=out)
+    else:
+        out = rounded_at_random(query, g, uniforms)
+    normals *= ratio
+    out += np.rint(normals[0], out=normals[0])
+    return np.asarray(out)

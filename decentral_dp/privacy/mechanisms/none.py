@@ -1,0 +1,62 @@
+"""Releases without a mechanism: values that leave as they are, at infinite price, and values that read no record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.privacy.mechanisms.laplace import Laplace
+from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit
+
+
+@final
+@dataclass(frozen=True)
+class NoNoise:
+    """No noise: whatever a record can move costs infinitely much."""
+
+    name = "none"
+    words = "no noise"
+    norm = None
+    pure = True
+    unit: ClassVar[Unit] = "ε"
+    # Where nothing is hidden all rules agree, so that these releases may pass for Laplace ones.
+    dominating_pair = DominatingPair.LAPLACE
+    charged = True
+    adds_noise = proven = False
+    amplified_by: ClassVar[tuple[Sampling, ...]] = ("fixed", "poisson")
+
+    def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
+        return nothing_hidden(sensitivity)
+
+    def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
+        return Laplace().float_slack(loss, width)
+
+
+@final
+@dataclass(frozen=True)
+class Free:
+    """Releases that read no record, being functions of public and released values: no mechanism, and no price."""
+
+    name = "free"
+    words = "nothing, for it reads no record"
+    norm = None
+    pure = True
+    unit: ClassVar[Unit] = "ε"
+    dominating_pair = None
+    charged = adds_noise = False
+    proven = True
+    amplified_by: ClassVar[tuple[Sampling, ...]] = ()
+
+    def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
+        return nothing_hidden(sensitivity)
+
+    def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
+        return Laplace().float_slack(loss, width)
+
+
+def nothing_hidden(sensitivity: Array | float) -> Array:
+    """+inf wherever a record can move the release."""
+    return np.where(np.asarray(sensitivity) > 0.0, np.inf, 0.0)
