@@ -8,6 +8,8 @@ import json
 import textwrap
 import tomllib
 from collections.abc import Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from rich.table import Table
@@ -27,6 +29,7 @@ from decentral_dp.scenario_components import example
 from decentral_dp.study.study_schema import load_study
 from decentral_dp.summary import console
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
+from decentral_dp.user_code import GROUPS, find_outside, in_file, installed
 
 # What is described by the file itself.
 _TEXTS = {"scenario": "scenarios", "study": "studies"}
@@ -63,6 +66,10 @@ def print_entry(name: str) -> None:
 
     Where there is a scenario, all that stands before it is in comments: the whole can be kept as a scenario file.
     """
+    component = _outside(name)
+    if component is not None:
+        print(component)
+        return
     lists = registries()
     described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r not in _TEXTS.values()]
     parts = [f"{name} ({registry}): {line}\n\n{_details(registry, name)}\n" for registry, line in described]
@@ -76,6 +83,18 @@ def print_entry(name: str) -> None:
     for part in parts[:-1]:
         print(textwrap.indent(part, "# ", lambda line: True).replace("# \n", "#\n"))
     print(f"# {name} ({written[0]}):\n{parts[-1]}", end="")
+
+
+def _outside(name: str) -> str | None:
+    """What a component of a user's own says of itself, and its fields; None where the name is none's."""
+    groups = [what for what in GROUPS if name in installed(what)]
+    if in_file(name) is None and not groups:
+        return None
+    found = find_outside(groups[0] if groups else "mechanism", name, Path.cwd(), "show")
+    declared = fields(found) if is_dataclass(found) else ()
+    options = [f"  {f.name} = {'(required)' if f.default is MISSING else repr(f.default)}" for f in declared]
+    described = [name, "", inspect.getdoc(found) or "No description."]
+    return "\n".join([*described, "", "Options:", *options] if options else described)
 
 
 def _text(name: str, what: str) -> str:

@@ -296,7 +296,7 @@ def _check_mechanism(s: Scenario, charges: Mapping[str, Charge]) -> None:
     impure = [name for name in used if not mechanism_of(name).pure]
     if privacy.guarantee != "none" and privacy.delta == 0.0 and impure:
         raise _impure(s.algorithm.kind)
-    if "mechanism" in privacy.model_fields_set and privacy.mechanism not in used:
+    if "mechanism" in privacy.model_fields_set and privacy.mechanism_kind not in used:
         fits = next(iter(impure), None)
         mend = f'Set "{fits}", or leave it out.' if fits else "Leave it out."
-        raise InputError(f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism}" noise. {mend}')
+        raise InputError(f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism_kind}" noise. {mend}')

@@ -19,6 +19,7 @@ from decentral_dp.privacy import infinite_horizon
 from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.mechanisms import NO_NOISE
+from decentral_dp.privacy.mechanisms.outside import OutsideMechanism
 from decentral_dp.privacy.private_state import endless_remainder, private_state
 from decentral_dp.privacy.published_theorems import theorem_4_1, theorem_4_5
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -133,6 +134,9 @@ def at_infinity(job: Job, agents: IntArray | None = None, channel: str | None = 
         finite = 0.0
     elif job.mechanism == NO_NOISE or np.isinf(spent).any():
         finite = math.inf
+    elif isinstance(job.mechanism, OutsideMechanism):
+        # Its price need not be sensitivity/scale, of which these sums are.
+        return {"finite_data": None, "endless_stream": None}
     elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
     charged = job.mechanism != NO_NOISE and finite != 0.0
@@ -248,9 +252,18 @@ def notes(job: Job) -> list[str]:
         return out + trusted.notes(job)
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
+    if isinstance(job.mechanism, OutsideMechanism):
+        out.append(_authors_word(job.mechanism))
     if job.mechanism != NO_NOISE:
         out.append(_limit(job, at_infinity(job)["finite_data"]))
     return out
+
+
+def _authors_word(mechanism: OutsideMechanism) -> str:
+    return (
+        f"The mechanism {mechanism.name} is not the package's: that its noise has a law of the price it states, in "
+        "float64 too, is on the author's word. Its releases are composed as the worst of that price."
+    )
 
 
 def delta_notes(job: Job) -> list[str]:

@@ -29,7 +29,8 @@ from decentral_dp.privacy.accountants import Budget, price
 from decentral_dp.privacy.bounded import Array, LipschitzConstants, Split
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism, mechanism_of
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
+from decentral_dp.privacy.mechanisms.outside import OutsideMechanism
 from decentral_dp.privacy.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
@@ -43,11 +44,13 @@ from decentral_dp.scenario_components import (
     algorithm_of,
     is_coordinated,
     is_minimax,
+    mechanism_of_scenario,
     minimax_of,
     problem_of,
     shards_of,
     stream_of,
     topology_of,
+    with_mechanism,
 )
 from decentral_dp.schema import Scenario, by_channel, put
 from decentral_dp.topology import Topology
@@ -147,8 +150,12 @@ class Job:
         return AgentNode(agents, self.program, dataset, make, neighbours, mixing, self.scenario.run.average)
 
 
-def build(scenario: Scenario, problem: Problem | None = None) -> Job:
-    """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit."""
+def build(scenario: Scenario, problem: Problem | None = None, mechanism: Any = None) -> Job:
+    """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit.
+
+    problem, mechanism: objects that are used instead of those that the scenario names.
+    """
+    scenario, chosen = (scenario, None) if mechanism is None else with_mechanism(scenario, mechanism)
     if scenario.run.device != "cpu" and not is_minimax(scenario):
         raise InputError(
             f"run.device: {scenario.problem.kind} computes in numpy, on the CPU; only models of minimax problems can "
@@ -174,22 +181,22 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     channels = algorithm.releases(problem.p, problem.q)
-    chosen = mechanism_of(privacy.mechanism)
+    chosen = chosen or mechanism_of_scenario(scenario)
     clip = clips(scenario, channels, problem, chosen)
-    mechanism = NO_NOISE if guarantee == "none" else chosen
+    used = NO_NOISE if guarantee == "none" else chosen
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
     stream = stream_of(scenario)
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
 
     def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
         weight = topology.neighbour_weight
-        return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, mechanism, noise, final)
+        return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, used, noise, final)
 
     rounds = scenario.algorithm.rounds
     charged = charged_channels(channels, problem)
-    noise = {} if mechanism == NO_NOISE else schedules(scenario, charged, topology.n_agents)
-    if privacy.epsilon is not None and mechanism != NO_NOISE:
-        noise = calibrated_schedules(scenario, charged, noise, planned(noise, rounds, final=False), mechanism)
+    noise = {} if used == NO_NOISE else schedules(scenario, charged, topology.n_agents)
+    if privacy.epsilon is not None and used != NO_NOISE:
+        noise = calibrated_schedules(scenario, charged, noise, planned(noise, rounds, final=False), used)
     ledger = planned(noise, rounds)
     status, reason = "ok", None
     if privacy.cap is not None:
@@ -202,8 +209,8 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
         else None
     )
     return Job(
-        scenario, problem, algorithm, topology, shards, records, test, stream, clip, constants, mechanism, noise,
-        rounds, ledger, price(ledger, privacy.delta), status, reason, _root(scenario, shards),
+        scenario, problem, algorithm, topology, shards, records, test, stream, clip, constants, used, noise,
+        rounds, ledger, price(ledger, privacy.delta), status, reason, _root(scenario, shards, used),
     )  # fmt: skip
 
 
@@ -225,7 +232,7 @@ def _coordinated(
     mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN
     return Job(
         s, problem, algorithm, topology, shards, records, test, stream_of(s), context.clip, None, mechanism, {},
-        s.algorithm.rounds, ledger, price(ledger, s.privacy.delta), "ok", None, _root(s, shards), context,
+        s.algorithm.rounds, ledger, price(ledger, s.privacy.delta), "ok", None, _root(s, shards, mechanism), context,
     )  # fmt: skip
 
 
@@ -240,7 +247,7 @@ def _check_guarantee(s: Scenario) -> None:
             f"privacy.constants: {s.algorithm.kind} clips contributions and takes no constants. Leave them out."
         )
     if guarantee == "as_printed":
-        if privacy.mechanism != "laplace":
+        if privacy.mechanism_kind != LAPLACE.name:
             raise InputError(
                 'privacy.mechanism: the paper\'s protocol uses Laplace noise; "as_printed" takes "laplace" only.'
             )
@@ -272,7 +279,7 @@ def _numbers(labels: Any) -> Array:
     return np.asarray(labels, dtype=np.float64)
 
 
-def _root(s: Scenario, shards: Shards) -> bytes:
+def _root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
     """Noise depends on everything that decides what is released, records included, so that no two jobs share a root.
 
     The same noise on other records or other scales would cancel in a difference.
@@ -291,4 +298,6 @@ def _root(s: Scenario, shards: Shards) -> bytes:
     filed = s.problem.data in (*COLLECTIONS, "celeba")
     told = (shards.features, shards.labels, *((shards.test,) if filed else ()))
     records = [blake2b(a.tobytes()).digest() for a in told]
+    if isinstance(mechanism, OutsideMechanism):
+        records.append(f"{mechanism.options} {mechanism.source}".encode())
     return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode() + b"".join(records))

@@ -35,7 +35,7 @@ from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.scenario import load
 from decentral_dp.scenario_components import is_coordinated
-from decentral_dp.schema import Scenario, put
+from decentral_dp.schema import Scenario, placed, put, value_at
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25
@@ -80,14 +80,16 @@ def run(
     out: str | Path | None = None,
     problem: Problem | None = None,
     progress: ProgressCallback | None = None,
+    mechanism: Any = None,
 ) -> Run:
     """Run a scenario (a path, a shipped name, a dict or a loaded Scenario); write a run folder if `out` is given.
 
     problem: used instead of the one the scenario names, for problems built in Python with `from_losses`.
+    mechanism: used instead of privacy.mechanism: an object of your own (see `docs/add_a_mechanism.md`).
     Raises InputError with one sentence for whatever is wrong; a run that diverges returns with status "diverged".
     """
     loaded = load(scenario)
-    job = build(loaded, problem)
+    job = build(loaded, problem, mechanism)
     folder = Path(out) if out is not None else None
     if folder is not None:
         _check_writable(folder)
@@ -98,7 +100,7 @@ def run(
     metrics = measuring.frame(rows)
     result = _result(job, outcome, metrics, seconds)
     last = outcome.last
-    done = Run(loaded, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
+    done = Run(job.scenario, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
     if folder is not None:
         write_folder(done, folder)
     return done
@@ -289,7 +291,7 @@ def resolved_toml(scenario: Scenario) -> str:
         # A coordinator's algorithm has its own, and refuses any other.
         del content["privacy"]["mechanism"]
     for place, path in scenario.files().items():
-        put(content, place, str(path))
+        put(content, place, placed(value_at(content, place), path))
     if scenario.problem.files is not None:
         content["problem"]["files"] = scenario.image_files()
     return tomli_w.dumps(content)

@@ -15,6 +15,8 @@ from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import Dataset, Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.privacy.mechanisms import MECHANISMS, Mechanism, mechanism_of
+from decentral_dp.privacy.mechanisms.outside import options_of, outside
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
 from decentral_dp.problems.minimax.protocol import Minimax
@@ -23,6 +25,7 @@ from decentral_dp.schema import (
     AlgorithmTable,
     Column,
     DomainTable,
+    MechanismTable,
     ModelTable,
     Partition,
     ProblemTable,
@@ -31,6 +34,7 @@ from decentral_dp.schema import (
     by_channel,
 )
 from decentral_dp.topology import Topology
+from decentral_dp.user_code import find_outside
 
 # Numbers of the [algorithm] table as an example gives them; its other keys are step sizes.
 _NUMBERS: Mapping[str, int | float] = {
@@ -71,6 +75,24 @@ _WORDS: Mapping[str, str] = {
     "solver": '"dp_gd"',
     "method": '"ppift"',
 }
+
+
+def mechanism_of_scenario(s: Scenario) -> Mechanism:
+    """The mechanism that the scenario names: a registered one, or one from outside. Raises InputError."""
+    table, kind = s.privacy.mechanism, s.privacy.mechanism_kind
+    if kind in MECHANISMS:
+        return mechanism_of(kind)
+    found = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
+    if found is None:
+        raise InputError(f"privacy.mechanism: got {quoted(kind)}, which is not installed here. Install its package.")
+    return outside(found, {} if isinstance(table, str) else table.model_extra or {})
+
+
+def with_mechanism(s: Scenario, given: Any) -> tuple[Scenario, Mechanism]:
+    """The scenario with an object from outside for its mechanism, and the mechanism."""
+    made = outside(given, {})
+    table = MechanismTable.model_construct(kind=made.name, **options_of(made))
+    return s.model_copy(update={"privacy": s.privacy.model_copy(update={"mechanism": table})}), made
 
 
 def topology_of(s: Scenario) -> Topology:

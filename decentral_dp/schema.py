@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.user_code import in_file, installed
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -292,11 +293,20 @@ class Noise(Table):
     decay_per_agent: Finite = 0.0
 
 
+class MechanismTable(Table):
+    """A mechanism with options of its own, which are the fields of its class."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str
+
+
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
 
     guarantee: Literal["certified", "as_printed", "none"] = "certified"
-    mechanism: Literal["laplace", "gaussian"] = "laplace"
+    # "laplace", "gaussian", or one of your own: "file.py:Name", an installed one, or a table with its kind and options.
+    mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = "laplace"
     epsilon: Target | None = None
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
     # Of a problem without analytic ones, for a trusted coordinator: by name, and on the user's word.
@@ -308,6 +318,24 @@ class PrivacyTable(Table):
     x: Noise | None = None
     y: Noise | None = None
     z: Noise | None = None
+
+    @property
+    def mechanism_kind(self) -> str:
+        """The name, or the place, of the mechanism."""
+        return self.mechanism if isinstance(self.mechanism, str) else self.mechanism.kind
+
+    @field_validator("mechanism")
+    @classmethod
+    def _known(cls, mechanism: str | MechanismTable) -> str | MechanismTable:
+        kind = mechanism if isinstance(mechanism, str) else mechanism.kind
+        if kind in ("laplace", "gaussian"):
+            if not isinstance(mechanism, str) and mechanism.model_extra:
+                raise ValueError(f"{kind} noise takes no options, got {', '.join(mechanism.model_extra)}")
+        elif in_file(kind) is None and kind not in installed("mechanism"):
+            raise ValueError(
+                f'got {quoted(kind)}, wanted "laplace" or "gaussian", or a mechanism of your own as "file.py:Name"'
+            )
+        return mechanism
 
     def noise(self, channel: str) -> Noise | None:
         found: Noise | None = getattr(self, channel)
@@ -377,6 +405,10 @@ class Scenario(Table):
             ("problem", "loss"): problem.loss if str(problem.loss).lower().endswith(".py") else None,
             ("topology", "file"): self.topology.file,
         }
+        mechanism = in_file(self.privacy.mechanism_kind)
+        if mechanism is not None:
+            table = () if isinstance(self.privacy.mechanism, str) else ("kind",)
+            named["privacy", "mechanism", *table] = mechanism.file
         found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         return {place: path for place, path in found.items() if is_file(path)}
 
@@ -387,6 +419,20 @@ def put(content: dict[str, Any], place: Sequence[str], value: Any) -> None:
     for table in tables:
         content = content[table]
     content[key] = value
+
+
+def placed(named: str, path: Path) -> str:
+    """The path in place of the file that a value names; of "file.py:Name" the name is kept."""
+    place = in_file(named)
+    return str(path) if place is None else f"{path}:{place.name}"
+
+
+def value_at(content: Mapping[str, Any], place: Sequence[str]) -> Any:
+    """What stands at (table, …, key)."""
+    found: Any = content
+    for key in place:
+        found = found[key]
+    return found
 
 
 def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:

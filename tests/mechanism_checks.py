@@ -22,7 +22,7 @@ def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int = DRAWS
 
 
 def deviation_complaints(m: NoiseMechanism, scale: float = 0.7) -> list[str]:
-    """Whether the noise has the deviation that is stated, within six standard errors of any law of kurtosis below 10."""
+    """Whether the noise has the deviation that is stated, within six standard errors of a law of kurtosis below 10."""
     found = float(drawn(m, np.full(1, 0.3), scale).std())
     wanted = m.deviation * scale
     if abs(found / wanted - 1.0) < 6.0 * 1.5 / math.sqrt(DRAWS):

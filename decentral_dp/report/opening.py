@@ -218,7 +218,7 @@ def _messages(algorithm: Json, privacy: Json) -> tuple[str, Part]:
 
 def _noise(privacy: Json, stated: Json) -> Html:
     """The mechanism, and either the stated scales or what they were fitted to."""
-    name = capitalised(str(privacy.get("mechanism") or ""))
+    name = capitalised(str(privacy.get("mechanism") or "").replace("_", " "))
     # A scale for what reads no record adds no noise, as a clip of it bounds nothing.
     noised = privacy.get("clip")
     noises = schedules("σ", {k: v for k, v in stated.items() if noised is None or k in noised})

@@ -124,4 +124,4 @@ def _privacy(cell: Cell) -> dict[str, Any]:
         valid = PrivacyTable.model_validate({key: named[key] for key in wanted if key in named})
     except ValidationError:  # Such a cell is refused, and has no ε.
         return {"guarantee": None, "mechanism": None, "delta": math.nan}
-    return {key: getattr(valid, key) for key in wanted}
+    return {key: getattr(valid, key) for key in wanted} | {"mechanism": valid.mechanism_kind}

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.exponential import Exponential, Pure
 from decentral_dp.privacy.mechanisms.gaussian import Gaussian
 from decentral_dp.privacy.mechanisms.laplace import Laplace
-from decentral_dp.privacy.mechanisms.none import Free, NoNoise
+from decentral_dp.privacy.mechanisms.none import Free, NoNoise, Uncertified
 from decentral_dp.privacy.mechanisms.protocol import (
     DominatingPair,
     Mechanism,
@@ -19,7 +18,7 @@ from decentral_dp.privacy.mechanisms.protocol import (
     NormalVariates,
     noise_of,
 )
-from decentral_dp.privacy.mechanisms.uncertified import Uncertified
+from decentral_dp.privacy.mechanisms.pure import Exponential, Pure
 
 __all__ = [
     "GAUSSIAN",

@@ -1,4 +1,4 @@
-"""Releases without a mechanism: values that leave as they are, at infinite price, and values that read no record."""
+"""Releases of which nothing is proven, at infinite price, and releases that read no record, at none."""
 
 from __future__ import annotations
 
@@ -22,6 +22,30 @@ class NoNoise:
     norm = None
     pure = True
     unit: ClassVar[Unit] = "ε"
+    # Where nothing is hidden all rules agree, so that these releases may pass for Laplace ones.
+    dominating_pair = DominatingPair.LAPLACE
+    charged = True
+    adds_noise = proven = False
+    amplified_by: ClassVar[tuple[Sampling, ...]] = ("fixed", "poisson")
+
+    def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
+        return nothing_hidden(sensitivity)
+
+    def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
+        return Laplace().float_slack(loss, width)
+
+
+@final
+@dataclass(frozen=True)
+class Uncertified:
+    """A law for which nothing is proven; the ledger's line says why."""
+
+    name = "uncertified"
+    words = "a random choice of which nothing is proven"
+    norm = None
+    pure = True
+    # Of what such a release would cost if the law that it stands for were drawn.
+    unit: ClassVar[Unit] = "μ"
     # Where nothing is hidden all rules agree, so that these releases may pass for Laplace ones.
     dominating_pair = DominatingPair.LAPLACE
     charged = True

@@ -1,0 +1,286 @@
+"""Mechanisms of a user's own: what such a class must have, and how it stands among the others.
+
+Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
+`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", which is the
+default, for pure ε; "μ" for a Gaussian pair), `words`, `grid(scale, width)` and `float_slack(loss, width)`.
+
+Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. That
+its sampler has a law of this price no ledger can know: it is on the author's word, and results say so.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.privacy.bounded import Array, Norm
+from decentral_dp.privacy.mechanisms import MECHANISMS
+from decentral_dp.privacy.mechanisms.protocol import (
+    DominatingPair,
+    Sampling,
+    Unit,
+    Workspace,
+    at_the_ends,
+    broadcast,
+    no_slack,
+    power_of_two_grid,
+)
+from decentral_dp.user_code import USER_ERRORS, reason
+
+# The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
+_BITS = 20
+_METHODS = ("cost", "sample")
+_OPTIONAL_METHODS = ("grid", "float_slack")
+_UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
+# What a field of this type takes, in words.
+_TYPES: Mapping[Any, str] = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
+# Where a price is tried: sensitivities, scales and widths.
+_TRIED = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
+
+
+@dataclass(frozen=True)
+class OutsideMechanism:
+    """A user's mechanism among the others. Make one by `outside`.
+
+    definition: the user's object. options: its fields, which tell two of the same name apart. source: a digest of the
+    text of its class, as far as there is one.
+    """
+
+    name: str
+    words: str
+    norm: Norm
+    unit: Unit
+    deviation: float
+    options: str
+    source: str = field(default="", compare=False)
+    # Not compared: a class that came back from another process is another class.
+    definition: Any = field(default=None, compare=False, repr=False)
+
+    charged = adds_noise = proven = True
+    proportional = False
+    columns_at_a_time = None
+
+    @property
+    def pure(self) -> bool:
+        return self.unit == "ε"
+
+    @property
+    def dominating_pair(self) -> DominatingPair:
+        return _UNITS[self.unit]
+
+    @property
+    def amplified_by(self) -> tuple[Sampling, ...]:
+        return ()
+
+    def scale_of(self, deviation: Array) -> Array:
+        return np.asarray(deviation / self.deviation)
+
+    def grid(self, scale: Array | float, width: int) -> Array:
+        if not hasattr(self.definition, "grid"):
+            return power_of_two_grid(scale, _BITS)
+        return _numbers(self.name, "grid", self.definition.grid, np.asarray(scale, dtype=np.float64), width)
+
+    def rounds_at_random(self, width: int) -> bool:
+        return False
+
+    def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
+        """The author's price; the ends are the package's: 0 where nothing moves, +inf where nothing hides it."""
+        delta, s = broadcast(sensitivity, scale)
+        priced = np.isfinite(delta) & (s > 0.0)
+        # Where there is no price the author's formula is not asked.
+        found = _numbers(
+            self.name, "cost", self.definition.cost, np.where(priced, delta, 0.0), np.where(priced, s, 1.0), width
+        )
+        if found.shape != delta.shape or not (found >= 0.0).all():
+            raise _wrong(self.name, f"cost gave {_shown(found)}, wanted prices of at least 0, one for each sensitivity")
+        return at_the_ends(found, delta, s)
+
+    def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
+        if not hasattr(self.definition, "float_slack"):
+            return no_slack(loss)
+        try:
+            epsilon, delta = self.definition.float_slack(loss, width)
+        except USER_ERRORS as error:
+            raise _wrong(self.name, f"float_slack fails with {reason(error)}") from error
+        return np.broadcast_to(np.asarray(epsilon, float), loss.shape), np.broadcast_to(delta, loss.shape)
+
+    def sample(
+        self,
+        generators: Iterator[np.random.Generator],
+        query: Array,
+        grid: Array,
+        scale: Array,
+        widths: tuple[int, ...],
+        workspace: Workspace,
+    ) -> Array:
+        out = np.empty(query.shape)
+        grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
+        ends = list(accumulate(widths))
+        for row, one, g, ratio in zip(out, query, grids, ratios, strict=True):
+            generator = next(generators)
+            for end, width in zip(ends, widths, strict=True):
+                part = slice(end - width, end)
+                step = float(g[part][0])
+                # Exact: the grid is a power of two.
+                row[part] = self._drawn(generator, one[part], step, float(ratio[part][0]) * step) / step
+        return out
+
+    def _drawn(self, generator: np.random.Generator, query: Array, grid: float, scale: float) -> Array:
+        found = _numbers(self.name, "sample", self.definition.sample, generator, query.copy(), grid, scale)
+        if found.shape != query.shape or not np.isfinite(found).all():
+            raise _wrong(self.name, f"sample gave {_shown(found)}, wanted {query.size} finite numbers")
+        if (np.rint(found / grid) != found / grid).any():
+            raise _wrong(
+                self.name,
+                f"sample gave numbers off the grid {grid:g}, whose low bits may show the query; round it before noise "
+                "is added, and return multiples of the grid",
+            )
+        return found
+
+
+def outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> OutsideMechanism:
+    """Put a user's class, or an object of one, among the mechanisms.
+
+    Args:
+        found: the class, whose fields the options are; or an object, which takes none.
+        options: field → value.
+        key: of the scenario, for a refusal.
+
+    Raises:
+        InputError: for options that do not fit, for what the class lacks, and for a price that cannot be one.
+    """
+    given = _built(found, options, key) if isinstance(found, type) else found
+    if not isinstance(found, type) and options:
+        raise InputError(f"{key}: {_list(options)} given, but an object has its values already. Leave them out.")
+    name = getattr(given, "name", None)
+    if name in MECHANISMS:
+        raise InputError(f"{key}: {type(given).__name__} has a name of the package's own, {name}. Take another.")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise _lacks(given, key, f'a name such as "staircase", got {quoted(str(name))}')
+    norm, deviation = getattr(given, "norm", None), getattr(given, "deviation", None)
+    unit: Any = getattr(given, "unit", "ε")
+    if norm not in ("l1", "l2"):
+        raise _lacks(given, key, f'norm = "l1" or "l2", in which its sensitivity is measured; got {quoted(str(norm))}')
+    if unit not in _UNITS:
+        raise _lacks(given, key, f'unit = "ε" (pure) or "μ" (a Gaussian pair); got {quoted(str(unit))}')
+    if isinstance(deviation, bool) or not isinstance(deviation, (int, float)) or not 0.0 < deviation < math.inf:
+        raise _lacks(given, key, "deviation, the standard deviation of its noise at scale 1, a number above 0")
+    for method in _METHODS:
+        if not callable(getattr(given, method, None)):
+            raise _lacks(given, key, f"a method {method}")
+    for method in _OPTIONAL_METHODS:
+        if hasattr(given, method) and not callable(getattr(given, method)):
+            raise _lacks(given, key, f"a method {method}, or none of this name")
+    words = getattr(given, "words", f"{name} noise")
+    made = OutsideMechanism(
+        name, str(words), norm, unit, float(deviation), _described(given), _source(type(given)), given
+    )
+    _check_price(made)
+    return made
+
+
+def options_of(mechanism: OutsideMechanism) -> dict[str, Any]:
+    """The fields of the user's object that a scenario can hold."""
+    given = mechanism.definition
+    every = {f.name: getattr(given, f.name) for f in fields(given)} if is_dataclass(given) else {}
+    return {name: value for name, value in every.items() if isinstance(value, (bool, int, float, str))}
+
+
+def _built(found: type, options: Mapping[str, Any], key: str) -> Any:
+    declared = {f.name: f for f in fields(found) if f.init} if is_dataclass(found) else {}
+    for name in options:
+        if name not in declared:
+            valid = f"its fields are {_list(declared)}" if declared else "it has no fields"
+            raise InputError(f"{key}.{name}: unknown key; {found.__name__} takes none of this name, {valid}.")
+    missing = [
+        n for n, f in declared.items() if n not in options and f.default is MISSING and f.default_factory is MISSING
+    ]
+    if missing:
+        raise InputError(
+            f"{key}.{missing[0]}: missing. {found.__name__} needs it; write "
+            f'mechanism = {{ kind = "…", {missing[0]} = … }}.'
+        )
+    try:
+        types = get_type_hints(found)
+        for name, value in options.items():
+            _check_type(value, types.get(name), f"{key}.{name}")
+        return found(**options)
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(
+            f"{key}: {found.__name__} cannot be made: {reason(error)}. Mend its values or its file."
+        ) from error
+
+
+def _check_type(value: Any, wanted: Any, key: str) -> None:
+    if wanted not in _TYPES:
+        return
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    fits = number if wanted is float else type(value) is wanted
+    if not fits:
+        raise InputError(f"{key}: got {quoted(str(value))}, wanted {_TYPES[wanted]}.")
+
+
+def _check_price(mechanism: OutsideMechanism) -> None:
+    """Refuse a price that falls with the sensitivity, grows with the noise, or is no number."""
+    deltas, scales, widths = _TRIED
+    for width in widths:
+        price = mechanism.cost(deltas, scales, width)
+        if not np.isfinite(price).all() or (np.diff(price, axis=0) < 0.0).any() or (np.diff(price, axis=1) > 0.0).any():
+            raise _wrong(
+                mechanism.name,
+                "cost must be finite, grow with the sensitivity and fall with the scale, and for sensitivities 0, 0.5, "
+                f"1, 2 at scale 1 it is {_shown(price[:, 1])}",
+            )
+        if not (price[1:] > 0.0).all():
+            raise _wrong(mechanism.name, "cost is 0 for a sensitivity above 0, as if noise hid everything")
+        grid = mechanism.grid(scales, width)
+        if grid.shape != scales.shape or not (grid > 0.0).all() or (np.frexp(grid)[0] != 0.5).any():
+            raise _wrong(mechanism.name, f"grid gave {_shown(grid)}, wanted powers of two, one for each scale")
+
+
+def _numbers(name: str, method: str, call: Any, *args: Any) -> Array:
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(call(*args), dtype=np.float64)
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise _wrong(name, f"{method} fails with {reason(error)}") from error
+
+
+def _lacks(given: Any, key: str, what: str) -> InputError:
+    return InputError(f"{key}: {type(given).__name__} lacks {what}. Add it to the class.")
+
+
+def _wrong(name: str, what: str) -> InputError:
+    return InputError(f"privacy.mechanism: {name}: {what}. Mend the class.")
+
+
+def _shown(values: Array) -> str:
+    listed = ", ".join(f"{v:g}" for v in values.reshape(-1)[:4])
+    return f"[{listed}{', …' if values.size > 4 else ''}]"
+
+
+def _list(names: Any) -> str:
+    return ", ".join(names)
+
+
+def _described(given: Any) -> str:
+    return ", ".join(f"{f.name}={getattr(given, f.name)!r}" for f in fields(given)) if is_dataclass(given) else ""
+
+
+def _source(kind: type) -> str:
+    try:
+        return blake2b(inspect.getsource(kind).encode(), digest_size=16).hexdigest()
+    except (OSError, TypeError):
+        return ""
