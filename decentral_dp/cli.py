@@ -17,7 +17,6 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Simulate, price and audit private decentralised optimisation.",
 )
 
 _INTERRUPTED = "Interrupted; nothing was written."
@@ -39,6 +38,23 @@ class Listing(StrEnum):
     experiments = "experiments"
     data = "data"
     weights = "weights"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import importlib.metadata
+
+        typer.echo(f"decentral_dp {importlib.metadata.version('decentral_dp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Simulate, price and audit private decentralised optimisation."""
 
 
 @app.command()

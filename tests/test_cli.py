@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
 import os
@@ -91,6 +92,11 @@ def test_help_answers_at_once() -> None:
         return after.children_user + after.children_system - before.children_user - before.children_system
 
     assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_the_version_is_that_of_the_package(command: Command) -> None:
+    said = command("--version")
+    assert (said.code, said.out) == (0, f"decentral_dp {importlib.metadata.version('decentral_dp')}\n")
 
 
 @pytest.mark.parametrize("what", ["algorithms", "problems", "topologies", "scenarios", "studies", "data", "weights"])
