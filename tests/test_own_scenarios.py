@@ -25,13 +25,13 @@ class Gain(NamedTuple):
 # About half to two thirds of what the worst of five seeds showed: noise is redrawn on other processors.
 GAINS = MappingProxyType(
     {
-        "ldp_dsbo": Gain("upper_loss", -0.2),
+        "ldp_dsbo": Gain("upper_loss", -0.3),
         "ma_dsbo": Gain("upper_loss", -0.12),
         "dsbo_jhip": Gain("upper_loss", -0.25),
         "gbdsbo": Gain("upper_loss", -0.2),
         "vrdsbo": Gain("upper_loss", -0.12),
-        "spdb": Gain("upper_loss", -0.1),
-        "bsa": Gain("upper_loss", -0.2),
+        "spdb": Gain("upper_loss", -0.25),
+        "bsa": Gain("upper_loss", -0.3),
         "ldp_single_level": Gain("test_accuracy", 0.65),
         "dp_dsgd": Gain("test_accuracy", 0.65),
         "regularisation_tuner": Gain("upper_loss", -0.12),
