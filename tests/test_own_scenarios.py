@@ -22,7 +22,7 @@ class Gain(NamedTuple):
     by: float
 
 
-# About half to two thirds of what the worst of five seeds showed: noise is redrawn on other processors.
+# Less than the worst of the seeds tried showed, with room: noise is redrawn on other processors.
 GAINS = MappingProxyType(
     {
         "ldp_dsbo": Gain("upper_loss", -0.3),
