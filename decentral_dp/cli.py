@@ -63,15 +63,15 @@ def run(
         finished = runner.run(loaded, out=folder, progress=progress)
     if not quiet:
         print_run(finished)
-    if finished.result["status"] == "diverged":
+    if finished.result.has_diverged:
         raise typer.Exit(1)
 
 
 @app.command()
 def plan(scenario: Name, override: Set = None) -> None:
     """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
-    from decentral_dp.job import build
     from decentral_dp.scenario import load
+    from decentral_dp.simulation.job_builder import build
     from decentral_dp.summary import print_plan
 
     # Prices are the same wherever it will run.
@@ -97,9 +97,9 @@ def network(
     """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
     from decentral_dp import network_command as inside
     from decentral_dp.curious_neighbours import prepare
-    from decentral_dp.job import build
     from decentral_dp.progress import ProgressBar
     from decentral_dp.scenario import load
+    from decentral_dp.simulation.job_builder import build
 
     loaded = load(scenario, override or [])
     job = build(loaded)

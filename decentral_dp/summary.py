@@ -16,12 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp import summary_trusted as trusted
-from decentral_dp.describe import delta_notes, privacy_summary, theorem
-from decentral_dp.describe_trusted import seen_briefly, settings
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.job import Job
 from decentral_dp.privacy.bounded import SPLITS
 from decentral_dp.runner import Run
+from decentral_dp.simulation.jobs import Job
 from decentral_dp.summary_scores import print_scores, print_values
 
 # Blanks between the columns of a table.
@@ -78,10 +76,10 @@ def print_run(run: Run) -> None:
     out.print(head, f"({_rounds(result['rounds'])}, {result['engine']} engine, {result['seconds']:.1f} s)")
     if result["status"] != "ok":
         out.print(Text(result["status"].replace("_", " "), style="bold red"), _sentence(result["reason"]), sep=": ")
-    warned = [("Note", note) for note in delta_notes(run.job)]
+    warned = [("Note", note) for note in result.privacy.cautions]
     facts = [("Data", note) for note in result["problem"]["notes"]] + _guarantee(privacy) + warned
-    if run.job.context is not None:
-        _items(out, [*facts, ("Seen", seen_briefly(run.job)), *trusted.published(run.published["x"])])
+    if result.privacy.is_trusted:
+        _items(out, [*facts, ("Seen", result.privacy.seen_briefly), *trusted.published(run.published["x"])])
         print_values(out, result)
     else:
         _items(out, facts)
@@ -125,7 +123,7 @@ def _seen(privacy: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def print_plan(job: Job) -> None:
     """Budgets before running: per agent and channel, at T and for T → ∞, or with the price of every release."""
-    out, privacy = console(), privacy_summary(job)
+    out, privacy = console(), job.statement().to_dict()
     size = f"({_rounds(job.rounds)}, {_agents(job.n_agents)})"
     out.print(Text(job.scenario.title or "Plan", style="bold"), size)
     if job.reason:
@@ -138,15 +136,16 @@ def print_plan(job: Job) -> None:
         out.print(f"ε of each agent at δ = {delta_text(privacy['delta'])} after the last round:")
         for table in _budgets(privacy, out.width):
             out.print(table, soft_wrap=True)
-        if job.context is not None:
+        if "prices" in privacy:
             out.print()
             out.print("Price of each release, fixed beforehand; noise scale = sensitivity/price:")
             out.print(trusted.grid(trusted.prices(privacy)), soft_wrap=True)
         out.print()
         _items(out, _facts(privacy))
-    if job.context is not None:
-        _items(out, trusted.settled_values(settings(job)) + _seen(privacy))
-    _print_theorem(out, theorem(job))
+    settings = job.settings()
+    if settings is not None:
+        _items(out, trusted.settled_values(settings) + _seen(privacy))
+    _print_theorem(out, job.theorem())
 
 
 def _rounds(count: int) -> str:

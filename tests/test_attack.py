@@ -24,11 +24,11 @@ from decentral_dp.attack.members import Attacked, attacked, require_attackable
 from decentral_dp.attack.repeats import infer, judge, judged, repetition
 from decentral_dp.cli import app
 from decentral_dp.errors import InputError
-from decentral_dp.job import build
 from decentral_dp.privacy.auc_bounds import within_run
 from decentral_dp.privacy.planned_releaser import PlannedReleaser
 from decentral_dp.runner import resolved_toml
 from decentral_dp.scenario import load
+from decentral_dp.simulation.job_builder import build
 
 Change = dict[str, dict[str, Any]]
 

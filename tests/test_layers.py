@@ -19,7 +19,7 @@ FORBIDDEN = {
         "decentral_dp.runner",
         "decentral_dp.scenario",
         "decentral_dp.schema",
-        "decentral_dp.job",
+        "decentral_dp.simulation",
         "decentral_dp.data",
     ],
     "engines": [

@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 import decentral_dp.study
 from decentral_dp import cli
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.job import build
 from decentral_dp.plots.study_plots import _label
 from decentral_dp.privacy.accountants import price
 from decentral_dp.runner import run
 from decentral_dp.scenario import load, shipped_names
+from decentral_dp.simulation.job_builder import build
 from decentral_dp.study import study_runs as cell_files
 from decentral_dp.study.conduct import Findings, check_plot, conduct
 from decentral_dp.study.epsilons import described

@@ -13,7 +13,8 @@ import pandas as pd
 import tomli_w
 
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.runner import plain, versions
+from decentral_dp.runner import versions
+from decentral_dp.simulation.result import plain
 from decentral_dp.study.grid import Axis, Cell, axes, cells
 from decentral_dp.study.measures import check_names, unmeasured
 from decentral_dp.study.pool import cores, perform
