@@ -132,8 +132,8 @@ def attack(
     The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
     it is. Exit code 1 where an attack does better than the certificate allows.
     """
-    from decentral_dp.attack import attack_command as inside
-    from decentral_dp.attack.repeats import infer
+    from decentral_dp.adversaries import attack_command as inside
+    from decentral_dp.adversaries.repeats import infer
     from decentral_dp.progress import ProgressBar
 
     if out is not None:
@@ -163,11 +163,11 @@ def study(
 
     Finished cells are kept: started again, a study goes on, and a changed one computes only what is new. Where
     decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew.
-    "python -m pydoc decentral_dp.study" describes the file.
+    "python -m pydoc decentral_dp.studies" describes the file.
     """
-    from decentral_dp.study.conduct import conduct
-    from decentral_dp.study.printing import Progress, print_findings
-    from decentral_dp.study.study_schema import load_study
+    from decentral_dp.studies.conduct import conduct
+    from decentral_dp.studies.printing import Progress, print_findings
+    from decentral_dp.studies.study_schema import load_study
 
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"

@@ -201,7 +201,7 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int]] | None = None) -> 
 
 
 def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation]:
-    """The job, algorithm and problem of a job whose messages are exactly Gaussian; InputError with the reason for any other."""
+    """A job whose messages are exactly Gaussian, its algorithm and problem. Raises InputError for any other."""
     privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
     if not isinstance(job, GossipJob) or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd):
         raise InputError(

@@ -17,11 +17,11 @@ from scipy.stats import binom
 from typer.testing import CliRunner, Result
 
 import decentral_dp
-from decentral_dp.attack import repeats
-from decentral_dp.attack.attack_command import sentences
-from decentral_dp.attack.attack_scores import auc, class_only, minimax_scores
-from decentral_dp.attack.members import Attacked, attacked, require_attackable
-from decentral_dp.attack.repeats import infer, judge, judged, repetition
+from decentral_dp.adversaries import repeats
+from decentral_dp.adversaries.attack_command import sentences
+from decentral_dp.adversaries.attack_scores import auc, class_only, minimax_scores
+from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
+from decentral_dp.adversaries.repeats import infer, judge, judged, repetition
 from decentral_dp.cli import app
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.auc_bounds import within_run

@@ -13,6 +13,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp import load as load_scenario
 from decentral_dp.data import load
+from decentral_dp.simulation import job_builder
 
 ATTRIBUTES = ("5_o_Clock_Shadow", "Male", "Young")
 N = 30

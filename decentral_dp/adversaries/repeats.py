@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.special import rel_entr
 
-from decentral_dp.attack.members import Attacked, attacked, require_attackable
+from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
 from decentral_dp.errors import InputError
 from decentral_dp.experiments.findings import Interval, over_seeds
 from decentral_dp.privacy.auc_bounds import within_run

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.attack.repeats import Inference, Verdict
+from decentral_dp.adversaries.repeats import Inference, Verdict
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.result import plain

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.attack.attack_scores import auc, bilevel_scores, class_only, minimax_scores
+from decentral_dp.adversaries.attack_scores import auc, bilevel_scores, class_only, minimax_scores
 from decentral_dp.errors import InputError
 from decentral_dp.metrics import pooled
 from decentral_dp.privacy.bounded import Array

@@ -29,7 +29,7 @@ from decentral_dp.schema import Scenario
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.result import plain
-from decentral_dp.study.grid import Cell
+from decentral_dp.studies.grid import Cell
 
 PACKAGE = Path(__file__).parent.parent
 # Rooms that no number in a cell depends on.
