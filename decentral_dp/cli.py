@@ -70,12 +70,9 @@ def run(
 @app.command()
 def plan(scenario: Name, override: Set = None) -> None:
     """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
-    from decentral_dp.scenario import load
-    from decentral_dp.simulation.job_builder import build
-    from decentral_dp.summary import print_plan
+    from decentral_dp.simulation import plan_text, plans
 
-    # Prices are the same wherever it will run.
-    print_plan(build(load(scenario, [*(override or []), 'run.device="cpu"'])))
+    plan_text.print_plan(plans.plan(scenario, override or []))
 
 
 @app.command()

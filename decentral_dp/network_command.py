@@ -18,7 +18,7 @@ from decentral_dp.scenario import assign, load, parsed
 from decentral_dp.schema import Scenario
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.summary import console
+from decentral_dp.simulation.plan_text import console
 from decentral_dp.topology import names
 from decentral_dp.topology.graph import few
 

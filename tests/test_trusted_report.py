@@ -25,7 +25,9 @@ from decentral_dp.plots.drawing import read_drawing
 from decentral_dp.privacy.problem_constants import ProblemConstants
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.summary import print_plan, print_run
+from decentral_dp.simulation.plan_text import print_plan
+from decentral_dp.simulation.plans import Plan
+from decentral_dp.summary import print_run
 
 SECOND = "second_order_dp_bilevel"
 CLIP = {"privacy.clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
@@ -155,7 +157,7 @@ def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest
     privacy = job_of(SECOND, **given).statement().to_dict()
     assert privacy["constants"] == "declared"
     assert any("only if they are true" in note for note in privacy["notes"])
-    print_plan(job_of(SECOND, **given))
+    print_plan(Plan.of(job_of(SECOND, **given)))
     assert "certified, if the declared constants are true: ε = 4.00" in " ".join(capsys.readouterr().out.split())
     page = page_of(made(SECOND, **given))
     assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
@@ -204,7 +206,7 @@ def test_the_end_of_a_run_names_what_its_scores_are_of(capsys: pytest.CaptureFix
 def test_a_plan_has_an_end_and_prices(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     job = job_of("pp_ift", **CLIP)
-    print_plan(job)
+    print_plan(Plan.of(job))
     said = capsys.readouterr().out
     assert "T → ∞" not in said
     assert all(len(line) <= 80 for line in said.splitlines())

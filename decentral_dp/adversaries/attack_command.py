@@ -13,8 +13,8 @@ from rich.text import Text
 from decentral_dp.adversaries.repeats import Inference, Verdict
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.simulation.plan_text import console
 from decentral_dp.simulation.result import plain
-from decentral_dp.summary import console
 
 # A chance above which a mean over a ceiling may still be chance, if AUCs of runs follow no normal law.
 _DOUBT = 0.05
