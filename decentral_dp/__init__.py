@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from decentral_dp.errors import InputError
-    from decentral_dp.job import Job, build
     from decentral_dp.problems.losses import from_losses
     from decentral_dp.runner import Run, run
     from decentral_dp.scenario import load
     from decentral_dp.schema import Scenario
+    from decentral_dp.simulation.job_builder import build
+    from decentral_dp.simulation.jobs import Job
     from decentral_dp.tuning.tuner import Tuned, tune
 
 __all__ = ["InputError", "Job", "Run", "Scenario", "Tuned", "build", "from_losses", "load", "run", "tune"]
 
 _HOMES = {
     "InputError": "errors",
-    "Job": "job",
+    "Job": "simulation.jobs",
     "Run": "runner",
     "Scenario": "schema",
     "Tuned": "tuning.tuner",
-    "build": "job",
+    "build": "simulation.job_builder",
     "from_losses": "problems.losses",
     "load": "scenario",
     "run": "runner",

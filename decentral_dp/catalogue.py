@@ -24,8 +24,8 @@ from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.protocol import CLIP_OF_TERM
 from decentral_dp.scenario import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.scenario_components import example
-from decentral_dp.study.study_schema import load_study
-from decentral_dp.summary import console
+from decentral_dp.simulation.plan_text import console
+from decentral_dp.studies.study_schema import load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
 
 # What is described by the file itself.

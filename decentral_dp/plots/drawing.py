@@ -12,9 +12,10 @@ import pandas as pd
 from pyarrow.parquet import read_schema
 
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.report.folder import broken, published_x, read_result, read_scenario
+from decentral_dp.report.folder import broken, published_x, read_scenario
 from decentral_dp.report.text import number
 from decentral_dp.report.trusted import is_minimax, is_trusted, solves
+from decentral_dp.simulation.result import read_result
 
 OVERFLOW = 1e100  # Beyond this a curve is drawn as overflown: axes in float64 cannot hold it.
 DRAWN_ROUNDS = 120

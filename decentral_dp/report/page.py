@@ -6,13 +6,14 @@ from pathlib import Path
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.report.budgets import budget_section
-from decentral_dp.report.folder import read_result, read_scenario, scenario_text
+from decentral_dp.report.folder import read_scenario, scenario_text
 from decentral_dp.report.guarantee import guarantee_section
 from decentral_dp.report.markup import Html, join, tag
 from decentral_dp.report.opening import opening, what_was_run
 from decentral_dp.report.outcome import outcome_section, topology_section
 from decentral_dp.report.text import Json
 from decentral_dp.report.theorem import theorem_section
+from decentral_dp.simulation.result import read_result
 
 
 def write_report(folder: Path) -> Path:

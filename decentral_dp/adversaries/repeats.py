@@ -18,16 +18,16 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.special import rel_entr
 
-from decentral_dp.attack.members import Attacked, attacked, require_attackable
-from decentral_dp.describe import claimed
+from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
 from decentral_dp.errors import InputError
 from decentral_dp.experiments.findings import Interval, over_seeds
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.auc_bounds import within_run
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.runner import run
 from decentral_dp.scenario import load
 from decentral_dp.schema import Scenario
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 
 class Verdict(NamedTuple):
@@ -127,11 +127,11 @@ def infer(folders: Sequence[Path], runs: int, progress: Any = None) -> Inference
 def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
     """Every attack's AUCs beside what the job's budget, and the claim, allow."""
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
-    ceiling, claim = within_run(epsilon, delta), claimed(job)
+    ceiling, claim = within_run(epsilon, delta), job.claimed()
     aucs = {name: [one.auc[name] for one in each] for name in each[0].auc}
     scores = None
     if claim is not None:
-        said, at = float(claim["epsilon_max"]), float(claim.get("delta", 0.0))
+        said, at = claim.epsilon_max or 0.0, claim.delta or 0.0
         scores = said, at, within_run(said, at)
     return Inference(
         job, tuple(each), given, epsilon, delta, ceiling, scores,

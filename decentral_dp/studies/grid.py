@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.scenario import assign, dotted, find, nearest_of, read_toml, tables_in
 from decentral_dp.schema import Scenario, TopologyTable
-from decentral_dp.study.study_schema import Study, Variant
+from decentral_dp.studies.study_schema import Study, Variant
 
 Label: TypeAlias = "str | int | float | bool"
 VARIANT = "variant"

@@ -13,15 +13,16 @@ import pandas as pd
 import tomli_w
 
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.runner import plain, versions
-from decentral_dp.study.grid import Axis, Cell, axes, cells
-from decentral_dp.study.measures import check_names, unmeasured
-from decentral_dp.study.pool import cores, perform
-from decentral_dp.study.stale import discard, find_stale, why
-from decentral_dp.study.study_runs import Record, Task, read, task_of
-from decentral_dp.study.study_schema import Plot, Study, load_study
-from decentral_dp.study.study_tables import cell_table, results, summary
-from decentral_dp.study.verdicts import Verdict, check_claims, check_where, verdict
+from decentral_dp.runner import versions
+from decentral_dp.simulation.result import plain
+from decentral_dp.studies.grid import Axis, Cell, axes, cells
+from decentral_dp.studies.measures import check_names, unmeasured
+from decentral_dp.studies.pool import cores, perform
+from decentral_dp.studies.stale import discard, find_stale, why
+from decentral_dp.studies.study_runs import Record, Task, read, task_of
+from decentral_dp.studies.study_schema import Plot, Study, load_study
+from decentral_dp.studies.study_tables import cell_table, results, summary
+from decentral_dp.studies.verdicts import Verdict, check_claims, check_where, verdict
 
 ProgressCallback = Callable[[int, int, int], None]
 """Told of progress: cells done, cells in all, cells that failed."""
