@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from decentral_dp.privacy.bounded import Array, summation_slack
 from decentral_dp.privacy.network_accounting import NetworkBudget, everything, observer_sets, pairwise, require_time
 from decentral_dp.privacy.network_rounding import Sent, certified_epsilon, rounding
 from decentral_dp.problems.mean_estimation import MeanEstimation
+from decentral_dp.scenario import load
+from decentral_dp.schema import Scenario
+from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import GossipJob, Job
 
 if TYPE_CHECKING:
@@ -160,6 +164,35 @@ def network_budget(job: Job, coalitions: Sequence[Sequence[int]] | None = None) 
     Raises InputError, with the reason, for a job that cannot be priced exactly.
     """
     return prepare(job, coalitions).view()
+
+
+def network_view(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    coalitions: Sequence[Sequence[int]] | None = None,
+    overrides: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> NetworkView:
+    """Price what curious agents learn of the others' records from their neighbours' messages.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        coalitions: sets of agents that pool what they see; by default every agent observes alone.
+        overrides: "table.key=value" with a TOML value.
+        progress: told how many observers are done, and of how many.
+
+    Returns:
+        The view: distance, ε certified for float64 and exact ε, (observers, victims), and ε for every message.
+
+    Raises:
+        InputError: the scenario cannot be priced exactly, with the reason.
+
+    Example:
+        >>> import decentral_dp
+        >>> view = decentral_dp.network_view("network_view", [[0]], ["topology.agents=5", "algorithm.rounds=5"])
+        >>> view.certified.shape, bool((view.certified[0, 1:] <= view.certified_total[1:]).all())
+        ((1, 5), True)
+    """
+    return prepare(build(load(scenario, overrides)), coalitions).view(progress)
 
 
 def prepare(planned: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpriced:

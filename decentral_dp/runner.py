@@ -48,9 +48,21 @@ class ProgressCallback(Protocol):
 class Run:
     """A finished run.
 
-    metrics: rows (round, agent, name, value). ledger: what was released, as columns. released: channel → (m, ·) last
-    released values; published: the average of the last ones (`run.average`). Those two, the ledger and the scenario are
-    what the budget covers; metrics, state and plots read private data.
+    `released`, `published`, the ledger and the scenario are what the budget covers; metrics, state and plots read
+    private data.
+
+    Args:
+        metrics: rows (round, agent, name, value). records: what was released; `ledger` is the same as a table.
+        released: channel → (m, ·) last released values.
+        published: the average of the last ones (`run.average`).
+        state: what agents keep to themselves. result: the numbers of `result.json`.
+        folder: that was written, or None.
+
+    Example:
+        >>> import decentral_dp
+        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> list(run.metrics.columns), list(run.published)
+        (['round', 'agent', 'name', 'value'], ['x', 'y', 'z'])
     """
 
     scenario: Scenario
@@ -78,10 +90,25 @@ def run(
     problem: Problem | None = None,
     progress: ProgressCallback | None = None,
 ) -> Run:
-    """Run a scenario (a path, a shipped name, a dict or a loaded Scenario); write a run folder if `out` is given.
+    """Run a scenario, and write a run folder where one is asked for.
 
-    problem: used instead of the one the scenario names, for problems built in Python with `from_losses`.
-    Raises InputError with one sentence for whatever is wrong; a run that diverges returns with status "diverged".
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        out: the folder to write, new or empty; by default nothing is written.
+        problem: used instead of the one that the scenario names, for problems made in Python with `from_losses`.
+        progress: told of progress at every evaluation.
+
+    Returns:
+        The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged".
+
+    Raises:
+        InputError: one sentence about whatever is wrong.
+
+    Example:
+        >>> import decentral_dp
+        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> run.result.status, run.result.rounds, run.released["x"].shape
+        ('ok', 2, (8, 5))
     """
     loaded = load(scenario)
     job = build(loaded, problem)

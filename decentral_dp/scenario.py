@@ -66,11 +66,24 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
 def load(
     scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), folder: Path | None = None
 ) -> Scenario:
-    """Read and validate a scenario: a path, a shipped name, or a dict of the same shape.
+    """Read and validate a scenario.
 
-    overrides: "table.key=value" with a TOML value; a bare word counts as a string. folder: where the relative paths in
-    a dict start, by default here.
-    Raises InputError with one sentence for whatever is wrong.
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        overrides: "table.key=value" with a TOML value; a bare word counts as a string.
+        folder: where the relative paths in a dict start, by default here.
+
+    Returns:
+        The scenario, with all defaults.
+
+    Raises:
+        InputError: one sentence about whatever is wrong.
+
+    Example:
+        >>> import decentral_dp
+        >>> scenario = decentral_dp.load("quadratic", ["algorithm.rounds=5"])
+        >>> scenario.algorithm.kind, scenario.algorithm.rounds
+        ('ldp_dsbo', 5)
     """
     if isinstance(scenario, Scenario):
         folder, content = scenario.folder, scenario.model_dump(exclude_unset=True)

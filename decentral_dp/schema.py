@@ -328,7 +328,13 @@ class RunTable(Table):
 
 
 class Scenario(Table):
-    """One experiment, complete. Without `seed` the noise is secret."""
+    """One experiment, complete. Without `seed` the noise is secret.
+
+    Example:
+        >>> import decentral_dp
+        >>> decentral_dp.load("quadratic").topology.kind
+        'hypercube'
+    """
 
     title: str = ""
     description: str = ""

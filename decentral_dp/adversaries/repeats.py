@@ -8,7 +8,7 @@ Student's over runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -100,6 +100,37 @@ def read(folder: Path) -> Given:
         raise InputError(f"attack: {folder / 'state.npz'} cannot be read ({error}). Give a whole run folder.") from None
     start = "published_"
     return Given(folder, job, {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)})
+
+
+def attack(
+    folders: str | Path | Sequence[str | Path], runs: int = 10, progress: Callable[[int, int], None] | None = None
+) -> Inference:
+    """Try to tell the train records of runs from held-out ones by what was published.
+
+    Args:
+        folders: a run folder, or several of one scenario with other seeds.
+        runs: runs in all; the scenario is repeated with fresh noise and another split until there are so many.
+        progress: called with runs done, and runs in all.
+
+    Returns:
+        AUC of every attack with its interval over runs, beside the AUC that the certified ε allows.
+
+    Raises:
+        InputError: a folder is none of a run, or its scenario cannot be attacked fairly.
+
+    Example:
+        >>> import tempfile, decentral_dp
+        >>> scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2", "problem.partition=\\"iid\\""])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = decentral_dp.run(scenario, out=f"{folder}/run")
+        ...     found = decentral_dp.attack(f"{folder}/run", runs=2)
+        >>> found.broken, len(found.each), 0.5 <= found.ceiling <= 1.0
+        (False, 2, True)
+    """
+    listed = [folders] if isinstance(folders, str | Path) else folders
+    if not listed:
+        raise InputError("attack: no run folder is given. Give at least one.")
+    return infer([Path(folder) for folder in listed], runs, progress)
 
 
 def infer(folders: Sequence[Path], runs: int, progress: Any = None) -> Inference:

@@ -64,7 +64,7 @@ def build(scenario: str | Path | Mapping[str, Any] | Scenario, problem: Problem 
         >>> import decentral_dp
         >>> job = decentral_dp.build("quadratic")
         >>> job.setting, job.n_agents
-        ('gossip', 10)
+        ('gossip', 8)
     """
     s = scenario if isinstance(scenario, Scenario) else load(scenario)
     setting = setting_of(s)

@@ -53,6 +53,12 @@ class Job(Protocol):
 
     records: kind → per-agent records. rounds: how many will be run (fewer than asked if a cap comes first; then status
     and reason say so). ledger: planned. budget: its price at privacy.delta.
+
+    Example:
+        >>> import decentral_dp
+        >>> job = decentral_dp.build("quadratic")
+        >>> job.solves, job.rounds, job.statement().guarantee
+        ('bilevel', 3000, 'none')
     """
 
     setting: ClassVar[Setting]

@@ -29,10 +29,7 @@ class RunResult(Mapping[str, Any]):
 
     Example:
         >>> import decentral_dp
-        >>> result = decentral_dp.run({"problem": {"kind": "quadratic"},
-        ...     "topology": {"kind": "ring", "agents": 3},
-        ...     "algorithm": {"kind": "ldp_dsbo", "rounds": 2, **{v: {"scale": 0.1} for v in "xyz"}},
-        ...     "privacy": {"guarantee": "none"}}).result
+        >>> result = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"])).result
         >>> result.status, result.rounds, result.privacy.epsilon_max
         ('ok', 2, inf)
         >>> result["privacy"]["epsilon_max"]
