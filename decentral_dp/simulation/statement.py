@@ -78,7 +78,7 @@ class Horizon:
 
     @classmethod
     def from_dict(cls, content: object) -> Horizon | None:
-        if not isinstance(content, Mapping):
+        if not isinstance(content, Mapping) or not content:
             return None
         channels = _table(content.get("channels")).items()
         read = {c: cls.from_dict(v) or cls(None, None) for c, v in channels} or None
@@ -247,6 +247,11 @@ class PrivacyStatement:
     def is_declared(self) -> bool:
         """Whether ε rests on constants that nobody has proven."""
         return self.constants == "declared"
+
+    @property
+    def claimed_epsilon(self) -> float | None:
+        """ε that a paper claims, of the worst agent."""
+        return None if self.claimed is None else self.claimed.epsilon_max
 
     @property
     def is_noisy(self) -> bool:

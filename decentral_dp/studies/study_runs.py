@@ -139,7 +139,7 @@ def _run(scenario: Scenario) -> Record:
     record["finals"] |= {
         "epsilon_max": privacy.epsilon_max,
         "epsilon_pure_max": privacy.epsilon_pure_max,
-        "claimed": None if privacy.claimed is None else privacy.claimed.epsilon_max,
+        "claimed": privacy.claimed_epsilon,
         "rounds": result.rounds,
         "seconds": result.seconds,
         "diverged": float(diverged),
