@@ -21,6 +21,7 @@ from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.private_state import endless_remainder, private_state
 from decentral_dp.privacy.published_theorems import theorem_4_1, theorem_4_5
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.scenario_components import entry_of
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
@@ -246,7 +247,7 @@ def claimed(job: Job) -> dict[str, Any] | None:
 
 def notes(job: Job) -> list[str]:
     """Sentences that belong beside the numbers."""
-    out = [*job.shards.notes, *job.budget.notes, *delta_notes(job)]
+    out = [*job.shards.notes, *job.budget.notes, *delta_notes(job), *_author_notes(job)]
     if job.context is not None:
         return out + trusted.notes(job)
     if job.scenario.privacy.guarantee == "as_printed":
@@ -254,6 +255,17 @@ def notes(job: Job) -> list[str]:
     if job.mechanism != "none":
         out.append(_limit(job, at_infinity(job)["finite_data"]))
     return out
+
+
+def _author_notes(job: Job) -> list[str]:
+    """What the ledger cannot know of an algorithm from outside."""
+    entry = entry_of(job.scenario)
+    if not entry.origin or job.mechanism == "none":
+        return []
+    return [
+        f"On the author's word: {entry.kind} ({entry.origin}) reaches records through bounded queries alone and opens "
+        "no bounded value. Whatever it released was recorded and priced; what its code does beside that is not checked."
+    ]
 
 
 def delta_notes(job: Job) -> list[str]:

@@ -40,6 +40,7 @@ from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import Placed, Problem, take
 from decentral_dp.scenario_components import (
     algorithm_of,
+    entry_of,
     is_coordinated,
     is_minimax,
     minimax_of,
@@ -47,8 +48,10 @@ from decentral_dp.scenario_components import (
     shards_of,
     stream_of,
     topology_of,
+    with_algorithm,
 )
 from decentral_dp.schema import Scenario, by_channel, put
+from decentral_dp.simulation.rehearsal import rehearse
 from decentral_dp.topology import Topology
 
 
@@ -146,8 +149,18 @@ class Job:
         return AgentNode(agents, self.program, dataset, make, neighbours, mixing, self.scenario.run.average)
 
 
-def build(scenario: Scenario, problem: Problem | None = None) -> Job:
-    """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit."""
+def build(scenario: Scenario, problem: Problem | None = None, algorithm: Any = None) -> Job:
+    """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit.
+
+    algorithm: used instead of the one the scenario names: a dataclass with its fields filled in.
+    """
+    job = _built(scenario if algorithm is None else with_algorithm(scenario, algorithm), problem)
+    if entry_of(job.scenario).origin:
+        rehearse(job, lambda shards: _records(job.problem, shards, job.clip))
+    return job
+
+
+def _built(scenario: Scenario, problem: Problem | None) -> Job:
     if scenario.run.device != "cpu" and not is_minimax(scenario):
         raise InputError(
             f"run.device: {scenario.problem.kind} computes in numpy, on the CPU; only models of minimax problems can "
@@ -284,6 +297,9 @@ def _root(s: Scenario, shards: Shards) -> bytes:
     # The same file is the same scenario, from wherever it is named.
     for place, path in s.files().items():
         put(content, place, blake2b(path.read_bytes()).hexdigest())
+    # So is what is in no file: the source of a class of an installed package, or of an object.
+    if source := entry_of(s).source:
+        content["algorithm"]["source"] = blake2b(source).hexdigest()
     # Images are told by their contents and by which of them are for testing, wherever their files are.
     content["problem"].pop("files", None)
     filed = s.problem.data in (*COLLECTIONS, "celeba")

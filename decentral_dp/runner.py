@@ -80,14 +80,16 @@ def run(
     out: str | Path | None = None,
     problem: Problem | None = None,
     progress: ProgressCallback | None = None,
+    algorithm: Any = None,
 ) -> Run:
     """Run a scenario (a path, a shipped name, a dict or a loaded Scenario); write a run folder if `out` is given.
 
     problem: used instead of the one the scenario names, for problems built in Python with `from_losses`.
+    algorithm: used instead of the one the scenario names: a dataclass with its fields filled in.
     Raises InputError with one sentence for whatever is wrong; a run that diverges returns with status "diverged".
     """
     loaded = load(scenario)
-    job = build(loaded, problem)
+    job = build(loaded, problem, algorithm)
     folder = Path(out) if out is not None else None
     if folder is not None:
         _check_writable(folder)
@@ -98,7 +100,7 @@ def run(
     metrics = measuring.frame(rows)
     result = _result(job, outcome, metrics, seconds)
     last = outcome.last
-    done = Run(loaded, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
+    done = Run(job.scenario, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
     if folder is not None:
         write_folder(done, folder)
     return done

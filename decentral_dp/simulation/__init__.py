@@ -1,0 +1,1 @@
+"""Simulation: from a scenario to a finished run."""
