@@ -136,9 +136,10 @@ def _option(name: str, field: dataclasses.Field[Any], hint: Any) -> Option:
     plain = _plain_type(hint)
     if plain is None:
         wanted = "StepSize, int, float, bool, str, a Literal of texts, or a tuple of one of them"
+        given = getattr(field.type, "__name__", field.type)
         raise InputError(
-            f"{name}.{field.name}: no key of a scenario can have the type {field.type}. Take {wanted}; or declare the "
-            "field by internal(), which makes it no key."
+            f"{name}.{field.name}: no key of a scenario can have the type {given}. Take {wanted}; or declare it "
+            "by internal(), which makes it no key."
         )
     if field.name in COMMON:
         raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Call the field otherwise.")

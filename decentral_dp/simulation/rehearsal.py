@@ -10,6 +10,7 @@ import math
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.user_code import USER_ERRORS, reason
 
+_PACKAGE = str(Path(__file__).parent.parent) + "/"
 # Enough to meet the start, a step, and a step from where a step led.
 ROUNDS = 2
 
@@ -46,9 +48,7 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
     except InputError:
         raise
     except (*USER_ERRORS, StopIteration) as error:
-        raise InputError(
-            f"algorithm.kind: {kind} does not run: {reason(error)}{_place(error)}; nothing was run. Mend it."
-        ) from error
+        raise InputError(f"algorithm.kind: {kind} does not run: {_what(error)}; nothing was run. Mend it.") from error
     planned = job.ledger.until(rounds)
     agree = recorded.costs_within(planned) if job.context is not None else recorded.same_releases(planned)
     if not agree:
@@ -77,15 +77,21 @@ def _made_up(shards: Shards) -> Shards:
         features = np.zeros_like(shards.features)
     # Class numbers, or numbers below 1.
     drawn = generator.uniform(0.0, max(1, len(shards.classes)), n)
-    labels = np.floor(drawn) if shards.classes else drawn
+    labels: Any = np.floor(drawn) if shards.classes else drawn
     return replace(shards, features=features, labels=labels.astype(shards.labels.dtype))
 
 
-def _place(error: BaseException) -> str:
-    """The innermost line of a file from outside that an error came through."""
+def _what(error: BaseException) -> str:
+    """What went wrong, in words."""
+    # It was caught where the rehearsal was begun, so that all frames are below.
     frames = traceback.extract_tb(error.__traceback__)
-    outside = [f for f in frames if "decentral_dp" not in f.filename and "/site-packages/" not in f.filename]
-    return f", in line {outside[-1].lineno} of {outside[-1].filename}" if outside else ""
+    if isinstance(error, KeyError) and Path(frames[-1].filename).name == "scheduled_releaser.py":
+        return f"it releases {error.args[0]}, and plans none"
+    # The innermost line that is neither this package's nor another's.
+    outside = [f for f in frames if not f.filename.startswith(_PACKAGE) and "/site-packages/" not in f.filename]
+    outside = [f for f in outside if "/lib/python" not in f.filename]
+    place = f", in line {outside[-1].lineno} of {outside[-1].filename}" if outside else ""
+    return f"{reason(error)}{place}"
 
 
 def _difference(recorded: Ledger, planned: Ledger) -> str:
