@@ -89,6 +89,7 @@ def run(
     out: str | Path | None = None,
     problem: Problem | None = None,
     progress: ProgressCallback | None = None,
+    algorithm: Any = None,
 ) -> Run:
     """Run a scenario, and write a run folder where one is asked for.
 
@@ -96,6 +97,7 @@ def run(
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         out: the folder to write, new or empty; by default nothing is written.
         problem: used instead of the one that the scenario names, for problems made in Python with `from_losses`.
+        algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
         progress: told of progress at every evaluation.
 
     Returns:
@@ -111,7 +113,7 @@ def run(
         ('ok', 2, (8, 5))
     """
     loaded = load(scenario)
-    job = build(loaded, problem)
+    job = build(loaded, problem, algorithm)
     folder = Path(out) if out is not None else None
     if folder is not None:
         _check_writable(folder)
@@ -122,7 +124,7 @@ def run(
     metrics = measuring.frame(rows)
     result = _result(job, outcome, metrics, seconds)
     last = outcome.last
-    done = Run(loaded, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
+    done = Run(job.scenario, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
     if folder is not None:
         write_folder(done, folder)
     return done

@@ -253,7 +253,12 @@ def tables_in(annotation: Any) -> list[type[BaseModel]]:
 
 def _alternatives() -> set[str]:
     """What pydantic calls the alternatives of a union."""
-    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in Table.__subclasses__()}
+    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in _below(Table)}
+
+
+def _below(table: type[BaseModel]) -> list[type[BaseModel]]:
+    """All tables that are made of this one."""
+    return [t for c in table.__subclasses__() for t in (c, *_below(c))]
 
 
 def nearest_of(name: str, valid: Sequence[str]) -> str:

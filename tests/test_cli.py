@@ -130,7 +130,7 @@ def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusted))
 def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
     """As copied they are a scenario that can be planned and run, and so is the resolved one that a run leaves."""
-    tables = algorithm_tables(name)
+    tables = algorithm_tables(ALGORITHMS[name])
     assert tables.splitlines()[0] in command("show", name).out
     (tmp_path / "mine.toml").write_text(tables, encoding="utf-8")
     said = command("plan", "mine.toml")

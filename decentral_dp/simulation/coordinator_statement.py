@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from decentral_dp.algorithms import ALGORITHMS, OPTIONS
 from decentral_dp.algorithms.central.released_class_prior import ClassShare
+from decentral_dp.algorithms.declared import DeclaredCoordinator
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accountants import Budget
@@ -16,6 +16,7 @@ from decentral_dp.privacy.bounded import CHANNELS, Array
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
+from decentral_dp.scenario_components import entry_of, own_keys
 from decentral_dp.simulation.statement import (
     HANDS_RECORDS,
     Claim,
@@ -23,6 +24,7 @@ from decentral_dp.simulation.statement import (
     PrivacyStatement,
     ReleasePrice,
     agent_budgets,
+    author_notes,
     delta_cautions,
     free_channels,
     noise_source,
@@ -91,7 +93,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         free_channels=free_channels(job.ledger),
         noise=noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=numerical_slack(budget) if certified else None,
-        notes=(*job.shards.notes, *budget.notes, *cautions, *notes(job)),
+        notes=(*job.shards.notes, *budget.notes, *cautions, *author_notes(job), *notes(job)),
         cautions=tuple(cautions),
     )
 
@@ -199,21 +201,19 @@ def _price(c: ChannelLedger) -> ReleasePrice:
 def settings(job: CoordinatorJob) -> dict[str, Any]:
     """Hyper-parameters as they run, where each variable starts, and the keys that were left out of the scenario."""
     table = job.scenario.algorithm
-    algorithm: Any = job.algorithm.program if isinstance(job.algorithm, ClassShare) else job.algorithm
-    optional = ALGORITHMS[table.kind].optional
-    read = [
-        f.name
-        for f in fields(algorithm)
-        if f.name in OPTIONS and f.name in (*ALGORITHMS[table.kind].options, *optional)
-    ]
+    algorithm: Any = job.algorithm
+    while isinstance(algorithm, ClassShare | DeclaredCoordinator):
+        algorithm = algorithm.program
+    keys, given = {o.key for o in entry_of(job.scenario).keys}, own_keys(job.scenario)
+    read = [f.name for f in fields(algorithm) if f.name in keys]
     values = {name: value for name in read if (value := getattr(algorithm, name)) is not None}
     steps = {k: {"scale": v.scale, "decay": v.decay} for k, v in values.items() if isinstance(v, StepSize)}
     return {
         "kind": table.kind,
         "settled": values | steps,
-        "left_out": [name for name in values if getattr(table, name) is None],
+        "left_out": [name for name in values if name not in given],
         "start": {variable: _constant(value) for variable, value in _begin(job).items()},
-        "domain": None if table.domain is None else table.domain.model_dump(exclude_none=True),
+        "domain": given["domain"].model_dump(exclude_none=True) if "domain" in given else None,
     }
 
 
@@ -250,7 +250,7 @@ def claimed(job: CoordinatorJob) -> Claim | None:
     if table.guarantee != "as_printed" or table.epsilon is None:
         return None
     pure = all(c.mechanism in (*_PURE, "uncertified") for c in job.ledger.charged)
-    source = ALGORITHMS[job.scenario.algorithm.kind].claim or "the paper's calibration"
+    source = entry_of(job.scenario).claim or "the paper's calibration"
     return Claim(table.epsilon, None, (table.epsilon,) * job.n_agents, source, 0.0 if pure else table.delta)
 
 

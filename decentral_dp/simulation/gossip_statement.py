@@ -24,6 +24,7 @@ from decentral_dp.simulation.statement import (
     Horizon,
     PrivacyStatement,
     agent_budgets,
+    author_notes,
     delta_cautions,
     free_channels,
     noise_source,
@@ -211,7 +212,7 @@ def claimed(job: GossipJob) -> Claim | None:
 
 def _notes(job: GossipJob, cautions: Sequence[str]) -> list[str]:
     """Sentences that belong beside the numbers."""
-    out = [*job.shards.notes, *job.budget.notes, *cautions]
+    out = [*job.shards.notes, *job.budget.notes, *cautions, *author_notes(job)]
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
     if job.mechanism != "none":

@@ -33,6 +33,7 @@ from decentral_dp.problems.protocol import Placed, Problem, take
 from decentral_dp.scenario import load
 from decentral_dp.scenario_components import (
     algorithm_of,
+    entry_of,
     is_coordinated,
     is_minimax,
     minimax_of,
@@ -40,19 +41,24 @@ from decentral_dp.scenario_components import (
     shards_of,
     stream_of,
     topology_of,
+    with_algorithm,
 )
 from decentral_dp.schema import Scenario, by_channel, put
 from decentral_dp.simulation.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
+from decentral_dp.simulation.rehearsal import rehearse
 from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
 
 
-def build(scenario: str | Path | Mapping[str, Any] | Scenario, problem: Problem | None = None) -> Job:
+def build(
+    scenario: str | Path | Mapping[str, Any] | Scenario, problem: Problem | None = None, algorithm: Any = None
+) -> Job:
     """Build everything that a scenario names, and plan and price its releases.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         problem: used instead of the one that the scenario names, for problems made in Python with `from_losses`.
+        algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
 
     Returns:
         A `GossipJob`, `CoordinatorBilevelJob` or `CoordinatorMinimaxJob`; its `budget` is what a run would cost.
@@ -67,6 +73,13 @@ def build(scenario: str | Path | Mapping[str, Any] | Scenario, problem: Problem 
         ('gossip', 8)
     """
     s = scenario if isinstance(scenario, Scenario) else load(scenario)
+    job = _built(s if algorithm is None else with_algorithm(s, algorithm), problem)
+    if entry_of(job.scenario).origin:
+        rehearse(job, lambda shards: _records(job.problem, shards, job.clip))
+    return job
+
+
+def _built(s: Scenario, problem: Problem | None) -> Job:
     setting = setting_of(s)
     if s.run.device != "cpu" and setting != "coordinator_minimax":
         raise InputError(
@@ -249,6 +262,9 @@ def _root(s: Scenario, shards: Shards) -> bytes:
     # The same file is the same scenario, from wherever it is named.
     for place, path in s.files().items():
         put(content, place, blake2b(path.read_bytes()).hexdigest())
+    # So is what is in no file: the source of a class of an installed package, or of an object.
+    if source := entry_of(s).source:
+        content["algorithm"]["source"] = blake2b(source).hexdigest()
     # Images are told by their contents and by which of them are for testing, wherever their files are.
     content["problem"].pop("files", None)
     filed = s.problem.data in (*COLLECTIONS, "celeba")

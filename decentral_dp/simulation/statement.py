@@ -14,6 +14,7 @@ import numpy as np
 
 from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.bounded import SPLITS
+from decentral_dp.scenario_components import entry_of
 
 if TYPE_CHECKING:
     from decentral_dp.algorithms.protocol import Counts
@@ -334,6 +335,17 @@ def delta_cautions(job: Planned) -> list[str]:
     return [
         f"δ = {delta_text(delta)} is not small beside 1/{most}, one over the records of an agent: a mechanism that "
         "publishes one of them at random would satisfy it. Take a δ far below that."
+    ]
+
+
+def author_notes(job: Planned) -> list[str]:
+    """What the ledger cannot know of an algorithm from outside."""
+    entry = entry_of(job.scenario)
+    if not entry.origin or job.mechanism == "none":
+        return []
+    return [
+        f"On the author's word: {entry.kind} ({entry.origin}) reaches records through bounded queries alone and opens "
+        "no bounded value. Whatever it released was recorded and priced; what its code does beside that is not checked."
     ]
 
 

@@ -25,6 +25,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import spending
 from decentral_dp.runner import run
 from decentral_dp.scenario import load
+from decentral_dp.scenario_components import outside_source
 from decentral_dp.schema import Scenario
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
@@ -78,6 +79,7 @@ def key_of(scenario: Scenario, priced: Any) -> str:
     inputs = blake2b(digest_size=8)
     for _, path in sorted(scenario.files().items()):
         inputs.update(blake2b(path.read_bytes()).digest())
+    inputs.update(outside_source(scenario))
     settings = blake2b(json.dumps([content, priced], sort_keys=True).encode(), digest_size=16)
     return f"{settings.hexdigest()}-{inputs.hexdigest()}-{package_digest()}"
 
