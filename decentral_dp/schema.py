@@ -401,6 +401,11 @@ class Scenario(Table):
         'hypercube'
     """
 
+    # The schema for editors has no use for the example.
+    model_config = ConfigDict(
+        json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
+    )
+
     title: str = ""
     description: str = ""
     seed: Seed | None = None
