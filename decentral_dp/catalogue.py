@@ -31,7 +31,7 @@ from decentral_dp.schema import is_from_outside
 from decentral_dp.simulation.plan_text import console
 from decentral_dp.studies.study_schema import load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
-from decentral_dp.user_code import find_outside
+from decentral_dp.user_code import find_outside, in_file, installed
 
 # What is described by the file itself.
 _TEXTS = {"scenario": "scenarios", "study": "studies"}
@@ -40,7 +40,7 @@ _TEXTS = {"scenario": "scenarios", "study": "studies"}
 def registries() -> dict[str, dict[str, str]]:
     """Registry → name → one line."""
     return {
-        "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
+        "algorithms": {k: e.summary for k, e in ALGORITHMS.items()} | _installed_algorithms(),
         "problems": {k: e.summary for k, e in PROBLEMS.items()} | {k: e.summary for k, e in MINIMAX.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title for n in scenario_names()},
@@ -49,6 +49,12 @@ def registries() -> dict[str, dict[str, str]]:
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
     }
+
+
+def _installed_algorithms() -> dict[str, str]:
+    """Those of installed packages, which are not imported to be listed."""
+    points = installed("algorithm")
+    return {name: f"of an installed package: {point.value}" for name, point in points.items() if name not in ALGORITHMS}
 
 
 def print_list(which: Sequence[str]) -> None:
@@ -110,9 +116,10 @@ def _placed(text: str, name: str) -> str:
         table: Any = content
         for outer in tables:
             table = table[outer]
-        before = f"{key} = {json.dumps(table[key])}"
+        before, named = f"{key} = {json.dumps(table[key])}", in_file(str(table[key]))
+        whole = str(path) if named is None else f"{path}:{named.name}"
         note = "# The file that comes with the package: its whole path, so that a copy of this scenario runs anywhere."
-        text = text.replace(f"\n{before}\n", f"\n{note}\n{key} = {json.dumps(str(path), ensure_ascii=False)}\n")
+        text = text.replace(f"\n{before}\n", f"\n{note}\n{key} = {json.dumps(whole, ensure_ascii=False)}\n")
     return text
 
 

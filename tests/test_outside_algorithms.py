@@ -282,6 +282,26 @@ def test_a_class_that_plans_for_itself(folder: Path, scenario: Any) -> None:
     assert run.scenario.algorithm.protocol == "released"
 
 
+TEMPORAL_DIFFERENCES = {
+    "kind": "mspbe",
+    "data": "cartpole",
+    "discount": 0.9,
+    "model": {"kind": "mlp", "hidden": [5]},
+    "synthetic": {"records": 5, "steps": 10},
+}
+
+
+@pytest.mark.parametrize("problem", ["trajectories", "released share"])
+def test_a_rehearsal_fits_the_records(folder: Path, problem: str) -> None:
+    """Made-up trajectories have lengths; a share that is released comes before the first gradient."""
+    content = tomllib.loads(BLOCKS["averaged.toml"])
+    content["problem"] |= {"positive_share": "released"}
+    if problem == "trajectories":
+        content["problem"] = TEMPORAL_DIFFERENCES
+        content["algorithm"].pop("rate")
+    assert build(load(content, folder=folder)).budget.epsilon.max() == pytest.approx(1.0, rel=1e-2)
+
+
 def test_a_gossip_algorithm_is_for_no_minimax_problem(folder: Path) -> None:
     content = tomllib.loads(BLOCKS["averaged.toml"])
     content["algorithm"] = tomllib.loads(BLOCKS["heavy_ball.toml"])["algorithm"]

@@ -64,11 +64,12 @@ def _made_up(shards: Shards) -> Shards:
     # Below 1 in every norm.
     features = generator.uniform(0.0, 1.0 / d, (n, d))
     if shards.trajectory is not None:
-        # Their last columns say how long each was played, so that they are no numbers of any size.
-        features = np.zeros_like(shards.features)
+        # Where records are trajectories, labels say how many steps each has.
+        labels: Any = np.full(n, shards.trajectory[0])
+        return replace(shards, features=np.zeros((n, d)), labels=labels.astype(shards.labels.dtype))
     # Class numbers, or numbers below 1.
     drawn = generator.uniform(0.0, max(1, len(shards.classes)), n)
-    labels: Any = np.floor(drawn) if shards.classes else drawn
+    labels = np.floor(drawn) if shards.classes else drawn
     return replace(shards, features=features, labels=labels.astype(shards.labels.dtype))
 
 
