@@ -29,7 +29,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.scenario import load
 from decentral_dp.scenario_components import is_coordinated
-from decentral_dp.schema import Scenario, placed, put, value_at
+from decentral_dp.schema import Scenario, put
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.result import RunResult, problem_summary, topology_summary
@@ -284,7 +284,7 @@ def resolved_toml(scenario: Scenario) -> str:
         # A coordinator's algorithm has its own, and refuses any other.
         del content["privacy"]["mechanism"]
     for place, path in scenario.files().items():
-        put(content, place, placed(value_at(content, place), path))
+        put(content, place, str(path))
     if scenario.problem.files is not None:
         content["problem"]["files"] = scenario.image_files()
     return tomli_w.dumps(content)

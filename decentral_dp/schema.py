@@ -512,20 +512,6 @@ def put(content: dict[str, Any], place: Sequence[str], value: str) -> None:
     content[key] = value if named is None else f"{value}:{named.name}"
 
 
-def placed(named: str, path: Path) -> str:
-    """The path in place of the file that a value names; of "file.py:Name" the name is kept."""
-    place = in_file(named)
-    return str(path) if place is None else f"{path}:{place.name}"
-
-
-def value_at(content: Mapping[str, Any], place: Sequence[str]) -> Any:
-    """What stands at (table, …, key)."""
-    found: Any = content
-    for key in place:
-        found = found[key]
-    return found
-
-
 def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:
     return {str(channel): value for channel, value in table.items()}
 
