@@ -17,7 +17,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
 from decentral_dp.algorithms.central.dp_bilevel_defaults import check_penalty
-from decentral_dp.algorithms.central.printed_scales import gaussian_scale, within
+from decentral_dp.algorithms.printed.printed_scales import gaussian_scale, within
 from decentral_dp.describe import privacy_summary
 from decentral_dp.job import build
 from decentral_dp.privacy.accountants import epsilon_at, gaussian_epsilon

@@ -48,8 +48,8 @@ from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults, check_penalty
 from decentral_dp.algorithms.central.lower_objective import LowerObjective
 from decentral_dp.algorithms.central.lower_solvers import SOLVERS, Solver, check_perturbed, solver_of
-from decentral_dp.algorithms.central.printed_scales import calibrated
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.printed.printed_scales import calibrated
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response

@@ -35,7 +35,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central import privatediff_printed as printed_form
 from decentral_dp.algorithms.central.minimax_steps import (
     best,
     check_clipped,
@@ -54,6 +53,7 @@ from decentral_dp.algorithms.central.spider_schedule import (
     is_anchor,
     split,
 )
+from decentral_dp.algorithms.printed import printed_privatediff as printed_form
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response

@@ -41,7 +41,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central import recursive_spider_printed as printed_form
 from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_releases import composed, inner_bound
@@ -53,6 +52,7 @@ from decentral_dp.algorithms.central.spider_schedule import (
     is_anchor,
     split,
 )
+from decentral_dp.algorithms.printed import printed_recursive_spider as printed_form
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
