@@ -11,6 +11,7 @@ import numpy as np
 from decentral_dp import describe_trusted as trusted
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.formatting import delta_text
 from decentral_dp.gossip_noise import clipped_families
@@ -135,7 +136,7 @@ def at_infinity(job: Job, agents: IntArray | None = None, channel: str | None = 
     elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
     charged = job.mechanism != "none" and finite != 0.0
-    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
+    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
         endless = _endless_budget(job, job.algorithm, who, channel)
     return {"finite_data": finite, "endless_stream": endless}
 
@@ -173,9 +174,11 @@ def _finite_budget(job: Job, algorithm: OneStep, who: IntArray, channel: str | N
     return worst
 
 
-def _endless_budget(job: Job, algorithm: LdpDsbo, who: IntArray, channel: str | None) -> float | None:
+def _endless_budget(job: Job, algorithm: LdpDsbo | PrintedLdpDsbo, who: IntArray, channel: str | None) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
-    if algorithm.protocol == "printed" and job.constants is not None and channel is None:
+    if isinstance(algorithm, PrintedLdpDsbo):
+        if job.constants is None or channel is not None:
+            return None
         return _endless_printed(job, algorithm, _noise(job, who), np.unique(job.topology.neighbour_weight[who]))
     if algorithm.protocol != "released":
         return None
@@ -210,7 +213,9 @@ def _queries(
     ]
 
 
-def _endless_printed(job: Job, algorithm: LdpDsbo, noise: Mapping[str, StepSize], weights: Array) -> float | None:
+def _endless_printed(
+    job: Job, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array
+) -> float | None:
     """Recursion for the first rounds, then its invariant bound; worst kind of record and worst self-weight."""
     rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
     steps = {c: getattr(algorithm, c) for c in CHANNELS}
@@ -231,7 +236,7 @@ def claimed(job: Job) -> dict[str, Any] | None:
     """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
     if job.context is not None:
         return trusted.claimed(job)
-    if job.scenario.privacy.guarantee != "as_printed" or not isinstance(job.algorithm, LdpDsbo):
+    if not isinstance(job.algorithm, PrintedLdpDsbo):
         return None
     steps = {c: getattr(job.algorithm, c) for c in CHANNELS}
     weight = float(job.topology.neighbour_weight.min())
@@ -268,7 +273,7 @@ def delta_notes(job: Job) -> list[str]:
 
 
 def _printed_notes(job: Job) -> list[str]:
-    if not isinstance(job.algorithm, LdpDsbo):
+    if not isinstance(job.algorithm, PrintedLdpDsbo):
         return ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
     out = ["The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."]
     if np.isinf(job.budget.epsilon).any():
@@ -302,7 +307,7 @@ def _limit(job: Job, finite: float | None) -> str:
 
 def theorem(job: Job) -> dict[str, Any] | None:
     """Whether step sizes and noise satisfy the paper's Theorem 4.1, case by case."""
-    if not isinstance(job.algorithm, LdpDsbo):
+    if not isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
         return None
     steps = {c: getattr(job.algorithm, c).decay for c in CHANNELS}
     noise = {c: schedule.decay for c, schedule in job.noise.items()}

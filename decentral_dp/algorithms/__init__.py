@@ -33,6 +33,14 @@ from decentral_dp.algorithms.decentralised.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.decentralised.spdb import Spdb
 from decentral_dp.algorithms.decentralised.vrdsbo import Vrdsbo
+from decentral_dp.algorithms.printed.printed_bsa import PrintedBsa
+from decentral_dp.algorithms.printed.printed_dsbo_jhip import PrintedDsboJhip
+from decentral_dp.algorithms.printed.printed_gbdsbo import PrintedGbdsbo
+from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
+from decentral_dp.algorithms.printed.printed_ma_dsbo import PrintedMaDsbo
+from decentral_dp.algorithms.printed.printed_single_level import PrintedDpDsgd, PrintedLdpSingleLevel
+from decentral_dp.algorithms.printed.printed_spdb import PrintedSpdb
+from decentral_dp.algorithms.printed.printed_vrdsbo import PrintedVrdsbo
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.algorithms.references import (
     ARORA,
@@ -53,6 +61,7 @@ from decentral_dp.algorithms.references import (
     VRDBO,
     Citation,
 )
+from decentral_dp.errors import InputError
 
 # Keys of the [algorithm] table that some algorithms need and others refuse: step sizes, and numbers.
 STEPS = ("x", "y", "z", "averaging", "dual")
@@ -79,7 +88,7 @@ class Entry(NamedTuple):
     citations: whom to cite. message: what message t = 1, 2, … carries, where one sentence can say it.
     """
 
-    build: Callable[[Options, str], Algorithm | Coordinated]
+    certified: Callable[[Options, str], Algorithm | Coordinated]
     summary: str
     home: str
     options: tuple[str, ...]
@@ -98,14 +107,32 @@ class Entry(NamedTuple):
     solves: str = "bilevel"
     # Key → how a scenario could give it, where the usual example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
+    # What "as_printed" runs, of `algorithms.printed`, or the sentence that says why there is none.
+    printed: type | None = None
+    unprinted: str = ""
+
+    def build(self, options: Options, guarantee: str) -> Algorithm | Coordinated:
+        """Make the algorithm that a guarantee asks for.
+
+        Raises:
+            InputError: for "as_printed" where no paper prints it.
+        """
+        if guarantee != "as_printed":
+            return self.certified(options, guarantee)
+        if self.printed is None and not self.unprinted:
+            return self.certified(options._replace(protocol="printed"), guarantee)
+        if self.printed is None:
+            raise InputError(self.unprinted)
+        made: Algorithm | Coordinated = self.printed(**options.steps, **options.numbers, start=options.init)
+        return made
 
 
 def _plain(algorithm: Callable[..., Built]) -> Callable[[Options, str], Built]:
-    """Fields named as the keys are; the printed protocol where the guarantee is that of the papers."""
+    """Fields named as the keys are; a protocol only where the scenario names one besides the usual."""
 
     def build(options: Options, guarantee: str) -> Built:
-        protocol = "printed" if guarantee == "as_printed" else options.protocol
-        return algorithm(**options.steps, **options.numbers, protocol=protocol, start=options.init)
+        named = {} if options.protocol == "released" else {"protocol": options.protocol}
+        return algorithm(**options.steps, **options.numbers, **named, start=options.init)
 
     return build
 
@@ -150,6 +177,7 @@ ALGORITHMS: dict[str, Entry] = {
         (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),),
         _ONE_STEP,
         private=True,
+        printed=PrintedLdpDsbo,
     ),
     "ma_dsbo": Entry(
         _plain(MaDsbo),
@@ -157,6 +185,7 @@ ALGORITHMS: dict[str, Entry] = {
         "decentral_dp.algorithms.decentralised.ma_dsbo",
         ("x", "y", "z", "inner", "inverse"),
         (Citation("Algorithm", MA_DSBO), _NOISED),
+        printed=PrintedMaDsbo,
     ),
     "dsbo_jhip": Entry(
         _plain(DsboJhip),
@@ -164,6 +193,7 @@ ALGORITHMS: dict[str, Entry] = {
         "decentral_dp.algorithms.decentralised.dsbo_jhip",
         ("x", "y", "z", "inner", "inverse"),
         (Citation("Algorithm", DSBO_JHIP), _NOISED),
+        printed=PrintedDsboJhip,
     ),
     "gbdsbo": Entry(
         _plain(Gbdsbo),
@@ -171,6 +201,7 @@ ALGORITHMS: dict[str, Entry] = {
         "decentral_dp.algorithms.decentralised.gbdsbo",
         ("x", "y", "averaging", "inverse", "smoothness"),
         (Citation("Algorithm", GBDSBO), _NOISED),
+        printed=PrintedGbdsbo,
     ),
     "ldp_single_level": Entry(
         _plain(LdpSingleLevel),
@@ -179,6 +210,7 @@ ALGORITHMS: dict[str, Entry] = {
         ("y",),
         (Citation("Algorithm (its lower level alone, Appendix G.3)", CHEN_WANG),),
         _ONE_STEP,
+        printed=PrintedLdpSingleLevel,
     ),
     "dp_dsgd": Entry(
         _plain(DpDsgd),
@@ -187,6 +219,7 @@ ALGORITHMS: dict[str, Entry] = {
         ("y",),
         (Citation("Decentralised SGD, here with noise", DSGD),),
         _ONE_STEP,
+        printed=PrintedDpDsgd,
     ),
     "vrdsbo": Entry(
         _plain(Vrdsbo),
@@ -194,6 +227,7 @@ ALGORITHMS: dict[str, Entry] = {
         "decentral_dp.algorithms.decentralised.vrdsbo",
         ("x", "y", "averaging", "momentum", "smoothness", "inverse"),
         (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG)),
+        printed=PrintedVrdsbo,
     ),
     "spdb": Entry(
         _plain(Spdb),
@@ -201,6 +235,7 @@ ALGORITHMS: dict[str, Entry] = {
         "decentral_dp.algorithms.decentralised.spdb",
         ("x", "y", "penalty", "dual", "smoothness", "inverse"),
         (Citation("A primal-dual method after", SPDB),),
+        printed=PrintedSpdb,
     ),
     "bsa": Entry(
         _plain(Bsa),
@@ -208,6 +243,7 @@ ALGORITHMS: dict[str, Entry] = {
         "decentral_dp.algorithms.central.bsa",
         ("x", "y", "inner", "inverse", "smoothness"),
         (Citation("Algorithm", BSA),),
+        printed=PrintedBsa,
     ),
     "regularisation_tuner": Entry(
         _plain(RegularisationTuner),

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,16 +51,16 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Bsa:
-    """x, y: step sizes α, β. inner, inverse, smoothness: K, b, L. protocol; start: constants, 0 where absent."""
+    """x, y: step sizes α, β. inner, inverse, smoothness: K, b, L. start: constants, 0 where absent."""
 
     x: StepSize
     y: StepSize
     inner: int
     inverse: int
     smoothness: float
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     channels = ("x", "y")
     central = True
 
@@ -102,7 +102,7 @@ class Bsa:
         }
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        """Exchange 0 tells x and y, K ask for gy, b for v, the last for gx; unclipped, the same prices are infinite."""
+        """Exchange 0 tells x and y, K ask for gy, b for v, the last for gx."""
         rounds, e = np.arange(public.rounds), self.releases_per_round
         ends, always = (rounds + 1) * e, np.ones(public.rounds)
         gy_index, gy_t = grid(public.rounds, e, range(1, 1 + self.inner))
