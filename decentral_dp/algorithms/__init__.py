@@ -23,7 +23,7 @@ from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider
 from decentral_dp.algorithms.central.regularisation_tuner import RegularisationTuner
 from decentral_dp.algorithms.central.regularised_exponential_mechanism import RegularisedExponentialMechanism
-from decentral_dp.algorithms.central.scdro import Scdro, check_unprotected
+from decentral_dp.algorithms.central.scdro import UNPROTECTED, Scdro, check_unprotected
 from decentral_dp.algorithms.central.second_order_dp_bilevel import SecondOrder
 from decentral_dp.algorithms.central.warm_start import WarmStart
 from decentral_dp.algorithms.decentralised.dsbo_jhip import DsboJhip
@@ -34,13 +34,28 @@ from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingle
 from decentral_dp.algorithms.decentralised.spdb import Spdb
 from decentral_dp.algorithms.decentralised.vrdsbo import Vrdsbo
 from decentral_dp.algorithms.printed.printed_bsa import PrintedBsa
+from decentral_dp.algorithms.printed.printed_double_spider import PrintedDoubleSpider
+from decentral_dp.algorithms.printed.printed_dp_bilevel import PrintedDpBilevel
+from decentral_dp.algorithms.printed.printed_dp_sgd_dual import PrintedDpSgdDual
+from decentral_dp.algorithms.printed.printed_dp_sgda import PrintedDpSgda
+from decentral_dp.algorithms.printed.printed_dp_spider import PrintedDpSpider
 from decentral_dp.algorithms.printed.printed_dsbo_jhip import PrintedDsboJhip
+from decentral_dp.algorithms.printed.printed_exponential_mechanism import PrintedExponentialMechanism
 from decentral_dp.algorithms.printed.printed_gbdsbo import PrintedGbdsbo
+from decentral_dp.algorithms.printed.printed_gradient_norm_exponential_mechanism import PrintedGradientNormMechanism
+from decentral_dp.algorithms.printed.printed_grid_walk import PrintedGridWalk
 from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
 from decentral_dp.algorithms.printed.printed_ma_dsbo import PrintedMaDsbo
+from decentral_dp.algorithms.printed.printed_privatediff import PrintedPrivateDiff
+from decentral_dp.algorithms.printed.printed_recursive_spider import PrintedRecursiveSpider
+from decentral_dp.algorithms.printed.printed_regularised_exponential_mechanism import (
+    PrintedRegularisedExponentialMechanism,
+)
+from decentral_dp.algorithms.printed.printed_second_order import PrintedSecondOrder
 from decentral_dp.algorithms.printed.printed_single_level import PrintedDpDsgd, PrintedLdpSingleLevel
 from decentral_dp.algorithms.printed.printed_spdb import PrintedSpdb
 from decentral_dp.algorithms.printed.printed_vrdsbo import PrintedVrdsbo
+from decentral_dp.algorithms.printed.printed_warm_start import PrintedWarmStart
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.algorithms.references import (
     ARORA,
@@ -119,8 +134,6 @@ class Entry(NamedTuple):
         """
         if guarantee != "as_printed":
             return self.certified(options, guarantee)
-        if self.printed is None and not self.unprinted:
-            return self.certified(options._replace(protocol="printed"), guarantee)
         if self.printed is None:
             raise InputError(self.unprinted)
         made: Algorithm | Coordinated = self.printed(**options.steps, **options.numbers, start=options.init)
@@ -253,6 +266,10 @@ ALGORITHMS: dict[str, Entry] = {
         (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
         optional=("method", "penalty", "candidates", "domain"),
         trusted=True,
+        unprinted=(
+            'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
+            '"certified".'
+        ),
     ),
     "pp_ift": Entry(
         _plain(PpIft),
@@ -262,6 +279,9 @@ ALGORITHMS: dict[str, Entry] = {
         (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
         optional=("x", "inner", "smoothness", "solver", "domain"),
         trusted=True,
+        unprinted=(
+            'privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'
+        ),
     ),
     "second_order_dp_bilevel": Entry(
         _plain(SecondOrder),
@@ -272,6 +292,7 @@ ALGORITHMS: dict[str, Entry] = {
         optional=("x", "domain"),
         trusted=True,
         claim="Theorem 4.2 of Lowy & Liu (2025), as printed",
+        printed=PrintedSecondOrder,
     ),
     "dp_bilevel": Entry(
         _plain(DpBilevel),
@@ -282,6 +303,7 @@ ALGORITHMS: dict[str, Entry] = {
         optional=("x", "penalty", "inner", "smoothness", "rate", "solver", "domain"),
         trusted=True,
         claim="Theorems 4 and 11 of Kornowski (2024), as printed",
+        printed=PrintedDpBilevel,
     ),
     "dp_sgda": Entry(
         _plain(DpSgda),
@@ -294,6 +316,7 @@ ALGORITHMS: dict[str, Entry] = {
         solves="minimax",
         claim="Theorem 1 and the explicit values after it, as printed",
         example=_AUC | _ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
+        printed=PrintedDpSgda,
     ),
     "dptd": Entry(
         _plain(Dptd),
@@ -305,6 +328,10 @@ ALGORITHMS: dict[str, Entry] = {
         trusted=True,
         solves="minimax",
         example=_TD,
+        unprinted=(
+            'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
+            '"certified", or "none".'
+        ),
     ),
     "privatediff": Entry(
         _plain(PrivateDiff),
@@ -317,6 +344,7 @@ ALGORITHMS: dict[str, Entry] = {
         solves="minimax",
         claim="Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed",
         example=_AUC | _ASCENT | {"smoothness": "1.0"},
+        printed=PrintedPrivateDiff,
     ),
     "privatediff_xy": Entry(
         _plain(PrivateDiffXY),
@@ -328,6 +356,10 @@ ALGORITHMS: dict[str, Entry] = {
         trusted=True,
         solves="minimax",
         example=_AUC | {"smoothness": "1.0"},
+        unprinted=(
+            'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '
+            '"none"; as printed there is privatediff.'
+        ),
     ),
     "double_spider": Entry(
         _plain(DoubleSpider),
@@ -340,6 +372,7 @@ ALGORITHMS: dict[str, Entry] = {
         solves="minimax",
         claim="Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1",
         example=_DRO | {"smoothness": "1.0"},
+        printed=PrintedDoubleSpider,
     ),
     "recursive_spider": Entry(
         _plain(RecursiveSpider),
@@ -352,6 +385,7 @@ ALGORITHMS: dict[str, Entry] = {
         solves="minimax",
         claim="Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1",
         example=_KL | {"smoothness": "1.0"},
+        printed=PrintedRecursiveSpider,
     ),
     "dp_spider": Entry(
         _plain(DpSpider),
@@ -367,6 +401,7 @@ ALGORITHMS: dict[str, Entry] = {
         solves="minimax",
         claim="the calibration of Arora et al. (2023), its constant taken as 1",
         example=_DRO | {"smoothness": "1.0"},
+        printed=PrintedDpSpider,
     ),
     "dp_sgd_dual": Entry(
         _plain(DpSgdDual),
@@ -379,6 +414,7 @@ ALGORITHMS: dict[str, Entry] = {
         solves="minimax",
         claim="Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1",
         example=_DRO,
+        printed=PrintedDpSgdDual,
     ),
     "scdro": Entry(
         _unprotected,
@@ -390,6 +426,7 @@ ALGORITHMS: dict[str, Entry] = {
         trusted=True,
         solves="minimax",
         example=_KL | {"guarantee": '"none"', "clip": ""},
+        unprinted=UNPROTECTED,
     ),
     "exponential_mechanism": Entry(
         _plain(ExponentialMechanism),
@@ -402,6 +439,7 @@ ALGORITHMS: dict[str, Entry] = {
         pure=True,
         claim="Equation 4 of Lowy & Liu (2025), as printed",
         example={"rounds": "1", "method": '"grid"'},
+        printed=PrintedExponentialMechanism,
     ),
     "regularised_exponential_mechanism": Entry(
         _plain(RegularisedExponentialMechanism),
@@ -413,6 +451,7 @@ ALGORITHMS: dict[str, Entry] = {
         trusted=True,
         claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
         example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
+        printed=PrintedRegularisedExponentialMechanism,
     ),
     "gradient_norm_exponential_mechanism": Entry(
         _plain(GradientNormMechanism),
@@ -425,6 +464,7 @@ ALGORITHMS: dict[str, Entry] = {
         pure=True,
         claim="Appendix C.3 of Lowy & Liu (2025), as printed",
         example={"rounds": "1", "method": '"grid"'},
+        printed=PrintedGradientNormMechanism,
     ),
     "grid_walk": Entry(
         _plain(GridWalk),
@@ -437,6 +477,7 @@ ALGORITHMS: dict[str, Entry] = {
         pure=True,
         claim="Theorem B.15 of Lowy & Liu (2025), as printed",
         example={"guarantee": '"as_printed"', "rounds": "1", "inner": "10000"},
+        printed=PrintedGridWalk,
     ),
     "warm_start": Entry(
         _plain(WarmStart),
@@ -447,5 +488,6 @@ ALGORITHMS: dict[str, Entry] = {
         optional=("x", "candidates"),
         trusted=True,
         claim="Theorem 4.3 of Lowy & Liu (2025), as printed",
+        printed=PrintedWarmStart,
     ),
 }

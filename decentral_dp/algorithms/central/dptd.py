@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, NoReturn, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -39,7 +39,6 @@ from decentral_dp.algorithms.central.minimax_steps import (
 )
 from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -62,9 +61,9 @@ class Dptd:
     y: StepSize
     averaging: StepSize
     rate: float = 1.0
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
     queries = ("grad_x", "grad_y")
@@ -95,9 +94,3 @@ class Dptd:
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         return one_event(context, rounds, {"gx": 0.5, "gy": 0.5}, self.rate)
-
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> NoReturn:
-        raise InputError(
-            'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
-            '"certified", or "none".'
-        )

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn, Self
+from typing import Self
 
 import numpy as np
 
@@ -45,7 +45,6 @@ from decentral_dp.algorithms.central.spider_schedule import (
     split,
 )
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -64,9 +63,9 @@ class PrivateDiffXY:
     period: int
     smoothness: float | None = None
     rate: float = 1.0
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
     queries = ("grad_x", "grad_y")
@@ -110,12 +109,6 @@ class PrivateDiffXY:
         for v in [v for v in "xy" if context.reads(_TERMS[v])]:
             blocks |= split(np.arange(1, rounds + 1), self.period, _NAMES[v], width[v], 0.5)
         return block_charges(blocks, self.rate)
-
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> NoReturn:
-        raise InputError(
-            'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '
-            '"none"; as printed there is privatediff.'
-        )
 
 
 def _carried(t: int, period: int, released: Bundle, variable: str, estimate: Array) -> Array:

@@ -29,12 +29,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Released, Request, Response
 from decentral_dp.privacy.bounded import Array, Split
@@ -71,9 +71,9 @@ class RegularisationTuner:
     method: str = "ppift"
     penalty: float | None = None
     candidates: int | None = None
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = True
     needs_records = True
     queries = ()
@@ -179,11 +179,3 @@ class RegularisationTuner:
             return gaussian_charges(rounds, 2, {"model": model, "slope": Part((1,), 1, both, 1.0 - _MODEL_SHARE)})
         penalised = Part((1,), context.problem.q, both, 1.0 - _MODEL_SHARE)
         return gaussian_charges(rounds, 2, {"model": model, "pulled": penalised})
-
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        raise InputError(
-            'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
-            '"certified".'
-        )

@@ -23,15 +23,24 @@ Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from dataclasses import replace
-from typing import NamedTuple, Protocol
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.central.minimax_steps import questions, slope, step_of
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_schedule import is_anchor
+from decentral_dp.algorithms.central.minimax_steps import (
+    check_clipped,
+    check_init,
+    check_solver,
+    questions,
+    slope,
+    step_of,
+)
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.central.spider_schedule import check_smoothness, is_anchor
+from decentral_dp.algorithms.printed.printed_scales import check_ascent
+from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
@@ -55,64 +64,117 @@ class State(NamedTuple):
     sample: Bounded | None
 
 
-class Settings(Protocol):
-    """What the program says of itself; see `privatediff`."""
+@final
+@dataclass(frozen=True)
+class PrintedPrivateDiff:
+    """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: C_2. rate: q. solver: "ascent"."""
+
+    x: StepSize
+    period: int
+    y: StepSize | None = None
+    inner: int | None = None
+    smoothness: float | None = None
+    rate: float = 1.0
+    solver: str = "ascent"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "printed"
+    needs_constants = False
+    needs_records = False
+    queries = ("grad_x", "grad_y")
+
+    def __post_init__(self) -> None:
+        check_solver(self.solver, self.y, self.inner)
+        check_ascent(self.solver, "the paper ascends step by step")
 
     @property
-    def x(self) -> StepSize: ...
+    def steps(self) -> int:
+        """Releases for y in a round."""
+        return self.inner or 1
 
     @property
-    def y(self) -> StepSize | None: ...
+    def releases_per_round(self) -> int:
+        return self.steps + 1
 
-    @property
-    def period(self) -> int: ...
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        check_init(self.start)
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return replace(self, inner=self.steps), context
 
-    @property
-    def smoothness(self) -> float | None: ...
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, y, np.zeros_like(x), x, None)
 
-    @property
-    def rate(self) -> float: ...
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        y = s.carried
+        for i in range(self.steps):
+            answer = yield Ask(**questions(context, ("gy",), s.x, y, self.rate))
+            released = (yield Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
+            y = context.problem.project_y(y + step_of(self.y, i) * slope(context, released, "gy", s.x, y, t))
+        out = {"y": Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
+        v, sample = s.v, s.sample
+        if context.reads("grad_x"):
+            sample = (yield Ask(gx=context.query("grad_x", s.x, y, self.rate))).gx
+        if sample is None:
+            released = (yield Release(**out)).released
+        elif is_anchor(t, self.period) or s.sample is None:
+            released = (yield Release(gx=_unproven(sample), **out)).released
+            v = released.gx[0]
+        else:
+            # In units of C_{2,r}, so that the scale of the noise is the printed constant.
+            unit = self._unit(s)
+            released = (yield Release(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).released
+            v = v + unit * released.dx[0]
+        x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
+        return State(x, released.y[0], y, v, s.x, sample)
 
-    @property
-    def steps(self) -> int: ...
+    def _unit(self, s: State) -> float:
+        """C_{2,r}; C_3 where x is not finite."""
+        with np.errstate(all="ignore"):
+            sensitivity = (self.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
+        return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(self.steps)
 
-    @property
-    def releases_per_round(self) -> int: ...
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
 
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return {}
 
-def start(x: Array, y: Array) -> State:
-    return State(x, y, y, np.zeros_like(x), x, None)
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        last = (np.arange(rounds, dtype=np.int64) + 1) * self.releases_per_round
+        anchored = np.arange(rounds) % self.period == 0
+        out = {}
+        if context.reads("grad_y"):
+            each = (last[:, None] - self.steps + np.arange(self.steps)).reshape(-1)
+            out["gy"] = Charge("uncertified", context.problem.q, each, _infinite(each.size), reason=REASON)
+        if context.reads("grad_x"):
+            for channel, chosen in (("gx", last[anchored]), ("dx", last[~anchored])):
+                if chosen.size:
+                    out[channel] = Charge("gaussian", context.problem.p, chosen, _infinite(chosen.size), reason=REASON)
+        return out | {"y": Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
 
-
-def step(a: Settings, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
-    y = s.carried
-    for i in range(a.steps):
-        answer = yield Ask(**questions(context, ("gy",), s.x, y, a.rate))
-        released = (yield Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
-        y = context.problem.project_y(y + step_of(a.y, i) * slope(context, released, "gy", s.x, y, t))
-    out = {"y": Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
-    v, sample = s.v, s.sample
-    if context.reads("grad_x"):
-        sample = (yield Ask(gx=context.query("grad_x", s.x, y, a.rate))).gx
-    if sample is None:
-        released = (yield Release(**out)).released
-    elif is_anchor(t, a.period) or s.sample is None:
-        released = (yield Release(gx=_unproven(sample), **out)).released
-        v = released.gx[0]
-    else:
-        # In units of C_{2,r}, so that the scale of the noise is the printed constant.
-        unit = _unit(a, s)
-        released = (yield Release(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).released
-        v = v + unit * released.dx[0]
-    x = context.problem.project_x(s.x - a.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
-    return State(x, released.y[0], y, v, s.x, sample)
-
-
-def _unit(a: Settings, s: State) -> float:
-    """C_{2,r}; C_3 where x is not finite."""
-    with np.errstate(all="ignore"):
-        sensitivity = (a.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
-    return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(a.steps)
+    def printed_calibration(
+        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        """Remark 5.1. Raises InputError for an η_i that says nothing of μ."""
+        if self.y is None or self.y.scale == 0.0:
+            raise InputError(
+                'algorithm.y: with "as_printed" its scale is 1/μ, μ the strong concavity in y, and 0 is none; give for '
+                "example y = { scale = 1.0, decay = 1.0 }."
+            )
+        point = context.start("x", {}), context.start("y", {})
+        root = 4.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
+        scales = {
+            "gy": 0.0,
+            "gx": root / math.sqrt(self.period) * context.ball("grad_x", *point).radius,
+            "dx": root,
+            "y": root * self.y.scale * 2.0 * context.ball("grad_y", *point).radius ** 2,
+        }
+        return {
+            channel: Calibration(np.full(charge.indices.size, scales[channel]), charge.weight)
+            for channel, charge in self.planned_releases(context, rounds).items()
+        }
 
 
 def _unproven(value: Bounded) -> Bounded:
@@ -126,42 +188,5 @@ def _unbounded(agents: int) -> Sensitivity:
     return Sensitivity(np.full(agents, np.inf), np.ones(agents), None)
 
 
-def planned_releases(a: Settings, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
-    last = (np.arange(rounds, dtype=np.int64) + 1) * a.releases_per_round
-    anchored = np.arange(rounds) % a.period == 0
-    out = {}
-    if context.reads("grad_y"):
-        each = (last[:, None] - a.steps + np.arange(a.steps)).reshape(-1)
-        out["gy"] = Charge("uncertified", context.problem.q, each, _infinite(each.size), reason=REASON)
-    if context.reads("grad_x"):
-        for channel, chosen in (("gx", last[anchored]), ("dx", last[~anchored])):
-            if chosen.size:
-                out[channel] = Charge("gaussian", context.problem.p, chosen, _infinite(chosen.size), reason=REASON)
-    return out | {"y": Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
-
-
 def _infinite(releases: int) -> dict[Split, Array]:
     return {"train": np.full(releases, np.inf)}
-
-
-def calibrated(
-    a: Settings, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-) -> dict[str, Calibration]:
-    """Remark 5.1. Raises InputError for an η_i that says nothing of μ."""
-    if a.y is None or a.y.scale == 0.0:
-        raise InputError(
-            'algorithm.y: with "as_printed" its scale is 1/μ, μ the strong concavity in y, and 0 is none; give for '
-            "example y = { scale = 1.0, decay = 1.0 }."
-        )
-    point = context.start("x", {}), context.start("y", {})
-    root = 4.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
-    scales = {
-        "gy": 0.0,
-        "gx": root / math.sqrt(a.period) * context.ball("grad_x", *point).radius,
-        "dx": root,
-        "y": root * a.y.scale * 2.0 * context.ball("grad_y", *point).radius ** 2,
-    }
-    return {
-        channel: Calibration(np.full(charge.indices.size, scales[channel]), charge.weight)
-        for channel, charge in planned_releases(a, context, rounds).items()
-    }

@@ -23,20 +23,29 @@ true price. G, smoothness and clips are of h.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_releases import composed, in_units, reach, root_log
-from decentral_dp.algorithms.central.spider_schedule import Block, Point, block_charges, is_anchor, split
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.central.spider_releases import composed, reach
+from decentral_dp.algorithms.central.spider_schedule import (
+    Block,
+    Point,
+    block_charges,
+    check_smoothness,
+    is_anchor,
+    split,
+)
+from decentral_dp.algorithms.printed.printed_scales import in_units, root_log
+from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
-
-if TYPE_CHECKING:
-    from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider
 
 # Noise of a deviation of 0 is drawn with this one, in units of a.
 _NONE = 1e-9
@@ -52,27 +61,94 @@ class State(NamedTuple):
     last_y: Array
 
 
-def start(x: Array, y: Array) -> State:
-    return State(x, y, np.ones(1), x, y)
+@final
+@dataclass(frozen=True)
+class PrintedRecursiveSpider:
+    """x, y: η. period: T. averaging: β. smoothness: L. rate: q."""
 
+    x: StepSize
+    y: StepSize
+    period: int
+    averaging: StepSize
+    smoothness: float | None = None
+    rate: float = 1.0
+    start: Mapping[str, float] = field(default_factory=dict)
 
-def step(a: RecursiveSpider, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
-    here, before = (s.x, s.y), (s.last_x, s.last_y)
-    clips, fresh = _clips(context), is_anchor(t, a.period)
-    since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
-    asked = {
-        name: context.query(term, *here, a.rate, since, clip)
-        for name, term, clip in zip(names, ("inner_x", "inner_y"), clips, strict=True)
-    }
-    answer = yield Ask(**asked)
-    units = (1.0, 1.0) if fresh else _units(a.smoothness or 0.0, s, clips)
-    released = (yield Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})).released
-    v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
-    one = (yield Ask(one=_one(context, *here))).one
-    value = (1.0 - a.weight(t)) * s.s + (yield Release(s=a.weight(t) * one)).released.s[0]
-    by_x, by_y = composed(context, s.y, value, v, u)
-    x, y = context.problem.project_x(s.x - a.x(t) * by_x), context.problem.project_y(s.y + a.y(t) * by_y)
-    return State(x, y, value, s.x, s.y)
+    protocol = "printed"
+    needs_constants = False
+    needs_records = False
+    queries = ("inner", "inner_x", "inner_y")
+    releases_per_round = 2
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        check_init(self.start)
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return self, context
+
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, np.ones(1), x, y)
+
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        here, before = (s.x, s.y), (s.last_x, s.last_y)
+        clips, fresh = _clips(context), is_anchor(t, self.period)
+        since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
+        asked = {
+            name: context.query(term, *here, self.rate, since, clip)
+            for name, term, clip in zip(names, ("inner_x", "inner_y"), clips, strict=True)
+        }
+        answer = yield Ask(**asked)
+        units = (1.0, 1.0) if fresh else _units(self.smoothness or 0.0, s, clips)
+        released = (
+            yield Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})
+        ).released
+        v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
+        one = (yield Ask(one=_one(context, *here))).one
+        value = (1.0 - self.weight(t)) * s.s + (yield Release(s=self.weight(t) * one)).released.s[0]
+        by_x, by_y = composed(context, s.y, value, v, u)
+        x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
+        return State(x, y, value, s.x, s.y)
+
+    def weight(self, t: int) -> float:
+        """β_t."""
+        return min(1.0, self.averaging(t))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        first = np.arange(rounds, dtype=np.int64) * 2 + 1
+        blocks = split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
+        blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
+        return block_charges(blocks, self.rate) | block_charges({"s": Block(first + 1, 1, 1.0)}, 1.0 / context.n)
+
+    def printed_calibration(
+        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
+    ) -> dict[str, Calibration]:
+        n, root, clips = context.n, root_log(delta), _clips(context)
+        worst = _worst(context)
+        anchor = root * math.sqrt(rounds) / (n * self.period * epsilon)
+        change = root / epsilon * max(1.0 / (self.rate * n), math.sqrt(rounds) / n)
+        weights, one = np.array([self.weight(t) for t in range(rounds)]), context.sensitivity_of(_one(context, *worst))
+        out = {}
+        for channel, charge in self.planned_releases(context, rounds).items():
+            size = charge.indices.size
+            if channel == "s":
+                scale = np.full(size, root * math.sqrt(rounds) / (n * epsilon))
+                out[channel] = Calibration(scale, {"train": one * weights})
+            elif channel in ("gx", "gy"):
+                which = ("gx", "gy").index(channel)
+                sensitivity = context.sensitivity_of(
+                    context.query(("inner_x", "inner_y")[which], *worst, self.rate, None, clips[which])
+                )
+                out[channel] = Calibration(np.full(size, clips[which] * anchor), {"train": np.full(size, sensitivity)})
+            else:
+                out[channel] = Calibration(np.full(size, change), {"train": np.full(size, np.inf)})
+        return out
 
 
 def _one(context: MinimaxContext, x: Array, y: Array) -> ClippedQuery:
@@ -95,35 +171,3 @@ def _units(smoothness: float, s: State, clips: tuple[float, float]) -> tuple[flo
     away = float(np.linalg.norm(s.x - s.last_x)), float(np.linalg.norm(s.y - s.last_y))
     by_x, by_y = min(smoothness * away[0], 2.0 * clips[1]), min(smoothness * away[1], 2.0 * clips[0])
     return max(by_x, _NONE), max(by_y, _NONE)
-
-
-def planned_releases(a: RecursiveSpider, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
-    first = np.arange(rounds, dtype=np.int64) * 2 + 1
-    blocks = split(first, a.period, ("gx", "dx"), context.problem.p, 1.0)
-    blocks |= split(first, a.period, ("gy", "dy"), context.problem.q, 1.0)
-    return block_charges(blocks, a.rate) | block_charges({"s": Block(first + 1, 1, 1.0)}, 1.0 / context.n)
-
-
-def calibrated(
-    a: RecursiveSpider, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-) -> dict[str, Calibration]:
-    n, root, clips = context.n, root_log(delta), _clips(context)
-    worst = _worst(context)
-    anchor = root * math.sqrt(rounds) / (n * a.period * epsilon)
-    change = root / epsilon * max(1.0 / (a.rate * n), math.sqrt(rounds) / n)
-    weights, one = np.array([a.weight(t) for t in range(rounds)]), context.sensitivity_of(_one(context, *worst))
-    out = {}
-    for channel, charge in planned_releases(a, context, rounds).items():
-        size = charge.indices.size
-        if channel == "s":
-            scale = np.full(size, root * math.sqrt(rounds) / (n * epsilon))
-            out[channel] = Calibration(scale, {"train": one * weights})
-        elif channel in ("gx", "gy"):
-            which = ("gx", "gy").index(channel)
-            sensitivity = context.sensitivity_of(
-                context.query(("inner_x", "inner_y")[which], *worst, a.rate, None, clips[which])
-            )
-            out[channel] = Calibration(np.full(size, clips[which] * anchor), {"train": np.full(size, sensitivity)})
-        else:
-            out[channel] = Calibration(np.full(size, change), {"train": np.full(size, np.inf)})
-    return out
