@@ -120,7 +120,7 @@ class Told(NamedTuple):
 class Audit(NamedTuple):
     """A program with what it runs on. seen: how many rounds. fixed: whether the plan has the scales of the noise."""
 
-    program: PrivateDiff
+    program: PrivateDiff | PrintedPrivateDiff
     context: MinimaxContext
     plan: Ledger
     seen: int
