@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from decentral_dp.algorithms.central.privatediff import PrivateDiff
+from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.printed.printed_privatediff import PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, ClippedQuery, Release
@@ -120,7 +121,7 @@ class Told(NamedTuple):
 class Audit(NamedTuple):
     """A program with what it runs on. seen: how many rounds. fixed: whether the plan has the scales of the noise."""
 
-    program: PrivateDiff | PrintedPrivateDiff
+    program: Coordinated
     context: MinimaxContext
     plan: Ledger
     seen: int
