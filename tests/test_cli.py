@@ -130,7 +130,7 @@ def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusted))
 def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
     """As copied they are a scenario that can be planned and run, and so is the resolved one that a run leaves."""
-    tables = algorithm_tables(name)
+    tables = algorithm_tables(ALGORITHMS[name])
     assert tables.splitlines()[0] in command("show", name).out
     (tmp_path / "mine.toml").write_text(tables, encoding="utf-8")
     said = command("plan", "mine.toml")
@@ -597,18 +597,17 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
 
 
 def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
-    from decentral_dp.describe import privacy_summary
-    from decentral_dp.job import build
+    from decentral_dp.simulation.job_builder import build
 
-    assert privacy_summary(build(load("paper_synthetic")))["numerical_slack"] is None
-    slack = privacy_summary(build(load("ring_breast_cancer")))["numerical_slack"]
+    assert build(load("paper_synthetic")).statement().to_dict()["numerical_slack"] is None
+    slack = build(load("ring_breast_cancer")).statement().to_dict()["numerical_slack"]
     assert 0 < slack["delta"] < 1e-8
     assert 0 < slack["epsilon"] < 1e-4
 
 
 def test_gaussian_noise_and_delta_zero_is_said_plainly() -> None:
     from decentral_dp.errors import InputError
-    from decentral_dp.job import build
+    from decentral_dp.simulation.job_builder import build
 
     with pytest.raises(InputError, match="Gaussian noise gives no pure guarantee"):
         build(load("ring_breast_cancer", ["privacy.delta=0.0"]))

@@ -38,8 +38,9 @@ from decentral_dp.algorithms.printed.printed_vrdsbo import PrintedVrdsbo
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 ALGORITHM = {
     "kind": "vrdsbo",

@@ -29,7 +29,11 @@ from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.minimax_steps import check_init
 from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.spider_releases import check_one_clip, joint_step
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import DRO
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DP_DRO, DP_SGD, Citation
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -46,9 +50,15 @@ class State(NamedTuple):
 class DpSgdDual:
     """x, y: η. rate: q."""
 
-    x: StepSize
-    y: StepSize | None = None
-    rate: float = 1.0
+    x: StepSize = option("η, of x, and of the dual variable where y is left out")
+    y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
@@ -80,3 +90,15 @@ class DpSgdDual:
         return gaussian_charges(
             rounds, 1, {"g": Part((0,), context.problem.width("joint"), ("train",), rate=self.rate)}
         )
+
+
+ENTRY = Entry(
+    "dp_sgd_dual",
+    DpSgdDual,
+    "a trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective)",
+    (Citation("DP-SGD", DP_SGD), Citation("On (x, η) as one variable (Section 3)", DP_DRO)),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1",
+    example=DRO,
+)

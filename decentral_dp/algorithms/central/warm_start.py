@@ -31,7 +31,10 @@ import numpy as np
 from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import SecondOrder, State, bounds_of
 from decentral_dp.algorithms.central.single_draw import check_compact, no_score
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
@@ -47,8 +50,14 @@ START_SHARE = 0.5
 class WarmStart:
     """x: η, None: settled by public constants. candidates: along each axis."""
 
-    x: StepSize | None = None
-    candidates: int | None = None
+    x: StepSize | None = option("η, of x after the start; settled by public constants if left out", default=None)
+    candidates: int | None = option(
+        "candidates for the start along each axis; settled by default",
+        default=None,
+        unit="points",
+        example="65",
+        at_least=1,
+    )
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
@@ -105,3 +114,14 @@ class WarmStart:
             "x0": Charge(law.mechanism, law.width, np.array([1]), first),
             "gx": descent._replace(indices=descent.indices + 1, weight=weight),
         }
+
+
+ENTRY = Entry(
+    "warm_start",
+    WarmStart,
+    "a trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2)",
+    (Citation("Algorithm 2", LOWY_LIU),),
+    trusted=True,
+    claim="Theorem 4.3 of Lowy & Liu (2025), as printed",
+    domain="required",
+)

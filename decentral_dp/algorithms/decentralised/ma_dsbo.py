@@ -45,8 +45,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import NOISED
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import MA_DSBO, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.bounded import Array, memory_slack
 from decentral_dp.problems.agents import LocalDataset
@@ -72,11 +76,13 @@ class State(NamedTuple):
 class MaDsbo:
     """x, y, z: step sizes α, β, γ. inner, inverse: K, N. start: constants."""
 
-    x: StepSize
-    y: StepSize
-    z: StepSize
-    inner: int
-    inverse: int
+    x: StepSize = option("α, of x along the hypergradient")
+    y: StepSize = option("β, of y in every inner iteration")
+    z: StepSize = option("γ, of z, the product of inverse Hessian and gradient")
+    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
+    inverse: int = option(
+        "N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1
+    )
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
@@ -154,3 +160,11 @@ class MaDsbo:
 
         sensitivity = {k: sent(change, memory_slack(public.averaged[k])) for k, change in u.sensitivity.items()}
         return u._replace(sensitivity=sensitivity, largest=sent(u.largest))
+
+
+ENTRY = Entry(
+    "ma_dsbo",
+    MaDsbo,
+    "nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP)",
+    (Citation("Algorithm", MA_DSBO), NOISED),
+)

@@ -10,8 +10,6 @@ With ỹ what an agent released, a_i = 1 − |w_ii|, and gradients at the agent'
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
 point, so a release moves by λ_t·2C/N_t. No validation record is read, and x is never sent.
 
-`printed` protocol: everything un-noised except what is received; nothing can be proven without Lipschitz constants.
-
 Without noise both converge to the common minimiser if λ_t → 0; with a constant step to within O(λ) of it where the g_i
 differ. One agent runs gradient descent.
 
@@ -28,8 +26,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import ONE_STEP
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, free_release, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import CHEN_WANG, DSGD, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.agents import LocalDataset
@@ -46,7 +48,7 @@ class State(NamedTuple):
 class LdpSingleLevel:
     """y: step size λ. start: constants, 0 where absent."""
 
-    y: StepSize
+    y: StepSize = option("λ, of y along the lower gradient")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
@@ -73,7 +75,7 @@ class LdpSingleLevel:
 class DpDsgd:
     """y: step size λ. start: constants, 0 where absent."""
 
-    y: StepSize
+    y: StepSize = option("λ, of y along the lower gradient")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
@@ -106,3 +108,21 @@ def _planned(step: StepSize, public: Public) -> dict[str, Planned]:
     indices = np.arange(1, public.rounds + 1)
     use = Use("lower_grad_y", step.series(public.rounds), indices - 1)
     return {"x": free_release(public, indices[-1:]), "y": released(public, indices, [use])}
+
+
+ENTRIES = (
+    Entry(
+        "ldp_single_level",
+        LdpSingleLevel,
+        "the lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)",
+        (Citation("Algorithm (its lower level alone, Appendix G.3)", CHEN_WANG),),
+        message=ONE_STEP,
+    ),
+    Entry(
+        "dp_dsgd",
+        DpDsgd,
+        "decentralised DP-SGD on the lower level: a local noised step first, then gossip",
+        (Citation("Decentralised SGD, here with noise", DSGD),),
+        message=ONE_STEP,
+    ),
+)

@@ -12,8 +12,8 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.report.text import power_text
 from decentral_dp.scenario import nearest_of
-from decentral_dp.study.grid import Axis, Label
-from decentral_dp.study.study_schema import Claim, Side, Study, Where
+from decentral_dp.studies.grid import Axis, Label
+from decentral_dp.studies.study_schema import Claim, Side, Study, Where
 
 # Where a comparison holds, and where it does not: what is printed is true either way.
 _SIGNS = {"less": ("<", "≥"), "greater": (">", "≤"), "within": ("≈", "≉")}

@@ -17,18 +17,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from decentral_dp.describe import at_infinity, claimed
 from decentral_dp.errors import InputError
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.accountants import spending
-from decentral_dp.runner import plain, run
+from decentral_dp.runner import run
 from decentral_dp.scenario import load
+from decentral_dp.scenario_components import outside_source
 from decentral_dp.schema import Scenario
-from decentral_dp.study.grid import Cell
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.result import plain
+from decentral_dp.studies.grid import Cell
 
 PACKAGE = Path(__file__).parent.parent
 # Rooms that no number in a cell depends on.
@@ -77,6 +79,7 @@ def key_of(scenario: Scenario, priced: Any) -> str:
     inputs = blake2b(digest_size=8)
     for _, path in sorted(scenario.files().items()):
         inputs.update(blake2b(path.read_bytes()).digest())
+    inputs.update(outside_source(scenario))
     settings = blake2b(json.dumps([content, priced], sort_keys=True).encode(), digest_size=16)
     return f"{settings.hexdigest()}-{inputs.hexdigest()}-{package_digest()}"
 
@@ -127,20 +130,20 @@ def lost(reason: str) -> Record:
 def _run(scenario: Scenario) -> Record:
     done = run(scenario)
     result, job = done.result, done.job
-    diverged = result["status"] == "diverged"
-    record = _record(result["status"], result["reason"], int(result["rounds"]))
+    diverged = result.has_diverged
+    record = _record(cast(Status, result.status), result.reason, result.rounds)
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
     record["curves"] = {
         str(name): [part["round"].tolist(), part["value"].tolist()] for name, part in means.groupby("name", sort=False)
     }
-    privacy = result["privacy"]
-    record["finals"] |= {} if diverged else result["metrics"]
+    privacy = result.privacy
+    record["finals"] |= {} if diverged else result.metrics
     record["finals"] |= {
-        "epsilon_max": privacy["epsilon_max"],
-        "epsilon_pure_max": privacy["epsilon_pure_max"],
-        "claimed": (privacy["claimed"] or {}).get("epsilon_max"),
-        "rounds": result["rounds"],
-        "seconds": result["seconds"],
+        "epsilon_max": privacy.epsilon_max,
+        "epsilon_pure_max": privacy.epsilon_pure_max,
+        "claimed": privacy.claimed_epsilon,
+        "rounds": result.rounds,
+        "seconds": result.seconds,
         "diverged": float(diverged),
         **_network(job),
     }
@@ -152,20 +155,20 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int]) -> Rec
     record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
     claims = [_claim(job, cut) for cut in cuts]
-    limits = at_infinity(job)
+    limits = job.at_infinity()
     record["curves"] = {
         "epsilon_max": [cuts, _spent(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
         "epsilon_pure_max": [cuts, _spent(job, cuts, job.budget.epsilon_pure, 0.0)],
         "claimed": [cuts, claims],
     }
-    whole = claimed(job)
+    whole = job.claimed()
     record["finals"] |= {
         "epsilon_max": job.budget.epsilon.max(),
         "epsilon_pure_max": job.budget.epsilon_pure.max(),
         "claimed": claims[-1],
-        "finite_data": limits["finite_data"],
-        "endless_stream": limits["endless_stream"],
-        "claimed_endless": None if whole is None else whole["epsilon_max_at_infinity"],
+        "finite_data": limits.finite_data,
+        "endless_stream": limits.endless_stream,
+        "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
         "rounds": job.rounds,
         **_network(job),
     }
@@ -181,8 +184,8 @@ def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
 
 
 def _claim(job: Job, rounds: int) -> float | None:
-    claim = claimed(replace(job, rounds=rounds))
-    return None if claim is None else claim["epsilon_max"]
+    claim = cast(Job, replace(cast(Any, job), rounds=rounds)).claimed()
+    return None if claim is None else claim.epsilon_max
 
 
 def _spent(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:

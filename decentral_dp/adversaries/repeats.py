@@ -8,7 +8,7 @@ Student's over runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -18,16 +18,16 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.special import rel_entr
 
-from decentral_dp.attack.members import Attacked, attacked, require_attackable
-from decentral_dp.describe import claimed
+from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
 from decentral_dp.errors import InputError
 from decentral_dp.experiments.findings import Interval, over_seeds
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.auc_bounds import within_run
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.runner import run
 from decentral_dp.scenario import load
 from decentral_dp.schema import Scenario
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 
 class Verdict(NamedTuple):
@@ -102,6 +102,37 @@ def read(folder: Path) -> Given:
     return Given(folder, job, {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)})
 
 
+def attack(
+    folders: str | Path | Sequence[str | Path], runs: int = 10, progress: Callable[[int, int], None] | None = None
+) -> Inference:
+    """Try to tell the train records of runs from held-out ones by what was published.
+
+    Args:
+        folders: a run folder, or several of one scenario with other seeds.
+        runs: runs in all; the scenario is repeated with fresh noise and another split until there are so many.
+        progress: called with runs done, and runs in all.
+
+    Returns:
+        AUC of every attack with its interval over runs, beside the AUC that the certified ε allows.
+
+    Raises:
+        InputError: a folder is none of a run, or its scenario cannot be attacked fairly.
+
+    Example:
+        >>> import tempfile, decentral_dp
+        >>> scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2", "problem.partition=\\"iid\\""])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = decentral_dp.run(scenario, out=f"{folder}/run")
+        ...     found = decentral_dp.attack(f"{folder}/run", runs=2)
+        >>> found.broken, len(found.each), 0.5 <= found.ceiling <= 1.0
+        (False, 2, True)
+    """
+    listed = [folders] if isinstance(folders, str | Path) else folders
+    if not listed:
+        raise InputError("attack: no run folder is given. Give at least one.")
+    return infer([Path(folder) for folder in listed], runs, progress)
+
+
 def infer(folders: Sequence[Path], runs: int, progress: Any = None) -> Inference:
     """Attack the runs of these folders, and repeat their scenario until there are `runs` in all.
 
@@ -127,11 +158,11 @@ def infer(folders: Sequence[Path], runs: int, progress: Any = None) -> Inference
 def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
     """Every attack's AUCs beside what the job's budget, and the claim, allow."""
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
-    ceiling, claim = within_run(epsilon, delta), claimed(job)
+    ceiling, claim = within_run(epsilon, delta), job.claimed()
     aucs = {name: [one.auc[name] for one in each] for name in each[0].auc}
     scores = None
     if claim is not None:
-        said, at = float(claim["epsilon_max"]), float(claim.get("delta", 0.0))
+        said, at = claim.epsilon_max or 0.0, claim.delta or 0.0
         scores = said, at, within_run(said, at)
     return Inference(
         job, tuple(each), given, epsilon, delta, ceiling, scores,

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
 
-from decentral_dp.study.study_runs import PACKAGE, Record, Task, compute, kept, lost, write
+from decentral_dp.studies.study_runs import PACKAGE, Record, Task, compute, kept, lost, write
 
 Done = tuple[Task, Record | None]
 """A cell that is done: its record, or None where the worker has kept it already."""
@@ -89,7 +89,7 @@ class _Worker:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 # _close closes it
         path = [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "decentral_dp.study.worker", str(self._folder), str(os.getpid())],
+            [sys.executable, "-P", "-m", "decentral_dp.studies.worker", str(self._folder), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.scenario import assign, dotted, find, nearest_of, read_toml, tables_in
-from decentral_dp.schema import Scenario, TopologyTable
-from decentral_dp.study.study_schema import Study, Variant
+from decentral_dp.schema import Scenario, TopologyTable, is_from_outside
+from decentral_dp.studies.study_schema import Study, Variant
 
 Label: TypeAlias = "str | int | float | bool"
 VARIANT = "variant"
@@ -49,8 +49,9 @@ def axes(study: Study) -> list[Axis]:
             raise InputError(f"variants: two are called {quoted(_twice(names))}; give each a name of its own.")
         found.append(Axis(VARIANT, names, names))
     settled = {path for table in (study.set, *(v.set for v in study.variants)) for path, _ in leaves(table)}
+    outside = _names_outside(study)
     for path, values in leaves(study.grid):
-        check_key(path, "grid")
+        check_key(path, "grid", outside)
         name = ".".join(path)
         if not isinstance(values, list) or not values:
             raise InputError(
@@ -79,10 +80,11 @@ def cells(study: Study) -> list[Cell]:
     """All combinations for all seeds; the seeds of one combination follow each other."""
     varied = axes(study)
     # What every cell has is refused at once; a variant's own mistake fails its own cells.
+    outside = _names_outside(study)
     for path, _ in leaves(study.set):
-        check_key(path, "set")
+        check_key(path, "set", outside)
     for key in study.unset:
-        check_key(tuple(dotted(key)), "unset")
+        check_key(tuple(dotted(key)), "unset", outside)
     seeds = study.seed_list
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: got {quoted(seeds)}, wanted a number of seeds, or a list without repetition.")
@@ -156,8 +158,27 @@ def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tu
             yield path, value
 
 
-def check_key(path: Sequence[str], where: str) -> None:
-    """Refuse a key that no scenario has, with the nearest one that it could be."""
+def _names_outside(study: Study) -> bool:
+    """Whether any of its algorithms is from outside, so that the keys of [algorithm] are not all known here."""
+    kinds: list[Any] = [v for path, vs in leaves(study.grid) if path == ("algorithm", "kind") for v in (vs or [])]
+    variants: list[Variant | None] = [*study.variants] or [None]
+    for variant in variants:
+        try:
+            table = _base(study, variant)[0].get("algorithm")
+        except InputError:
+            # Refused where the cells are made.
+            continue
+        kinds.append(table.get("kind") if isinstance(table, Mapping) else None)
+    return any(isinstance(kind, str) and is_from_outside(kind) for kind in kinds)
+
+
+def check_key(path: Sequence[str], where: str, outside: bool = False) -> None:
+    """Refuse a key that no scenario has, with the nearest one that it could be.
+
+    outside: whether an algorithm is from outside; what its keys are is known when it is built.
+    """
+    if outside and path[0] == "algorithm" and len(path) > 1:
+        return
     candidates: list[type[BaseModel]] = [Scenario]
     for depth, name in enumerate(path):
         known = {key: f.annotation for c in candidates for key, f in c.model_fields.items()}

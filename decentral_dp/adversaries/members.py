@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.attack.attack_scores import auc, bilevel_scores, class_only, minimax_scores
+from decentral_dp.adversaries.attack_scores import auc, bilevel_scores, class_only, minimax_scores
 from decentral_dp.errors import InputError
-from decentral_dp.job import Job
 from decentral_dp.metrics import pooled
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.schema import Partition
+from decentral_dp.simulation.jobs import Job
 
 # Scored one by one, losses of bilevel problems are slow.
 _MOST_BILEVEL = 2000
@@ -40,9 +39,7 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
     not of this job.
     """
     require_attackable(job)
-    wanted = (
-        {"x": job.problem.p} if isinstance(job.context, MinimaxContext) else {"x": job.problem.p, "y": job.problem.q}
-    )
+    wanted = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
     for name, width in wanted.items():
         if name not in published:
             raise InputError(
@@ -58,7 +55,7 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
     members, others = pooled(agents)[0], tuple(job.test or ())
     records = type(members)(*(np.concatenate(columns) for columns in zip(members, others, strict=True)))
-    if isinstance(job.context, MinimaxContext):
+    if job.solves == "minimax":
         scores = minimax_scores(job.problem, model["x"], records)
     else:
         scores = bilevel_scores(job.problem, model["x"], model["y"], records)
@@ -80,7 +77,7 @@ def require_attackable(job: Job) -> None:
             f"attack: {shards.why_not} An attack would measure how these groups differ{_apart(job)}, not membership. "
             "Hold out a random share (problem.test) of data as they are."
         )
-    if isinstance(job.context, MinimaxContext):
+    if job.solves == "minimax":
         if not isinstance(job.problem, Attackable):
             raise InputError(
                 f"attack: what {kind} publishes is no model that could be asked about a record. Attack a run of a "
@@ -92,7 +89,7 @@ def require_attackable(job: Job) -> None:
             f"attack: {kind} has no classifier that treats train and test records alike, so their losses cannot be "
             "compared. Attack a run of a minimax problem, or of a bilevel one that classifies."
         )
-    if job.context is None and not _dealt_at_random(job):
+    if job.setting == "gossip" and not _dealt_at_random(job):
         raise InputError(
             "attack: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
             'so a train and a test record could not have changed places. Set problem.partition = "iid".'

@@ -10,11 +10,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.attack.repeats import Inference, Verdict
+from decentral_dp.adversaries.repeats import Inference, Verdict
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.runner import plain
-from decentral_dp.summary import console
+from decentral_dp.simulation.plan_text import console
+from decentral_dp.simulation.result import plain
 
 # A chance above which a mean over a ceiling may still be chance, if AUCs of runs follow no normal law.
 _DOUBT = 0.05

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.report.text import power_text
-from decentral_dp.study.conduct import Findings
-from decentral_dp.study.epsilons import BUDGETS, deltas, described, guarantees
-from decentral_dp.summary import console
+from decentral_dp.simulation.plan_text import console
+from decentral_dp.studies.conduct import Findings
+from decentral_dp.studies.epsilons import BUDGETS, deltas, described, guarantees
 
 # More lines than this are read in summary.parquet, not on a terminal.
 _MOST_ROWS = 40

@@ -14,8 +14,8 @@ from scipy.stats import t as student
 
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.schema import PrivacyTable
-from decentral_dp.study.grid import Cell
-from decentral_dp.study.study_runs import Record, cuts_of, value_of
+from decentral_dp.studies.grid import Cell
+from decentral_dp.studies.study_runs import Record, cuts_of, value_of
 
 
 def interval(values: Array | Sequence[float], confidence: float) -> tuple[float, float, float]:

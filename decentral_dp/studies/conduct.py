@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 import tomli_w
 
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.runner import plain, versions
-from decentral_dp.study.grid import Axis, Cell, axes, cells
-from decentral_dp.study.measures import check_names, unmeasured
-from decentral_dp.study.pool import cores, perform
-from decentral_dp.study.stale import discard, find_stale, why
-from decentral_dp.study.study_runs import Record, Task, read, task_of
-from decentral_dp.study.study_schema import Plot, Study, load_study
-from decentral_dp.study.study_tables import cell_table, results, summary
-from decentral_dp.study.verdicts import Verdict, check_claims, check_where, verdict
+from decentral_dp.runner import versions
+from decentral_dp.simulation.result import plain
+from decentral_dp.studies.grid import Axis, Cell, axes, cells
+from decentral_dp.studies.measures import check_names, unmeasured
+from decentral_dp.studies.pool import cores, perform
+from decentral_dp.studies.stale import discard, find_stale, why
+from decentral_dp.studies.study_runs import Record, Task, read, task_of
+from decentral_dp.studies.study_schema import Plot, Study, load_study
+from decentral_dp.studies.study_tables import cell_table, results, summary
+from decentral_dp.studies.verdicts import Verdict, check_claims, check_where, verdict
 
 ProgressCallback = Callable[[int, int, int], None]
 """Told of progress: cells done, cells in all, cells that failed."""
@@ -44,7 +46,7 @@ class Findings:
 
     results: cell, seed, one column per axis, round, last, name, value. summary: n, mean, low, high per combination.
     cells: guarantee, δ, status and reason of each. computed: how many of them were not there before. warnings: what of
-    the study came to nothing, one sentence each.
+    the study came to nothing, one sentence each. folder: where tables and pictures are, None where nothing was kept.
     """
 
     study: Study
@@ -55,7 +57,7 @@ class Findings:
     verdicts: Sequence[Verdict]
     computed: int
     warnings: Sequence[str]
-    folder: Path
+    folder: Path | None
 
     @property
     def failed(self) -> pd.DataFrame:
@@ -83,6 +85,48 @@ def conduct(
         raise Stopped(
             f"Interrupted; {kept} finished cells are kept in {out}, and the same command goes on from there."
         ) from None
+
+
+def study(
+    study: str | Path | Mapping[str, Any] | Study,
+    out: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    jobs: int | None = None,
+    address: str | None = None,
+    progress: ProgressCallback | None = None,
+) -> Findings:
+    """Run a grid of scenarios × seeds, and judge the claims about it.
+
+    Args:
+        study: a shipped name, a path, a dict of the same shape, or a loaded study.
+        out: the folder for tables and pictures, from which it goes on if it is interrupted; by default nothing is kept.
+        overrides: "key=value"; a key of the study, or else one of the scenario, set in every cell. A loaded study takes
+            none.
+        jobs: processes on this machine, by default one per core.
+        address: of a Ray cluster ("auto", "host:port") to use instead.
+        progress: told of cells done, cells in all, and cells that failed.
+
+    Returns:
+        Tables of all cells and of means with intervals, and a verdict on every claim.
+
+    Raises:
+        InputError: the study cannot be meant. A cell that fails is recorded, and the others go on.
+        Stopped: an interrupt came.
+
+    Example:
+        >>> import decentral_dp
+        >>> found = decentral_dp.study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"],
+        ...     "grid": {"algorithm.rounds": [1, 2]}}, jobs=1)
+        >>> found.summary["mean"].tolist(), len(found.failed)
+        ([1.0, 2.0], 0)
+    """
+    if isinstance(study, Study) and overrides:
+        raise InputError("study: overrides are for a study that is read. Give its name, path or dict.")
+    loaded = study if isinstance(study, Study) else load_study(study, overrides)
+    if out is not None:
+        return conduct(loaded, Path(out), jobs, address, progress)
+    with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
+        return replace(conduct(loaded, Path(folder), jobs, address, progress), folder=None)
 
 
 def _conduct(

@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from decentral_dp.study.study_runs import Task, compute, kept, write
+from decentral_dp.studies.study_runs import Task, compute, kept, write
 
 # Seconds between two looks at whether the process that hands out the tasks is still there.
 _LOOK_EVERY = 0.5

@@ -10,8 +10,8 @@ import pandas as pd
 
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.scenario import nearest_of
-from decentral_dp.study.grid import Axis
-from decentral_dp.study.study_schema import Plot, Side, Study
+from decentral_dp.studies.grid import Axis
+from decentral_dp.studies.study_schema import Plot, Side, Study
 
 Split = Literal["run", "plan"]
 

@@ -1,27 +1,39 @@
-"""What a job is, in words and numbers that anyone may know: what the plan already settles of `result.json`."""
+"""The statement of privacy of agents that trust nobody: in words and numbers that anyone may know."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from decentral_dp import describe_trusted as trusted
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.formatting import delta_text
 from decentral_dp.gossip_noise import clipped_families
-from decentral_dp.job import Job
 from decentral_dp.privacy import infinite_horizon
 from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.private_state import endless_remainder, private_state
 from decentral_dp.privacy.published_theorems import theorem_4_1, theorem_4_5
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.simulation.statement import (
+    Claim,
+    Horizon,
+    PrivacyStatement,
+    agent_budgets,
+    author_notes,
+    delta_cautions,
+    free_channels,
+    noise_source,
+    numerical_slack,
+)
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.jobs import GossipJob
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
@@ -45,81 +57,41 @@ CENTRAL_PROTOCOLS = {
 }
 
 
-def privacy_summary(job: Job) -> dict[str, Any]:
-    """The guarantee, ε per agent, channel and record kind, the claim beside it, T → ∞, and what to know about them.
-
-    A trusted coordinator's plan has an end, and no T → ∞; instead there is who sees what, what the constants are, and
-    the price of every release.
-    """
-    budget, table = job.budget, job.scenario.privacy
-    if job.context is None:
-        limits, limit = _each_at_infinity(job), _limits(job)
-        particular: dict[str, Any] = {"seen": []}
-    else:
-        limits, limit = [None] * job.n_agents, None
-        particular = {"seen": trusted.seen(job), "constants": trusted.constants(job), "prices": trusted.prices(job)}
-    agents = [
-        {
-            "agent": i,
-            "epsilon": budget.epsilon[i],
-            "epsilon_pure": budget.epsilon_pure[i],
-            "channels": {
-                c: {"epsilon": cost.epsilon[i], "epsilon_pure": cost.epsilon_pure[i]}
-                for c, cost in budget.channels.items()
-            },
-            "records": {k: cost.epsilon[i] for k, cost in budget.records.items()},
-            "at_infinity": limits[i],
-        }
-        for i in range(job.n_agents)
-    ]
-    noise = "secret" if job.scenario.seed is None else "reproducible from the recorded seed, therefore a simulation"
-    return {
-        "guarantee": table.guarantee,
-        "mechanism": job.mechanism if job.context is None else trusted.mechanisms(job),
-        "protocol": _protocol(job),
-        **particular,
-        "exchanges": job.algorithm.releases_per_round,
-        "clip": _clip(job),
-        "delta": table.delta,
-        "epsilon_max": budget.epsilon.max(),
-        "epsilon_pure_max": budget.epsilon_pure.max(),
-        # A trusted coordinator's "as_printed" has a claim instead.
-        "target": table.epsilon if job.mechanism != "none" and table.guarantee == "certified" else None,
-        "cap": table.cap,
-        "agents": agents,
-        "at_infinity": limit,
-        "claimed": claimed(job),
-        "free_channels": {c.channel: c.reason for c in job.ledger.channels if c.mechanism == "free"},
-        "noise": "off" if job.mechanism == "none" else noise,
-        "numerical_slack": _slack(job),
-        "notes": notes(job),
-    }
+def privacy_statement(job: GossipJob) -> PrivacyStatement:
+    """The statement of a job of agents that trust nobody."""
+    table, budget = job.scenario.privacy, job.budget
+    certified = table.guarantee == "certified"
+    cautions = delta_cautions(job)
+    protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
+    return PrivacyStatement(
+        guarantee=table.guarantee,
+        mechanism=job.mechanism,
+        protocol=protocols[job.algorithm.protocol],
+        exchanges=job.algorithm.releases_per_round,
+        clip=_clip(job) if certified else None,
+        delta=table.delta,
+        epsilon_max=float(budget.epsilon.max()),
+        epsilon_pure_max=float(budget.epsilon_pure.max()),
+        target=table.epsilon if job.mechanism != "none" and certified else None,
+        cap=table.cap,
+        agents=agent_budgets(budget, _each_at_infinity(job)),
+        at_infinity=_limits(job),
+        claimed=claimed(job),
+        free_channels=free_channels(job.ledger),
+        noise=noise_source(job.mechanism, job.scenario.seed),
+        numerical_slack=numerical_slack(budget) if certified else None,
+        notes=tuple(_notes(job, cautions)),
+        cautions=tuple(cautions),
+    )
 
 
-def _protocol(job: Job) -> str:
-    if job.context is not None:
-        return trusted.protocol(job)
-    return (CENTRAL_PROTOCOLS if job.program.central else PROTOCOLS)[job.algorithm.protocol]
-
-
-def _clip(job: Job) -> dict[str, Any] | None:
+def _clip(job: GossipJob) -> dict[str, Any]:
     """The norm, and the bounds that bound anything: those of families that read records."""
-    if job.context is not None:
-        return trusted.clip(job)
-    if job.scenario.privacy.guarantee != "certified":
-        return None
-    families = clipped_families(job.program.releases(job.problem.p, job.problem.q), job.problem)
+    families = clipped_families(job.algorithm.releases(job.problem.p, job.problem.q), job.problem)
     return {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
 
 
-def _slack(job: Job) -> dict[str, float] | None:
-    """What float64 sampling may add, included in every ε; None where no ε is finite, or ε is for exact arithmetic."""
-    if job.scenario.privacy.guarantee != "certified" or not np.isfinite(job.budget.epsilon).any():
-        return None
-    return {"epsilon": job.budget.slack_epsilon, "delta": min(1.0, job.budget.slack_delta)}
-
-
-def at_infinity(job: Job, agents: IntArray | None = None, channel: str | None = None) -> dict[str, Any]:
+def at_infinity(job: GossipJob, agents: IntArray | None = None, channel: str | None = None) -> Horizon:
     """T → ∞, in exact arithmetic: what these finite data would cost, and what an endless stream of such records would.
 
     For the worst of the given agents (default: all), over all channels or over one. finite_data: ε at privacy.delta;
@@ -138,15 +110,15 @@ def at_infinity(job: Job, agents: IntArray | None = None, channel: str | None = 
     charged = job.mechanism != "none" and finite != 0.0
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
         endless = _endless_budget(job, job.algorithm, who, channel)
-    return {"finite_data": finite, "endless_stream": endless}
+    return Horizon(finite, endless)
 
 
-def _limits(job: Job) -> dict[str, Any]:
+def _limits(job: GossipJob) -> Horizon:
     """`at_infinity` of everything, and channel by channel."""
-    return at_infinity(job) | {"channels": {c: at_infinity(job, channel=c) for c in job.budget.channels}}
+    return replace(at_infinity(job), channels={c: at_infinity(job, channel=c) for c in job.budget.channels})
 
 
-def _each_at_infinity(job: Job) -> list[dict[str, Any] | None]:
+def _each_at_infinity(job: GossipJob) -> list[Horizon | None]:
     """`at_infinity` agent by agent; those with equal counts, weights and noise share it. None where too many differ."""
     facts = [job.counts[k].astype(np.float64) for k in SPLITS] + [job.topology.neighbour_weight]
     facts += [part for s in job.noise.values() for part in (s.scale, s.decay)]
@@ -157,7 +129,7 @@ def _each_at_infinity(job: Job) -> list[dict[str, Any] | None]:
     return [limits[g] for g in group.reshape(-1)]
 
 
-def _finite_budget(job: Job, algorithm: OneStep, who: IntArray, channel: str | None) -> float:
+def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: str | None) -> float:
     """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards.
 
     Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
@@ -174,7 +146,9 @@ def _finite_budget(job: Job, algorithm: OneStep, who: IntArray, channel: str | N
     return worst
 
 
-def _endless_budget(job: Job, algorithm: LdpDsbo | PrintedLdpDsbo, who: IntArray, channel: str | None) -> float | None:
+def _endless_budget(
+    job: GossipJob, algorithm: LdpDsbo | PrintedLdpDsbo, who: IntArray, channel: str | None
+) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
     if isinstance(algorithm, PrintedLdpDsbo):
         if job.constants is None or channel is not None:
@@ -191,17 +165,17 @@ def _endless_budget(job: Job, algorithm: LdpDsbo | PrintedLdpDsbo, who: IntArray
     return worst
 
 
-def _mechanism(job: Job) -> Literal["laplace", "gaussian"]:
+def _mechanism(job: GossipJob) -> Literal["laplace", "gaussian"]:
     return "gaussian" if job.mechanism == "gaussian" else "laplace"
 
 
-def _noise(job: Job, who: IntArray) -> dict[str, StepSize]:
+def _noise(job: GossipJob, who: IntArray) -> dict[str, StepSize]:
     """Channel → the smallest scale and the largest decay of any of these agents."""
     return {c: StepSize(float(s.scale[who].min()), float(s.decay[who].max())) for c, s in job.noise.items()}
 
 
 def _queries(
-    job: Job, algorithm: OneStep, split: Split, who: IntArray, channel: str | None
+    job: GossipJob, algorithm: OneStep, split: Split, who: IntArray, channel: str | None
 ) -> list[infinite_horizon.DecayingRelease]:
     """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
     noise = _noise(job, who)
@@ -214,7 +188,7 @@ def _queries(
 
 
 def _endless_printed(
-    job: Job, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array
+    job: GossipJob, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array
 ) -> float | None:
     """Recursion for the first rounds, then its invariant bound; worst kind of record and worst self-weight."""
     rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
@@ -232,47 +206,28 @@ def _endless_printed(
     return worst
 
 
-def claimed(job: Job) -> dict[str, Any] | None:
+def claimed(job: GossipJob) -> Claim | None:
     """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
-    if job.context is not None:
-        return trusted.claimed(job)
     if not isinstance(job.algorithm, PrintedLdpDsbo):
         return None
     steps = {c: getattr(job.algorithm, c) for c in CHANNELS}
     weight = float(job.topology.neighbour_weight.min())
     claim = theorem_4_5(steps, job.noise, weight, job.rounds)
-    return {
-        "epsilon_max": claim.epsilon_max,
-        "epsilon_max_at_infinity": theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max,
-        "agents": list(claim.epsilon),
-        "source": claim.source,
-    }
+    endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
+    return Claim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
 
 
-def notes(job: Job) -> list[str]:
+def _notes(job: GossipJob, cautions: Sequence[str]) -> list[str]:
     """Sentences that belong beside the numbers."""
-    out = [*job.shards.notes, *job.budget.notes, *delta_notes(job)]
-    if job.context is not None:
-        return out + trusted.notes(job)
+    out = [*job.shards.notes, *job.budget.notes, *cautions, *author_notes(job)]
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
     if job.mechanism != "none":
-        out.append(_limit(job, at_infinity(job)["finite_data"]))
+        out.append(_limit(job, at_infinity(job).finite_data))
     return out
 
 
-def delta_notes(job: Job) -> list[str]:
-    """What a δ allows that is not far below one over the records of an agent."""
-    most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
-    if job.mechanism == "none" or delta * most < 1.0:
-        return []
-    return [
-        f"δ = {delta_text(delta)} is not small beside 1/{most}, one over the records of an agent: a mechanism that "
-        "publishes one of them at random would satisfy it. Take a δ far below that."
-    ]
-
-
-def _printed_notes(job: Job) -> list[str]:
+def _printed_notes(job: GossipJob) -> list[str]:
     if not isinstance(job.algorithm, PrintedLdpDsbo):
         return ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
     out = ["The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."]
@@ -288,7 +243,7 @@ def _printed_notes(job: Job) -> list[str]:
     ]
 
 
-def _limit(job: Job, finite: float | None) -> str:
+def _limit(job: GossipJob, finite: float | None) -> str:
     """What becomes of the budget for T → ∞ on finite shards."""
     if finite is None:
         return "What becomes of ε for T → ∞ on finite shards is unknown: for this protocol no bound is derived."
@@ -305,43 +260,10 @@ def _limit(job: Job, finite: float | None) -> str:
     )
 
 
-def theorem(job: Job) -> dict[str, Any] | None:
+def theorem(job: GossipJob) -> dict[str, Any] | None:
     """Whether step sizes and noise satisfy the paper's Theorem 4.1, case by case."""
     if not isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
         return None
     steps = {c: getattr(job.algorithm, c).decay for c in CHANNELS}
     noise = {c: schedule.decay for c, schedule in job.noise.items()}
     return theorem_4_1(steps, noise).to_dict()
-
-
-def topology_summary(job: Job) -> dict[str, Any]:
-    """The graph and its numbers."""
-    t = job.topology
-    return {
-        "kind": t.name,
-        "agents": t.n_agents,
-        "edges": t.edges.tolist(),
-        "rho": t.rho,
-        "spectral_gap": t.spectral_gap,
-        "self_weight": t.neighbour_weight.tolist(),
-        "weights": t.weights,
-        "labels": list(t.labels),
-        "notes": list(t.notes),
-        # Where a server asks, nobody talks to a neighbour.
-        "central": job.context is not None or job.program.central,
-    }
-
-
-def problem_summary(job: Job) -> dict[str, Any]:
-    """The problem, its size, and the public record counts."""
-    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
-    return {
-        "kind": job.scenario.problem.kind,
-        "solves": "minimax" if isinstance(job.context, MinimaxContext) else "bilevel",
-        # What is noted about the records says that they are others than those that were named.
-        "data": job.shards.source if job.shards.notes else job.scenario.problem.data,
-        "notes": list(job.shards.notes),
-        "p": job.problem.p,
-        "q": job.problem.q,
-        "records": {**counts, "test": int(job.shards.test.size)},
-    }
