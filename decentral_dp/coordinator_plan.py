@@ -11,6 +11,7 @@ import numpy as np
 
 from decentral_dp.algorithms.central.protocol import Charge, Coordinated
 from decentral_dp.algorithms.central.released_class_prior import check_share, released_share
+from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text
@@ -236,7 +237,9 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
     target = 0.0 if privacy.epsilon is None else privacy.epsilon
     if privacy.guarantee == "as_printed":
         lines = []
-        for channel, calibration in algorithm.printed_calibration(context, rounds, target, privacy.delta).items():
+        # "as_printed" builds printed forms alone.
+        printed = cast(PrintedCoordinated, algorithm)
+        for channel, calibration in printed.printed_calibration(context, rounds, target, privacy.delta).items():
             charge = charges[channel]._replace(weight=calibration.sensitivity)
             lines.append(replace(_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
         return listed(lines)

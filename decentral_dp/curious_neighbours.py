@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.printed.printed_single_level import PrintedDpDsgd, PrintedLdpSingleLevel
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.bounded import Array, summation_slack
@@ -237,7 +238,8 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int]] | None = None) -> 
 def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation]:
     """A job whose messages are exactly Gaussian, its algorithm and problem. Raises InputError for any other."""
     privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
-    if not isinstance(job, GossipJob) or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd):
+    linear = LdpSingleLevel | DpDsgd | PrintedLdpSingleLevel | PrintedDpDsgd
+    if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear):
         raise InputError(
             f"algorithm.kind: {kind} sends messages that are not linear in each other, so what one agent learns from "
             'its neighbours cannot be priced exactly; use "ldp_single_level" or "dp_dsgd".'
@@ -247,7 +249,7 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             f"problem.kind: gradients of {job.scenario.problem.kind} depend on the state, and so does what is clipped "
             'off them, so messages are not Gaussian and cannot be priced exactly; use "mean_estimation".'
         )
-    if privacy.guarantee != "certified":
+    if privacy.guarantee != "certified" or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd):
         raise InputError(
             f'privacy.guarantee: "{privacy.guarantee}" leaves records unclipped or without noise, so pairs of agents '
             'cannot be priced; use "certified".'

@@ -17,7 +17,8 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
 from decentral_dp.algorithms.central.dp_bilevel_defaults import check_penalty
-from decentral_dp.algorithms.central.printed_scales import gaussian_scale, within
+from decentral_dp.algorithms.printed.printed_dp_bilevel import PrintedDpBilevel
+from decentral_dp.algorithms.printed.printed_scales import gaussian_scale, within
 from decentral_dp.privacy.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.bilevel_rates import penalty_smoothness
 from decentral_dp.privacy.clipping import Clip
@@ -229,7 +230,7 @@ def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
     )
     rounds, delta = 100, 1e-6
     for rate, least, most in ((1e-4, 5.0, math.inf), (1.0, 0.0, 0.4)):
-        a = DpBilevel(None, 5.0, 1, 1.0, rate, protocol="printed", shares={})
+        a = PrintedDpBilevel(None, 5.0, 1, 1.0, rate, shares={})
         calibration = a.printed_calibration(context, rounds, 1.0, delta)["gx"]
         mu = float(calibration.sensitivity["train"][0] / calibration.scale[0])
         poisson = np.tile([[mu], [rate]], rounds)

@@ -14,6 +14,7 @@ from uneven import base as basis
 import decentral_dp
 from decentral_dp.algorithms import messages
 from decentral_dp.algorithms.decentralised.gbdsbo import Gbdsbo
+from decentral_dp.algorithms.printed.printed_gbdsbo import PrintedGbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
@@ -51,7 +52,7 @@ def recorded(job: Job) -> Any:
 def naive(job: Job, noise: Noise, clips: Mapping[str, float]) -> list[dict[str, np.ndarray]]:
     """Everything that is said, by loops over agents and matrices that are formed; q too."""
     algorithm = job.algorithm
-    assert isinstance(algorithm, Gbdsbo)
+    assert isinstance(algorithm, Gbdsbo | PrintedGbdsbo)
     weights, m, b = job.topology.mixing.toarray(), job.n_agents, algorithm.inverse
     printed = algorithm.protocol == "printed"
     terms = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}

@@ -22,6 +22,9 @@ FORBIDDEN = {
         "decentral_dp.simulation",
         "decentral_dp.data",
     ],
+    # A certified file holds certified code only.
+    "algorithms/central": ["decentral_dp.algorithms.printed"],
+    "algorithms/decentralised": ["decentral_dp.algorithms.printed"],
     "engines": [
         "decentral_dp.algorithms",
         "decentral_dp.problems",

@@ -19,7 +19,9 @@ from dp_accounting.pld import pld_privacy_accountant
 from decentral_dp.algorithms.central.dp_sgda import DpSgda
 from decentral_dp.algorithms.central.privatediff import PrivateDiff
 from decentral_dp.algorithms.central.privatediff_xy import PrivateDiffXY
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.printed.printed_dp_sgda import PrintedDpSgda
+from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.experiments import claimed_noise
 from decentral_dp.privacy.accountants import epsilon_of
@@ -58,7 +60,7 @@ def cost(program: Any, found: dict[str, Calibration]) -> float:
     ("claimed", "fine", "coarse"), [(0.5, 0.171, 0.184), (1.0, 0.362, 0.369), (5.0, 2.10, 2.10), (10.0, 4.59, 4.59)]
 )
 def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float, coarse: float) -> None:
-    program = DpSgda(STEP, STEP, Q, protocol="printed")
+    program = PrintedDpSgda(STEP, STEP, Q)
     found = program.printed_calibration(CONTEXT, R, claimed, DELTA)
     # 8 C √(R log(1/δ))/(nε) on both means.
     wanted = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)

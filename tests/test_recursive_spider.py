@@ -196,7 +196,7 @@ def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generat
 
 
 def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecursiveSpider, "_step", _forgetful)
+    monkeypatch.setattr(RecursiveSpider, "step", _forgetful)
     job = made(RECURSIVE, KL)
     with pytest.raises(AssertionError, match="'s'"):
         agree(job, SpiderLoop(job, with_noise))

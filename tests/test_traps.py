@@ -20,6 +20,7 @@ from replay import realised_change, replay
 
 import decentral_dp
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
@@ -79,7 +80,7 @@ def test_a_radial_clip_is_searched_to_have_constant_two(dimension: int) -> None:
 def printed_loss(size: float, box: dict[str, float], rounds: int) -> tuple[float, float]:
     """(realised, certified) pure ε of two neighbouring replays whose neighbour says z = `size` all along."""
     problem, clip = LogisticHyperparameter(1), Clip("l1")
-    algorithm = LdpDsbo(StepSize(0.05), StepSize(0.05), StepSize(0.02), "printed")
+    algorithm = PrintedLdpDsbo(StepSize(0.05), StepSize(0.05), StepSize(0.02))
     constants = problem.constants(box, 1.0)
     features = np.array([[1.0], [0.5]]), np.array([[0.2], [0.5]])
     received = [np.array([[0.0, 0.0, size]])] * rounds
@@ -132,7 +133,7 @@ def test_no_adversary_moves_the_boxed_printed_protocol_above_the_recursion(kind:
     d, n, rounds = 2, 3, 5
     box = {"x": 0.0, "y": 1.0, "z": 1.0}
     problem, stream = LogisticHyperparameter(d), Stream("accumulate", batch=1)
-    algorithm = LdpDsbo(StepSize(0.3, 0.5), StepSize(0.6, 0.4), StepSize(0.5, 0.3), "printed")
+    algorithm = PrintedLdpDsbo(StepSize(0.3, 0.5), StepSize(0.6, 0.4), StepSize(0.5, 0.3))
     best = 0.0
     for trial in range(80):
         data = {k: rng.dirichlet(np.full(d, 0.3), n) * rng.choice([-1, 1], (n, d)) for k in ("train", "validation")}

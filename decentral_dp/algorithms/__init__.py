@@ -27,6 +27,7 @@ from decentral_dp.algorithms.central import (
 )
 from decentral_dp.algorithms.decentralised import dsbo_jhip, gbdsbo, ldp_dsbo, ma_dsbo, single_level, spdb, vrdsbo
 from decentral_dp.algorithms.entry import Entry, Options
+from decentral_dp.algorithms.printed import PRINTED
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 
@@ -66,4 +67,7 @@ def _entries(module: ModuleType) -> tuple[Entry, ...]:
     return found
 
 
-ALGORITHMS: dict[str, Entry] = {entry.kind: entry for module in _MODULES for entry in _entries(module)}
+# Certified modules may not import printed ones, so the two are paired here.
+ALGORITHMS: dict[str, Entry] = {
+    entry.kind: entry._replace(printed=PRINTED.get(entry.kind)) for module in _MODULES for entry in _entries(module)
+}

@@ -14,6 +14,7 @@ from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
 from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.algorithms.references import Citation
+from decentral_dp.errors import InputError
 
 
 class Options(NamedTuple):
@@ -47,6 +48,9 @@ class Entry(NamedTuple):
     domain: Literal["required", "optional", "none"] = "none"
     # Key → how a scenario could give it, where the usual example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
+    # What "as_printed" runs, of `algorithms.printed`, or the sentence that says why there is none.
+    printed: type | None = None
+    unprinted: str = ""
     # Refuses a guarantee that it cannot give.
     check_guarantee: Callable[[str], None] | None = None
     # Where an algorithm from outside comes from, as a note says it; "" for ours. source: what the noise root hashes.
@@ -84,10 +88,22 @@ class Entry(NamedTuple):
         return self.algorithm.__module__
 
     def build(self, options: Options, guarantee: str) -> Algorithm | Coordinated:
-        """The algorithm with these values; its printed protocol where the guarantee is that of the papers."""
+        """Make the algorithm with these values; its printed form where the guarantee is that of the papers.
+
+        Raises:
+            InputError: for a guarantee that it cannot give, as "as_printed" where no paper prints it.
+        """
         if self.check_guarantee is not None:
             self.check_guarantee(guarantee)
-        protocol = "printed" if guarantee == "as_printed" else options.protocol
+        protocol = options.protocol
+        if guarantee == "as_printed":
+            if self.unprinted:
+                raise InputError(self.unprinted)
+            if self.printed is not None:
+                printed: Algorithm | Coordinated = self.printed(**options.values, start=options.init)
+                return printed
+            # One from outside may hold its printed form itself.
+            protocol = "printed"
         names = {f.name for f in dataclasses.fields(self.algorithm)}
         common = {"protocol": protocol, "start": options.init}
         built: Any = self.instance

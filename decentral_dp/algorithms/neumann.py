@@ -26,22 +26,13 @@ from decentral_dp.problems.batch import Batch
 V_TERMS = ("upper_grad_y", "lower_hvp")
 
 
-def solved(
-    batches: Sequence[Batch], x: Value, y: Value, smoothness: float, hidden: bool = False
-) -> Generator[Gossip, Reply, Value]:
-    """w at (x, y) of every agent by itself; v_k is computed from batches[k] and released on channel "v".
-
-    hidden: whether v_k is kept instead, without an exchange.
-    """
+def solved(batches: Sequence[Batch], x: Value, y: Value, smoothness: float) -> Generator[Gossip, Reply, Value]:
+    """w at (x, y) of every agent by itself; v_k is computed from batches[k] and released on channel "v"."""
     step = 1.0 / smoothness
-    v = batches[0].upper_grad_y(x, y)
-    if not hidden:
-        v = (yield Gossip(v=v)).released.v
+    v = (yield Gossip(v=batches[0].upper_grad_y(x, y))).released.v
     w = step * v
     for batch in batches[1:]:
-        v = v - step * batch.lower_hvp(x, y, v)
-        if not hidden:
-            v = (yield Gossip(v=v)).released.v
+        v = (yield Gossip(v=v - step * batch.lower_hvp(x, y, v))).released.v
         w = w + step * v
     return w
 

@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from decentral_dp.algorithms.central.dp_sgda import DpSgda
-from decentral_dp.algorithms.central.privatediff import PrivateDiff
+from decentral_dp.algorithms.printed.printed_dp_sgda import PrintedDpSgda
+from decentral_dp.algorithms.printed.printed_privatediff import PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.experiments.findings import Check, Row, exactly, values
 from decentral_dp.privacy.accountants import epsilon_of
@@ -62,7 +62,7 @@ def line(channel: str, indices: Any, scale: Array, sensitivity: Array, rate: flo
 
 def sgda(claim: float) -> Ledger:
     """The ledger of DP-SGDA with the printed noise."""
-    program = DpSgda(_STEP, _STEP, SAMPLE / RECORDS, protocol="printed")
+    program = PrintedDpSgda(_STEP, _STEP, SAMPLE / RECORDS)
     charges = program.planned_releases(context(), ROUNDS)
     found = program.printed_calibration(context(), ROUNDS, claim, DELTA)
     lines = [line(c, charges[c].indices, f.scale, f.sensitivity["train"], SAMPLE / RECORDS) for c, f in found.items()]
@@ -71,7 +71,7 @@ def sgda(claim: float) -> Ledger:
 
 def differences(claim: float) -> Ledger:
     """The ledger that PrivateDiff would have if y moved by (2C_0²)/(μn) in all, and x by 2C over a sample."""
-    program = PrivateDiff(_STEP, PERIOD, _STEP, smoothness=1.0, rate=SAMPLE / RECORDS, protocol="printed")
+    program = PrintedPrivateDiff(_STEP, PERIOD, _STEP, smoothness=1.0, rate=SAMPLE / RECORDS)
     charges = program.planned_releases(context(), ROUNDS)
     found = program.printed_calibration(context(), ROUNDS, claim, DELTA)
     lines = []

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from decentral_dp.algorithms.central.privatediff import PrivateDiff
+from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.printed.printed_privatediff import PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, ClippedQuery, Release
 from decentral_dp.experiments.findings import Check, Row, exactly, values
@@ -120,7 +122,7 @@ class Told(NamedTuple):
 class Audit(NamedTuple):
     """A program with what it runs on. seen: how many rounds. fixed: whether the plan has the scales of the noise."""
 
-    program: PrivateDiff
+    program: Coordinated
     context: MinimaxContext
     plan: Ledger
     seen: int
@@ -164,7 +166,7 @@ def world(sign: float) -> Marks:
 def as_printed(rate: float) -> Audit:
     """Remark 5.1 for ε = 1, its batch n√(ε/8T) or all records; y reaches the mean of what is drawn."""
     ascent = StepSize(1.0 / _STRENGTH, 1.0)
-    program = PrivateDiff(StepSize(_STEP), 2, ascent, _INNER, 1.0, rate, protocol="printed")
+    program = PrintedPrivateDiff(StepSize(_STEP), 2, ascent, _INNER, 1.0, rate)
     program, context = program.resolve_defaults(_context(ROUNDS))
     charges = program.planned_releases(context, ROUNDS)
     lines = []

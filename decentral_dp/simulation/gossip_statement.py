@@ -11,6 +11,7 @@ import numpy as np
 
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.formatting import delta_text
 from decentral_dp.gossip_noise import clipped_families
@@ -112,7 +113,7 @@ def at_infinity(job: GossipJob, agents: IntArray | None = None, channel: str | N
     elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
     charged = job.mechanism != NO_NOISE and finite != 0.0
-    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
+    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
         endless = _endless_budget(job, job.algorithm, who, channel)
     return Horizon(finite, endless)
 
@@ -150,9 +151,13 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: s
     return worst
 
 
-def _endless_budget(job: GossipJob, algorithm: LdpDsbo, who: IntArray, channel: str | None) -> float | None:
+def _endless_budget(
+    job: GossipJob, algorithm: LdpDsbo | PrintedLdpDsbo, who: IntArray, channel: str | None
+) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
-    if algorithm.protocol == "printed" and job.constants is not None and channel is None:
+    if isinstance(algorithm, PrintedLdpDsbo):
+        if job.constants is None or channel is not None:
+            return None
         return _endless_printed(job, algorithm, _noise(job, who), np.unique(job.topology.neighbour_weight[who]))
     if algorithm.protocol != "released":
         return None
@@ -183,7 +188,9 @@ def _queries(
     ]
 
 
-def _endless_printed(job: GossipJob, algorithm: LdpDsbo, noise: Mapping[str, StepSize], weights: Array) -> float | None:
+def _endless_printed(
+    job: GossipJob, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array
+) -> float | None:
     """Recursion for the first rounds, then its invariant bound; worst kind of record and worst self-weight."""
     rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
     steps = {c: getattr(algorithm, c) for c in CHANNELS}
@@ -202,7 +209,7 @@ def _endless_printed(job: GossipJob, algorithm: LdpDsbo, noise: Mapping[str, Ste
 
 def claimed(job: GossipJob) -> Claim | None:
     """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
-    if job.scenario.privacy.guarantee != "as_printed" or not isinstance(job.algorithm, LdpDsbo):
+    if not isinstance(job.algorithm, PrintedLdpDsbo):
         return None
     steps = {c: getattr(job.algorithm, c) for c in CHANNELS}
     weight = float(job.topology.neighbour_weight.min())
@@ -231,7 +238,7 @@ def _authors_word(mechanism: OutsideMechanism) -> str:
 
 
 def _printed_notes(job: GossipJob) -> list[str]:
-    if not isinstance(job.algorithm, LdpDsbo):
+    if not isinstance(job.algorithm, PrintedLdpDsbo):
         return ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
     out = ["The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."]
     if np.isinf(job.budget.epsilon).any():
@@ -265,7 +272,7 @@ def _limit(job: GossipJob, finite: float | None) -> str:
 
 def theorem(job: GossipJob) -> dict[str, Any] | None:
     """Whether step sizes and noise satisfy the paper's Theorem 4.1, case by case."""
-    if not isinstance(job.algorithm, LdpDsbo):
+    if not isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
         return None
     steps = {c: getattr(job.algorithm, c).decay for c in CHANNELS}
     noise = {c: schedule.decay for c, schedule in job.noise.items()}

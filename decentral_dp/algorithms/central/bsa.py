@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Bsa:
-    """x, y: step sizes α, β. inner, inverse, smoothness: K, b, L. protocol; start: constants, 0 where absent."""
+    """x, y: step sizes α, β. inner, inverse, smoothness: K, b, L. start: constants, 0 where absent."""
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
@@ -63,9 +63,9 @@ class Bsa:
         "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
     )
     smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     channels = ("x", "y")
     central = True
 
@@ -107,7 +107,7 @@ class Bsa:
         }
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        """Exchange 0 tells x and y, K ask for gy, b for v, the last for gx; unclipped, the same prices are infinite."""
+        """Exchange 0 tells x and y, K ask for gy, b for v, the last for gx."""
         rounds, e = np.arange(public.rounds), self.releases_per_round
         ends, always = (rounds + 1) * e, np.ones(public.rounds)
         gy_index, gy_t = grid(public.rounds, e, range(1, 1 + self.inner))

@@ -38,16 +38,15 @@ Reference: Xu et al. 2025, Algorithm 2 and Theorem 6, with per-record clips.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.minimax_steps import alike, check_clipped, check_init
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_releases import in_units, reach, root_log, shortened
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.central.spider_releases import shortened
 from decentral_dp.algorithms.central.spider_schedule import (
     Block,
     Point,
@@ -68,8 +67,8 @@ from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
 # Channels of anchors and of differences → their term.
-_Y, _X = ("gy", "dy"), ("gx", "dx")
-_TERMS = {_Y: "grad_y", _X: "grad_x"}
+Y, X = ("gy", "dy"), ("gx", "dx")
+TERMS = {Y: "grad_y", X: "grad_x"}
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,9 @@ class DoubleSpider:
         example="1.0",
         above=0,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
     queries = ("grad_x", "grad_y")
@@ -115,18 +114,16 @@ class DoubleSpider:
         check_init(self.start)
         check_clipped(context, self.queries)
         check_smoothness(self.smoothness, self.period, context.noisy)
-        if self.protocol == "printed" and self.longest is None and self.smoothness is not None:
-            return replace(self, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
         return self, context
 
     def init(self, context: MinimaxContext) -> SpiderState:
         return SpiderState.start(context, self.start)
 
     def step(self, t: int, context: MinimaxContext, s: SpiderState) -> Generator[Request, Response, SpiderState]:
-        problem, sensitivity = context.problem, _larger(s)
-        u = yield from self._estimate(t, context, _Y, s.u, (s.x, s.y), (s.last_x, s.last_y), sensitivity)
+        problem = context.problem
+        u = yield from self._estimate(t, context, Y, s.u, (s.x, s.y), (s.last_x, s.last_y))
         y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
-        v = yield from self._estimate(t, context, _X, s.v, (s.x, y), (s.last_x, s.y), sensitivity)
+        v = yield from self._estimate(t, context, X, s.v, (s.x, y), (s.last_x, s.y))
         by_x = v + problem.public("grad_x", s.x, y, t)
         x = problem.project_x(s.x - shortened(self.x(t), self.longest, by_x) * by_x)
         return SpiderState(x, y, v, u, s.x, s.y)
@@ -139,24 +136,16 @@ class DoubleSpider:
         old: Array,
         here: Point,
         before: Point,
-        sensitivity: float,
     ) -> Generator[Request, Response, Array]:
         """A new estimate at a point: a mean, or the last one and its change. Publishes once."""
-        term, fresh = _TERMS[names], is_anchor(t, self.period)
+        term, fresh = TERMS[names], is_anchor(t, self.period)
         if not context.reads(term):
             yield Release()
             return old
         channel = names[0] if fresh else names[1]
-        since = None if fresh else before
-        if self.protocol == "printed":
-            unit = reach(context.ball(term, *here)) if fresh else 2.0 * (self.smoothness or 0.0) * sensitivity
-            mean = (yield Ask(mean=context.query(term, *here, self.rate, since, math.inf))).mean
-            # The noise is planned in units of the clip.
-            released = (yield Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][0] * unit
-        else:
-            bound = None if fresh else change_bound(context, term, here, before, self.smoothness)
-            mean = (yield Ask(mean=context.query(term, *here, self.rate, since, bound))).mean
-            released = (yield Release(**{channel: mean})).released[channel][0]
+        bound = None if fresh else change_bound(context, term, here, before, self.smoothness)
+        asked = context.query(term, *here, self.rate, None if fresh else before, bound)
+        released = (yield Release(**{channel: (yield Ask(mean=asked)).mean})).released[channel][0]
         # The noise is in what was told: adding it to the estimate alone, after the difference, would betray low bits.
         return np.asarray(released if fresh else old + released)
 
@@ -167,29 +156,17 @@ class DoubleSpider:
         return {}
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
-        first = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1
-        blocks: dict[str, Block] = {}
-        for names, at, width in ((_Y, first, context.problem.q), (_X, first + 1, context.problem.p)):
-            if context.reads(_TERMS[names]):
-                blocks |= split(at, self.period, names, width, 0.5)
-        return block_charges(blocks, 1.0 if self.protocol == "printed" else self.rate)
-
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        size, root = self.rate * context.n, root_log(delta)
-        often = math.sqrt(rounds) / (context.n * math.sqrt(self.period))
-        by_x = root / epsilon * max(1.0 / size, often)
-        noise = {"gy": root * often / math.sqrt(epsilon), "dy": root / (size * epsilon), "gx": by_x, "dx": by_x}
-        charges = self.planned_releases(context, rounds)
-        return alike(charges, {c: (noise[c], context.cut_sensitivity(charge.width)) for c, charge in charges.items()})
+        return plan_of_estimates(context, rounds, self.period, self.rate)
 
 
-def _larger(s: SpiderState) -> float:
-    """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
-    with np.errstate(all="ignore"):
-        found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
-    return found if math.isfinite(found) else 0.0
+def plan_of_estimates(context: MinimaxContext, rounds: int, period: int, rate: float) -> dict[str, Charge]:
+    """u in the first release of a round, v in the second: half of the budget each. rate: of their samples."""
+    first = np.arange(rounds, dtype=np.int64) * 2 + 1
+    blocks: dict[str, Block] = {}
+    for names, at, width in ((Y, first, context.problem.q), (X, first + 1, context.problem.p)):
+        if context.reads(TERMS[names]):
+            blocks |= split(at, period, names, width, 0.5)
+    return block_charges(blocks, rate)
 
 
 ENTRY = Entry(

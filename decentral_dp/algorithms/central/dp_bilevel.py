@@ -40,7 +40,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -48,8 +48,7 @@ from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults, check_penalty
 from decentral_dp.algorithms.central.lower_objective import LowerObjective
 from decentral_dp.algorithms.central.lower_solvers import SOLVERS, Solver, check_perturbed, solver_of
-from decentral_dp.algorithms.central.printed_scales import calibrated
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import internal, option
 from decentral_dp.algorithms.protocol import StepSize
@@ -105,12 +104,13 @@ class DpBilevel:
         at_most=1,
     )
     solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
     # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².
     reads: bool = internal(True)
     stages: int = internal(1)
     shares: Mapping[str, float] = internal(default_factory=dict)
+
+    protocol = "released"
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
@@ -283,30 +283,6 @@ class DpBilevel:
             kinds: list[Split] = [context.problem.reads_records[reader[term]] for term in self._step_terms(context)]
             parts["gx"] = Part((2 * each,), context.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
         return gaussian_charges(rounds, self.releases_per_round, parts)
-
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        """Lemma 15 at (ε/√(18T), δ/(3(T+1))), with the sensitivities of full batches, which Theorem 11 keeps."""
-        if self.needs_records:
-            raise InputError(
-                'algorithm.solver: the paper solves the lower level step by step; with "as_printed" take "dp_loc_gd", '
-                '"dp_loc_sgd" or "dp_gd".'
-            )
-        each = epsilon / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
-        inner, width = self._solver, context.problem.q
-        below = {"lower_grad_y": 1.0}
-        above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised.penalty}
-        sampled = self.rate if SOLVERS[self.solver].samples else 1.0
-        out = {
-            channel: calibrated(context, factors, width, sampled, rounds, inner.publishes, each)
-            for channel, factors in (("y", below), ("pulled", above))
-            if any(context.reads(term) for term in factors)
-        }
-        if self.reads:
-            factors = dict.fromkeys(self._step_terms(context), 1.0)
-            out["gx"] = calibrated(context, factors, context.problem.p, self.rate, rounds, 1, each)
-        return out
 
 
 ENTRY = Entry(

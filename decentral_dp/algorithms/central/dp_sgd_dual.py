@@ -21,15 +21,14 @@ Reference: Xu et al. 2025 (Section 3, after Bassily, Smith & Thakurta 2014 and A
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.central.minimax_steps import alike, check_init
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_releases import check_one_clip, joint_step, root_log
+from decentral_dp.algorithms.central.minimax_steps import check_init
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.central.spider_releases import check_one_clip, joint_step
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import DRO
 from decentral_dp.algorithms.options import option
@@ -60,9 +59,9 @@ class DpSgdDual:
         above=0,
         at_most=1,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
     queries = ("joint",)
@@ -91,15 +90,6 @@ class DpSgdDual:
         return gaussian_charges(
             rounds, 1, {"g": Part((0,), context.problem.width("joint"), ("train",), rate=self.rate)}
         )
-
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        s = self.init(context)
-        asked = context.query("joint", s.x, s.y, self.rate)
-        size = max(1.0 / (self.rate * context.n), math.sqrt(rounds) / context.n)
-        scale = asked.bound * root_log(delta) / math.sqrt(epsilon) * size
-        return alike(self.planned_releases(context, rounds), {"g": (scale, context.sensitivity_of(asked))})
 
 
 ENTRY = Entry(

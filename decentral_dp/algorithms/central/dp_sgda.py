@@ -23,16 +23,12 @@ Reference: Yang et al. 2022; "DP-SGDA" in the paper of PrivateDiff Minimax (Algo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self
-
-import numpy as np
+from typing import NamedTuple, Self
 
 from decentral_dp.algorithms.central.minimax_steps import (
     CHANNELS,
-    alike,
     best,
     check_clipped,
     check_init,
@@ -42,14 +38,13 @@ from decentral_dp.algorithms.central.minimax_steps import (
     slope,
     step_of,
 )
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import ASCENT, AUC
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
+from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
@@ -79,9 +74,9 @@ class DpSgda:
         at_most=1,
     )
     solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
     releases_per_round = 1
@@ -100,31 +95,18 @@ class DpSgda:
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
         check_clipped(context, self.queries)
-        if self.protocol == "printed" and context.reads("grad_y") and not np.isfinite(context.clip.bound("y")):
-            raise InputError(
-                "privacy.clip.y: missing. As printed ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
-            )
         return self, context
 
     def init(self, context: MinimaxContext) -> State:
         return State(context.start("x", self.start), context.start("y", self.start))
 
     def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
-        released = (yield Release(**(yield Ask(**self._questions(context, s))))).released
+        released = (yield Release(**(yield Ask(**questions(context, self._channels, s.x, s.y, self.rate))))).released
         x = context.problem.project_x(s.x - self.x(t) * slope(context, released, "gx", s.x, s.y, t))
         if self.solver == "closed_form":
             return State(x, best(context, released))
         y = context.problem.project_y(s.y + step_of(self.y, t) * slope(context, released, "gy", s.x, s.y, t))
         return State(x, y)
-
-    def _questions(self, context: MinimaxContext, s: State) -> dict[str, ClippedQuery]:
-        if self.protocol == "released":
-            return questions(context, self._channels, s.x, s.y, self.rate)
-        # The paper clips to a constant, whatever is known of the problem at this point.
-        asked = {c: CHANNELS[c] for c in self._channels if context.reads(CHANNELS[c])}
-        return {
-            c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in asked.items()
-        }
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
@@ -135,18 +117,6 @@ class DpSgda:
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
         return one_event(context, rounds, dict(zip(self._channels, shares, strict=True)), self.rate)
-
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        if self.solver != "ascent":
-            raise InputError(
-                'algorithm.solver: as printed, y ascends; with "as_printed" take "ascent", and a step size y.'
-            )
-        unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
-        asked = self._questions(context, self.init(context))
-        noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in asked.items()}
-        return alike(self.planned_releases(context, rounds), noise)
 
 
 ENTRY = Entry(

@@ -32,16 +32,15 @@ Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.minimax_steps import alike, check_init
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
-from decentral_dp.algorithms.central.spider_releases import check_one_clip, in_units, joint_step, root_log
+from decentral_dp.algorithms.central.minimax_steps import check_init
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.central.spider_releases import check_one_clip, joint_step
 from decentral_dp.algorithms.central.spider_schedule import (
     block_charges,
     change_bound,
@@ -94,9 +93,9 @@ class DpSpider:
         above=0,
         at_most=1,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
     queries = ("joint",)
@@ -120,9 +119,7 @@ class DpSpider:
             before = s.last_x, s.last_y
             bound = change_bound(context, "joint", (s.x, s.y), before, self.smoothness)
             mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate, before, bound))).mean
-            # The printed noise is planned in units of the clip.
-            unit = bound if self.protocol == "printed" else 1.0
-            v = s.v + (yield Release(d=in_units(mean, unit))).released.d[0] * unit
+            v = s.v + (yield Release(d=mean)).released.d[0]
         x, y = joint_step(context, v, s.x, s.y, t, self.x, self.y)
         return State(x, y, v, s.x, s.y)
 
@@ -135,23 +132,6 @@ class DpSpider:
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
         return block_charges(split(first, self.period, ("g", "d"), context.problem.width("joint"), 1.0), self.rate)
-
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        s, size = self.init(context), self.rate * context.n
-        often = math.sqrt(rounds) / context.n
-        anchor = context.query("joint", s.x, s.y, self.rate)
-        change = context.query("joint", s.x, s.y, self.rate, (s.x, s.y), 1.0)
-        unit = root_log(delta) / epsilon
-        noise = {
-            "g": (
-                unit * anchor.bound * max(1.0 / size, often / math.sqrt(self.period)),
-                context.sensitivity_of(anchor),
-            ),
-            "d": (unit * max(1.0 / size, often), context.sensitivity_of(change)),
-        }
-        return alike(self.planned_releases(context, rounds), noise)
 
 
 ENTRY = Entry(

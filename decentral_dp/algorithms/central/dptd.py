@@ -36,7 +36,6 @@ from decentral_dp.algorithms.examples import TEMPORAL_DIFFERENCES
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.references import DPTD, Citation
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -80,15 +79,6 @@ class Dptd:
         return State(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
 
 
-def _check_guarantee(guarantee: str) -> None:
-    """Raises InputError for the paper's noise."""
-    if guarantee == "as_printed":
-        raise InputError(
-            'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
-            '"certified", or "none".'
-        )
-
-
 ENTRY = Entry(
     "dptd",
     Dptd,
@@ -97,6 +87,9 @@ ENTRY = Entry(
     trusted=True,
     solves="minimax",
     example=TEMPORAL_DIFFERENCES,
-    check_guarantee=_check_guarantee,
+    unprinted=(
+        'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
+        '"certified", or "none".'
+    ),
     complete=DeclaredCoordinator,
 )

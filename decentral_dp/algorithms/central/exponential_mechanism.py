@@ -26,27 +26,23 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import Self
 
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.central.single_draw import (
     State,
-    calibration,
     charge,
     check_once,
-    constants_of,
     drawn,
     law_of,
     no_score,
-    printed_records,
 )
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.exchange import Pool, Request, Response, SelectionMechanism
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.privacy.problem_constants import printed_score
 from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.selection import Function, Score, per_axis
 
@@ -67,9 +63,9 @@ class ExponentialMechanism:
         example="65",
         at_least=1,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     releases_per_round = 1
     needs_constants = True
     needs_records = True
@@ -102,17 +98,6 @@ class ExponentialMechanism:
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         return charge(self.law(context, no_score))
-
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        return calibration(self.law(context, no_score), printed_scale(context, epsilon))
-
-
-def printed_scale(context: CoordinatorContext, epsilon: float) -> float:
-    """2s/ε with s of Equation 4."""
-    width = context.domain.diameter(context.problem.p)
-    return 2.0 * printed_score(constants_of(context), printed_records(context), width) / epsilon
 
 
 ENTRY = Entry(

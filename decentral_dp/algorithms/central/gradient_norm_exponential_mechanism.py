@@ -21,16 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import Self
 
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.central.single_draw import (
     State,
-    calibration,
     charge,
     check_once,
-    constants_of,
     drawn,
     law_of,
     no_score,
@@ -40,7 +38,6 @@ from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.exchange import Pool, Request, Response, SelectionMechanism
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.privacy.problem_constants import printed_slope
 from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.selection import Function, Score, per_axis
 
@@ -61,9 +58,9 @@ class GradientNormMechanism:
         example="65",
         at_least=1,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     releases_per_round = 1
     needs_constants = True
     needs_records = True
@@ -94,12 +91,6 @@ class GradientNormMechanism:
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         return charge(self.law(context, no_score))
-
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        # 2G, as the formula for n = 1 says.
-        return calibration(self.law(context, no_score), printed_slope(constants_of(context), 1) / epsilon)
 
 
 ENTRY = Entry(

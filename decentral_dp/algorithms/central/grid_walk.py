@@ -20,15 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import Self
 
-from decentral_dp.algorithms.central.exponential_mechanism import printed_scale
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.central.single_draw import (
     State,
     box_of,
-    calibration,
     charge,
     check_once,
     drawn,
@@ -59,9 +57,9 @@ class GridWalk:
     inner: int | None = option(
         "steps of the walk; settled by default", default=None, unit="steps", example="5", at_least=1
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     releases_per_round = 1
     needs_constants = True
     needs_records = True
@@ -100,13 +98,6 @@ class GridWalk:
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         return charge(self.law(context, no_score), _UNPROVEN)
-
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        law, scale = self.law(context, no_score), printed_scale(context, 0.5 * epsilon)
-        law.check(scale)
-        return calibration(law, scale)
 
 
 ENTRY = Entry(

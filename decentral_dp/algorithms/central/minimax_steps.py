@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery
@@ -36,15 +36,6 @@ def one_event(context: MinimaxContext, rounds: int, shares: Mapping[str, float],
     width = context.problem.width
     parts = {c: Part((0,), width(CHANNELS[c]), ("train",), share, rate) for c, share in read.items()}
     return gaussian_charges(rounds, 1, parts)
-
-
-def alike(charges: Mapping[str, Charge], noise: Mapping[str, tuple[float, float]]) -> dict[str, Calibration]:
-    """A printed noise that is the same in all releases of a channel. noise: channel → its scale, and what it hides."""
-    out = {}
-    for channel, charge in charges.items():
-        scale, sensitivity = (np.full(charge.indices.size, number) for number in noise[channel])
-        out[channel] = Calibration(scale, {"train": sensitivity})
-    return out
 
 
 def slope(context: MinimaxContext, released: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:

@@ -30,14 +30,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults
 from decentral_dp.algorithms.central.lower_solvers import SOLVERS, LowerObjective, Solver, check_perturbed, solver_of
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import usual_step
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.messages import check_message
@@ -83,8 +83,9 @@ class PpIft:
         above=0,
     )
     solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
 
     def __post_init__(self) -> None:
         if self.solver not in _SOLVERS:
@@ -181,13 +182,6 @@ class PpIft:
             parts = {"y": self._solver.part(context, LowerObjective("y"), 0, _MODEL_SHARE), **parts}
         return gaussian_charges(rounds, self.releases_per_round, parts)
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        raise InputError(
-            'privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'
-        )
-
 
 _MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian", "hessian": "lower_hessian"}
 
@@ -204,4 +198,5 @@ ENTRY = Entry(
     (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
     trusted=True,
     domain="optional",
+    unprinted=('privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'),
 )

@@ -20,7 +20,7 @@ others have half of what is left for anchors and half for differences: with T di
 z_1 = z√(2/T) and z_2 = z√(2(T−1)/T). Differences save noise only where L η z √p/(qn) is much less than 1; with T = 2
 there is nothing to gain. T is decided before the run, whatever is released in it.
 
-As printed (`privatediff_printed`) the paper's y carries no noise and is used, so that nothing is certified of it.
+As printed (`printed_privatediff`) the paper's y carries no noise and is used, so that nothing is certified of it.
 
 Limit cases: rate = 1 and no noise is alternating descent and ascent, for any T. The output is the last iterate.
 
@@ -31,11 +31,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central import privatediff_printed as printed_form
 from decentral_dp.algorithms.central.minimax_steps import (
     best,
     check_clipped,
@@ -45,7 +44,7 @@ from decentral_dp.algorithms.central.minimax_steps import (
     slope,
     step_of,
 )
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.spider_schedule import (
     Block,
     block_charges,
@@ -59,7 +58,6 @@ from decentral_dp.algorithms.examples import ASCENT, AUC
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -106,9 +104,9 @@ class PrivateDiff:
         at_most=1,
     )
     solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
 
@@ -132,24 +130,13 @@ class PrivateDiff:
         check_init(self.start)
         check_clipped(context, self.queries)
         check_smoothness(self.smoothness, self.period, context.noisy)
-        if self.protocol == "printed" and self.solver != "ascent":
-            raise InputError(
-                'algorithm.solver: the paper ascends step by step; with "as_printed" take "ascent", and a step size y.'
-            )
         return (replace(self, inner=self.steps) if self.solver == "ascent" else self), context
 
-    def init(self, context: MinimaxContext) -> Any:
+    def init(self, context: MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
-        if self.protocol == "printed":
-            return printed_form.start(x, y)
         return State(x, y, np.zeros_like(x), x)
 
-    def step(self, t: int, context: MinimaxContext, s: Any) -> Generator[Request, Response, Any]:
-        if self.protocol == "printed":
-            return (yield from printed_form.step(self, t, context, s))
-        return (yield from self._step(t, context, s))
-
-    def _step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
         y = yield from (self._solved(context, s) if self.solver == "closed_form" else self._ascended(t, context, s))
         v = s.v
         if not context.reads("grad_x"):
@@ -176,15 +163,13 @@ class PrivateDiff:
             y = context.problem.project_y(y + step_of(self.y, i) * slope(context, released, "gy", s.x, y, t))
         return y
 
-    def published(self, s: Any) -> dict[str, Array]:
+    def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
     def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
-        if self.protocol == "printed":
-            return printed_form.planned_releases(self, context, rounds)
         first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}
         channel, term = ("dual", "dual") if self.solver == "closed_form" else ("gy", "grad_y")
         if context.reads(term):
@@ -193,11 +178,6 @@ class PrivateDiff:
         if context.reads("grad_x"):
             blocks |= split(first + self.steps, self.period, ("gx", "dx"), context.problem.p, 1.0 - Y_SHARE)
         return block_charges(blocks, self.rate)
-
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        return printed_form.calibrated(self, context, rounds, epsilon, delta)
 
 
 ENTRY = Entry(

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn, Self
+from typing import Self
 
 import numpy as np
 
@@ -49,7 +49,6 @@ from decentral_dp.algorithms.examples import AUC
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -84,9 +83,9 @@ class PrivateDiffXY:
         above=0,
         at_most=1,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
     queries = ("grad_x", "grad_y")
@@ -131,12 +130,6 @@ class PrivateDiffXY:
             blocks |= split(np.arange(1, rounds + 1), self.period, _NAMES[v], width[v], 0.5)
         return block_charges(blocks, self.rate)
 
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> NoReturn:
-        raise InputError(
-            'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '
-            '"none"; as printed there is privatediff.'
-        )
-
 
 def _carried(t: int, period: int, released: Bundle, variable: str, estimate: Array) -> Array:
     """The estimate after this round's release: a new one, or the last one and its change."""
@@ -154,4 +147,8 @@ ENTRY = Entry(
     trusted=True,
     solves="minimax",
     example=AUC | {"smoothness": "1.0"},
+    unprinted=(
+        'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '
+        '"none"; as printed there is privatediff.'
+    ),
 )

@@ -13,13 +13,6 @@ from decentral_dp.exchange import Coordination
 from decentral_dp.privacy.bounded import Array, Split
 
 
-class Calibration(NamedTuple):
-    """A published choice of noise: scale (R,) of every release, and the sensitivities (R,) that it really meets."""
-
-    scale: Array
-    sensitivity: Mapping[Split, Array]
-
-
 class Charge(NamedTuple):
     """The releases of one channel, before a target is known.
 
@@ -46,7 +39,7 @@ class Coordinated(Coordination, Protocol):
 
     @property
     def protocol(self) -> str:
-        """ "released", or "printed" where noise and constants are those of the paper."""
+        """ "released", or "printed" for what `algorithms.printed` has."""
         ...
 
     @property
@@ -77,8 +70,4 @@ class Coordinated(Coordination, Protocol):
 
     def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
         """What each channel will release in so many rounds, in the order of the ledger."""
-        ...
-
-    def printed_calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
-        """The paper's noise for a claimed (ε, δ), on the channels of `planned`."""
         ...

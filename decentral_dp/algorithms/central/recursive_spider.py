@@ -23,7 +23,7 @@ x, λ, v, u, s and every τ are functions of what was released. The three releas
 event P(q, G(z̄)), z̄⁻² = Σ z⁻², of replacing a record. Each has a third of Σμ²: of v and u half for anchors and half
 for differences, of s evenly.
 
-As printed: see `recursive_spider_printed`.
+As printed: see `printed_recursive_spider`.
 
 Limit cases: rate = 1 and no noise is gradient descent on Ψ, for any T and β. The output is the last iterate, the
 paper's a random one.
@@ -37,13 +37,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central import recursive_spider_printed as printed_form
 from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.spider_releases import composed, inner_bound
 from decentral_dp.algorithms.central.spider_schedule import (
     Block,
@@ -107,16 +106,14 @@ class RecursiveSpider:
         above=0,
         at_most=1,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
     queries = ("inner", "inner_x", "inner_y")
 
-    @property
-    def releases_per_round(self) -> int:
-        return 2 if self.protocol == "printed" else 1
+    releases_per_round = 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
@@ -124,18 +121,11 @@ class RecursiveSpider:
         check_smoothness(self.smoothness, self.period, context.noisy)
         return self, context
 
-    def init(self, context: MinimaxContext) -> Any:
+    def init(self, context: MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
-        if self.protocol == "printed":
-            return printed_form.start(x, y)
         return State(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
 
-    def step(self, t: int, context: MinimaxContext, s: Any) -> Generator[Request, Response, Any]:
-        if self.protocol == "printed":
-            return (yield from printed_form.step(self, t, context, s))
-        return (yield from self._step(t, context, s))
-
-    def _step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
         asked, beta = self._questions(t, context, s), self.weight(t)
         answer = yield Ask(**asked)
         slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
@@ -167,24 +157,17 @@ class RecursiveSpider:
         """β_t."""
         return min(1.0, self.averaging(t))
 
-    def published(self, s: Any) -> dict[str, Array]:
+    def published(self, s: State) -> dict[str, Array]:
         return {"x": s.x, "y": s.y}
 
     def free_channels(self, context: MinimaxContext) -> dict[str, int]:
         return {}
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
-        if self.protocol == "printed":
-            return printed_form.planned_releases(self, context, rounds)
         first = np.arange(1, rounds + 1, dtype=np.int64)
         blocks = split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
         blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
         return block_charges({**blocks, "s": Block(first, 1, 1.0)}, self.rate)
-
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        return printed_form.calibrated(self, context, rounds, epsilon, delta)
 
 
 ENTRY = Entry(

@@ -29,12 +29,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.references import KORNOWSKI, Citation
@@ -80,9 +80,9 @@ class RegularisationTuner:
         example="65",
         at_least=1,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = True
     needs_records = True
     queries = ()
@@ -189,14 +189,6 @@ class RegularisationTuner:
         penalised = Part((1,), context.problem.q, both, 1.0 - _MODEL_SHARE)
         return gaussian_charges(rounds, 2, {"model": model, "pulled": penalised})
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        raise InputError(
-            'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
-            '"certified".'
-        )
-
 
 ENTRY = Entry(
     "regularisation_tuner",
@@ -205,4 +197,8 @@ ENTRY = Entry(
     (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
     trusted=True,
     domain="optional",
+    unprinted=(
+        'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
+        '"certified".'
+    ),
 )

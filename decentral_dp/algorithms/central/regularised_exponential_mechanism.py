@@ -28,20 +28,17 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.central.single_draw import (
     State,
     box_of,
-    calibration,
     charge,
     check_once,
-    constants_of,
     drawn,
     no_score,
-    printed_records,
 )
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
@@ -49,7 +46,6 @@ from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.privacy.problem_constants import printed_slope
 from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.regularised_selection import NOT_CONVEX, Density, RegularisedSelection
 
@@ -72,62 +68,38 @@ class RegularisedExponentialMechanism:
     method: str | None = option(
         '"tangent" or "cells"; what fits the problem if left out', default=None, example='"tangent"'
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     releases_per_round = 1
     needs_constants = True
     needs_records = True
     queries = ()
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
-        check_once(context, NAME)
-        box = box_of(context, NAME)
-        if self.method not in (None, *METHODS):
-            raise InputError(f"algorithm.method: no method {self.method!r} of {NAME}; there are {', '.join(METHODS)}.")
-        if context.noisy and math.isinf(context.budget):
-            raise InputError(
-                f"privacy.delta: a Gaussian pair has no pure guarantee, and {NAME} draws from one; give a delta above "
-                "0, for example 1e-6."
-            )
-        sensitivity = self._slope(context)
-        default = math.sqrt(2.0 * context.problem.p) * sensitivity / (context.budget * 0.5 * box.diameter)
-        settled = replace(self, strength=default if self.strength is None else self.strength)
-        facts = settled.density(context)
-        if context.noisy and self.protocol == "released" and not facts.certified:
+        check_setting(context, self.method)
+        slope = _slope(context)
+        strength = default_strength(context, slope) if self.strength is None else self.strength
+        facts = density_of(context, strength, slope)
+        if context.noisy and not facts.certified:
             whose = "the default of " if self.strength is None else ""
             raise InputError(
                 f"algorithm.strength: {whose}{facts.strength:.4g} does not make the regularised upper level convex for "
                 "every data set on this box, and without that nothing is proven; give more than "
                 f"{facts.smooth:.4g}, which does, or narrow the box."
             )
-        method = self.method or ("tangent" if facts.certified else "cells")
-        if context.noisy:
-            facts.check(method)
-        return replace(settled, method=method), context
-
-    def _slope(self, context: CoordinatorContext) -> float:
-        """S, of the larger kind, or as printed."""
-        if self.protocol == "printed":
-            return printed_slope(constants_of(context), printed_records(context))
-        return max(bounds_of(context).gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
+        return replace(self, strength=strength, method=method_of(context, facts, self.method)), context
 
     def finest(self, context: CoordinatorContext) -> float:
         """The smallest scale of any run with this target: S/μ."""
-        return self._slope(context) / (context.budget * _ROOM) if context.noisy else 0.0
+        return _finest(context, _slope(context))
 
     def density(self, context: CoordinatorContext) -> Density:
-        box = box_of(context, NAME)
-        return Density.of(bounds_of(context), box.low, box.high, self.strength or 0.0, self.finest(context))
+        return density_of(context, self.strength, _slope(context))
 
     def law(self, context: CoordinatorContext, pool: Any = None) -> RegularisedSelection:
         """pool: None where only prices are wanted."""
-        facts, method = self.density(context), self.method or "tangent"
-        if pool is None:
-            return RegularisedSelection(facts, no_score, no_score, None, method)
-        return RegularisedSelection(
-            facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None, method
-        )
+        return law_of_density(self.density(context), self.method, pool)
 
     def init(self, context: CoordinatorContext) -> State:
         return State(context.start("x", self.start))
@@ -146,10 +118,55 @@ class RegularisedExponentialMechanism:
         law = self.law(context)
         return charge(law, "" if law.facts.certified else NOT_CONVEX)
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        return calibration(self.law(context), self._slope(context) / context.budget)
+
+def _slope(context: CoordinatorContext) -> float:
+    """S, of the larger kind."""
+    return max(bounds_of(context).gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
+
+
+def check_setting(context: CoordinatorContext, method: str | None) -> None:
+    """Refuse more than one round, a domain that is no box, an unknown method and δ = 0. Raises InputError."""
+    check_once(context, NAME)
+    box_of(context, NAME)
+    if method not in (None, *METHODS):
+        raise InputError(f"algorithm.method: no method {method!r} of {NAME}; there are {', '.join(METHODS)}.")
+    if context.noisy and math.isinf(context.budget):
+        raise InputError(
+            f"privacy.delta: a Gaussian pair has no pure guarantee, and {NAME} draws from one; give a delta above "
+            "0, for example 1e-6."
+        )
+
+
+def default_strength(context: CoordinatorContext, slope: float) -> float:
+    """√(2p)·S/(μR). slope: S."""
+    return math.sqrt(2.0 * context.problem.p) * slope / (context.budget * 0.5 * box_of(context, NAME).diameter)
+
+
+def method_of(context: CoordinatorContext, facts: Density, method: str | None) -> str:
+    """How to draw: as asked, or as fits. Raises InputError for what cannot draw from this density."""
+    chosen = method or ("tangent" if facts.certified else "cells")
+    if context.noisy:
+        facts.check(chosen)
+    return chosen
+
+
+def density_of(context: CoordinatorContext, strength: float | None, slope: float) -> Density:
+    """What is public of the density. slope: S, by which the scale of the draw is set."""
+    box = box_of(context, NAME)
+    return Density.of(bounds_of(context), box.low, box.high, strength or 0.0, _finest(context, slope))
+
+
+def _finest(context: CoordinatorContext, slope: float) -> float:
+    """The smallest scale of any run with this target: S/μ."""
+    return slope / (context.budget * _ROOM) if context.noisy else 0.0
+
+
+def law_of_density(facts: Density, method: str | None, pool: Any = None) -> RegularisedSelection:
+    """The draw. pool: None where only prices are wanted."""
+    way = method or "tangent"
+    if pool is None:
+        return RegularisedSelection(facts, no_score, no_score, None, way)
+    return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None, way)
 
 
 ENTRY = Entry(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -103,12 +103,6 @@ class ClassShare:
         t = (charge.indices - 1) // self.program.releases_per_round
         return charge._replace(indices=charge.indices + t + 1)
 
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> NoReturn:
-        raise InputError(
-            'problem.positive_share: no paper prints a noise for it. With "as_printed" give a number, or "empirical", '
-            "which counts it."
-        )
-
 
 def released_share(program: Coordinated, positive_share: float | str | None) -> Coordinated:
     """The program, with the share of positive records released first where the scenario says so."""
@@ -116,7 +110,12 @@ def released_share(program: Coordinated, positive_share: float | str | None) -> 
 
 
 def check_share(positive_share: float | str | None, guarantee: str) -> None:
-    """Refuse to certify what moves every gradient with one record. Raises InputError."""
+    """Refuse to certify what moves every gradient with one record, and a release no paper has. Raises InputError."""
+    if positive_share == "released" and guarantee == "as_printed":
+        raise InputError(
+            'problem.positive_share: no paper prints a noise for it. With "as_printed" give a number, or "empirical", '
+            "which counts it."
+        )
     if positive_share == "empirical" and guarantee == "certified":
         raise InputError(
             "problem.positive_share: a counted share is part of every record's gradient, so that one record moves all "

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.minimax_steps import check_init
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.spider_releases import composed
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import KL_DRO
@@ -39,6 +39,10 @@ from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
+UNPROTECTED = (
+    'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor "as_printed". Set '
+    'guarantee = "none" to run it as a baseline; recursive_spider is private.'
+)
 # Channel → term.
 _TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
 
@@ -67,9 +71,9 @@ class Scdro:
         above=0,
         at_most=1,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = False
     needs_records = False
     queries = tuple(_TERMS.values())
@@ -103,19 +107,11 @@ class Scdro:
         parts = {c: Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}
         return gaussian_charges(rounds, self.releases_per_round, parts)
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        return {}
-
 
 def check_unprotected(guarantee: str) -> None:
     """Refuse to promise anything. Raises InputError."""
     if guarantee != "none":
-        raise InputError(
-            'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor '
-            '"as_printed". Set guarantee = "none" to run it as a baseline; recursive_spider is private.'
-        )
+        raise InputError(UNPROTECTED)
 
 
 ENTRY = Entry(

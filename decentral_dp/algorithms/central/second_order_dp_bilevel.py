@@ -25,12 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
@@ -38,7 +38,6 @@ from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.privacy.problem_constants import printed_k
 from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.pooled_bounds import PooledBounds
 
@@ -53,12 +52,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class SecondOrder:
-    """x: η, or None for 1/(2b). protocol; start: constants, 0 where absent."""
+    """x: η, or None for 1/(2b). start: constants, 0 where absent."""
 
     x: StepSize | None = option("η, of x; 1/(2b) of the hyper-objective if left out", default=None)
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     needs_constants = True
     needs_records = True
     queries = ()
@@ -69,11 +68,8 @@ class SecondOrder:
         # Whether float64 certifies anything is known from public numbers: at the start, and on a compact domain.
         bounds.hypergradient(context.start("x", self.start))
         if not context.domain.compact:
-            if self.x is None or self.protocol == "printed":
-                raise InputError(
-                    "algorithm.domain: missing. The smoothness of the hyperobjective is known on a bounded domain; "
-                    'give one, for example { kind = "box", low = -5.0, high = 0.0 }, or a step size x.'
-                )
+            if self.x is None:
+                check_bounded(context)
             return self, context
         low, high = context.domain.corners(context.problem.p)
         bounds.gradient_error(low, high)
@@ -99,15 +95,14 @@ class SecondOrder:
         kinds = tuple(bounds_of(context).hypergradient(context.start("x", self.start)))
         return gaussian_charges(rounds, 1, {"gx": Part((0,), context.problem.p, kinds)})
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        bounds, (low, high) = bounds_of(context), context.domain.corners(context.problem.p)
-        k = printed_k(bounds.family.constants(low, high))
-        scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (min(context.counts.values()) * epsilon)
-        slack = 2.0 * bounds.gradient_error(low, high)
-        truly = {kind: np.full(rounds, s + slack) for kind, s in bounds.gradient_sensitivity(low, high).items()}
-        return {"gx": Calibration(np.full(rounds, scale), truly)}
+
+def check_bounded(context: CoordinatorContext) -> None:
+    """Refuse a domain that is not compact. Raises InputError."""
+    if not context.domain.compact:
+        raise InputError(
+            "algorithm.domain: missing. The smoothness of the hyperobjective is known on a bounded domain; "
+            'give one, for example { kind = "box", low = -5.0, high = 0.0 }, or a step size x.'
+        )
 
 
 def moved(s: State, x: Array) -> State:

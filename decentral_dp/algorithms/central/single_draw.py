@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import bounds_of
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Release, Request, Response, SelectionMechanism
-from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.box_sampler import Box
 from decentral_dp.privacy.problem_constants import ProblemConstants
 from decentral_dp.problems.coordinator_context import CoordinatorContext
@@ -92,17 +92,6 @@ def charge(selection: SelectionMechanism, reason: str = "") -> dict[str, Charge]
     """One release. Every kind of records may cost the whole target: each is compared with its own neighbours."""
     weight = {kind: np.ones(1) for kind in selection.sensitivity}
     return {"x": Charge(selection.mechanism, selection.width, _FIRST, weight, {}, selection.distortion, reason)}
-
-
-def calibration(selection: SelectionMechanism, scale: float) -> dict[str, Calibration]:
-    """A published scale, and what it really meets."""
-    sensitivity: Mapping[Split, float] = selection.sensitivity
-    return {"x": Calibration(np.array([scale]), {kind: np.array([s]) for kind, s in sensitivity.items()})}
-
-
-def printed_records(context: CoordinatorContext) -> int:
-    """n of a published formula, which knows one set of records: the smaller count, by which it adds more noise."""
-    return min(context.counts.values())
 
 
 def no_score(points: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What the SPIDER programs share: how far a change may go, steps of bounded length, and printed noise in units."""
+"""What the SPIDER programs share: how far a change may go, and steps of bounded length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from decentral_dp.algorithms.central.spider_schedule import Point, distance
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Array, Bounded
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Compositional, Known
 
@@ -41,19 +41,6 @@ def shortened(size: float, longest: float | None, slope: Array) -> float:
         return size
     length = float(np.linalg.norm(slope))
     return size if not length * size > longest else longest / length
-
-
-def in_units(value: Bounded, unit: float) -> Bounded:
-    """A value in units of a public number, so that noise planned in units is right whatever the number will be.
-
-    What is clipped to 0 is 0.
-    """
-    return value * (1.0 / unit if unit > 0.0 else 0.0)
-
-
-def root_log(delta: float) -> float:
-    """√log(1/δ)."""
-    return math.sqrt(math.log(1.0 / delta))
 
 
 def check_one_clip(context: MinimaxContext, kind: str) -> None:

@@ -24,12 +24,11 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 
-from decentral_dp.algorithms.central.exponential_mechanism import printed_scale
-from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import SecondOrder, State, bounds_of
 from decentral_dp.algorithms.central.single_draw import check_compact, no_score
 from decentral_dp.algorithms.entry import Entry
@@ -59,9 +58,9 @@ class WarmStart:
         example="65",
         at_least=1,
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     releases_per_round = 1
     needs_constants = True
     needs_records = True
@@ -69,7 +68,7 @@ class WarmStart:
 
     @property
     def _descent(self) -> SecondOrder:
-        return SecondOrder(self.x, self.protocol, self.start)
+        return SecondOrder(self.x, self.start)
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         if context.rounds < 2:
@@ -115,16 +114,6 @@ class WarmStart:
             "x0": Charge(law.mechanism, law.width, np.array([1]), first),
             "gx": descent._replace(indices=descent.indices + 1, weight=weight),
         }
-
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
-        law = self.law(context, no_score)
-        start = Calibration(
-            np.array([printed_scale(context, 0.5 * epsilon)]),
-            {kind: np.array([s]) for kind, s in law.sensitivity.items()},
-        )
-        return {"x0": start, **self._descent.printed_calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
 
 
 ENTRY = Entry(

@@ -56,20 +56,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.pricing import Use, fading, free_release, grid, released, tracked
+from decentral_dp.algorithms.pricing import Use, free_release, grid, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import DSBO_JHIP, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.bounded import SPLITS, Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.bounded_matrices import transposed, unproven
 from decentral_dp.problems.agents import LocalDataset
 
@@ -87,7 +86,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class DsboJhip:
-    """x, y, z: step sizes η, β, γ. inner, inverse: K, N. protocol: "released" or "printed". start: constants."""
+    """x, y, z: step sizes η, β, γ. inner, inverse: K, N. start: constants."""
 
     x: StepSize = option("η, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
@@ -96,9 +95,9 @@ class DsboJhip:
     inverse: int = option(
         "N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     channels = ("x", "y")
     central = False
 
@@ -108,70 +107,52 @@ class DsboJhip:
 
     def check(self, p: int, q: int) -> None:
         """Refuse messages that are too large."""
-        mend = "Use fewer features, or ma_dsbo, which sends vectors only."
-        check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
+        check_width(p, q)
 
     def init(self, dataset: LocalDataset) -> State:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
         # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
         neighbour_sum = dataset.neighbour_weight * y
-        if self.protocol == "printed":
-            return State(dataset.untouched(x), dataset.untouched(y), neighbour_sum)
         return State(x, y, neighbour_sum)
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
-        printed = self.protocol == "printed"
-
         released, x_near = yield Gossip(x=s.x)
-        x = s.x if printed else released.x
+        x = released.x
         y, y_near = s.y, s.y_near
         for k in range(self.inner):
             y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
             released, neighbour_sum = yield Gossip(y=y)
-            y, y_near = (y if printed else released.y), neighbour_sum.y
+            y, y_near = released.y, neighbour_sum.y
 
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(x, y)
         z: Value = dataset.public(0.0, q * p)
-        residual = -transposed(at.lower_jacobian(x, y), p, q)
-        d = residual
+        d = -transposed(at.lower_jacobian(x, y), p, q)
         for k in range(self.inverse):
-            if k == 0 and not printed:
+            if k == 0:
                 released, neighbour_sum = yield Gossip(Z=z, D=d, h=upper)
                 upper = released.h
             else:
                 released, neighbour_sum = yield Gossip(Z=z, D=d)
-            z_own, d_own = (z, d) if printed else (released.Z, released.D)
-            z = a * z_own + neighbour_sum.Z - self.z(t) * d_own
+            z = a * released.Z + neighbour_sum.Z - self.z(t) * released.D
             if k < self.inverse - 1:
-                if printed:
-                    at = dataset.batch(t, self.inner + k + 1, kept=True)
-                    last = residual
-                    residual = at.lower_hessian_product(x, y, z) - transposed(at.lower_jacobian(x, y), p, q)
-                    increment = residual - last
-                else:
-                    increment = at.lower_hessian_product(x, y, z - z_own)
-                d = a * d_own + neighbour_sum.D + increment
+                d = a * released.D + neighbour_sum.D + at.lower_hessian_product(x, y, z - released.Z)
 
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
-        direction = at.upper_grad_x(x, y) - unproven(_transposed_times, z, upper)
+        direction = at.upper_grad_x(x, y) - unproven(transposed_times, z, upper)
         return State(x=a * x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
         # D^1 is the first with a Hessian in it, and with N = 1 it is not computed.
         tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
-        out = {
+        return {
             "x": Channel("x", p, ("upper_grad_x",)),
             "y": Channel("y", q, ("lower_grad_y",)),
             "Z": Channel("z", q * p, ()),
             "D": Channel("z", q * p, tracked),
             "h": Channel("z", q, ("upper_grad_y",)),
         }
-        if self.protocol == "printed":
-            met = tuple(t for channel in out.values() for t in channel.terms)
-            return {c: channel._replace(terms=met) for c, channel in out.items() if c != "h"}
-        return out
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1, the first of them h too."""
@@ -179,8 +160,6 @@ class DsboJhip:
         x_t = np.arange(rounds)
         y_index, y_t = grid(rounds, e, range(1, 1 + inner))
         h_index, h_t = grid(rounds, e, [1 + inner])
-        if self.protocol == "printed":
-            return self._planned_printed(public, y_index, y_t)
         return {
             "x": released(public, (x_t + 1) * e, [Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
             "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
@@ -189,42 +168,14 @@ class DsboJhip:
             "h": released(public, h_index, [Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
         }
 
-    def _planned_printed(
-        self, public: Public, y_index: NDArray[np.int64], y_t: NDArray[np.int64]
-    ) -> dict[str, Planned]:
-        """Infinite as soon as a record was met; a step of zero meets none, and Z⁰ = 0 is public in every round.
 
-        What is published at the end is noised once more, y included.
-        """
-        rounds, e = public.rounds, self.releases_per_round
-        keep = 1.0 - public.neighbour_weight
-
-        def met(step: Array) -> Array:
-            return np.where(np.broadcast_to(step[:, None], (step.size, keep.size)) > 0.0, np.inf, 0.0)
-
-        y = fading(met(self.y.series(rounds)[y_t]), np.broadcast_to(keep, (y_t.size, keep.size)))
-        x = fading(met(self.x.series(rounds)), np.broadcast_to(keep, (rounds, keep.size)))
-        z_index, z_t = grid(rounds, e, range(2 + self.inner, e))
-        d_index, d_t = grid(rounds, e, range(1 + self.inner, e))
-        x_index = np.arange(1, rounds + 1) * e
-        return {
-            "x": _private(x, x_index),
-            "y": _private(np.concatenate([y, y[-1:]]), np.concatenate([y_index, x_index[-1:]])),
-            "Z": _private(met(self.z.series(rounds)[z_t]), z_index) if z_index.size else free_release(public, d_index),
-            "D": _private(np.full((d_t.size, keep.size), np.inf), d_index),
-        }
+def check_width(p: int, q: int) -> None:
+    """Refuse messages that are too large. Raises InputError."""
+    mend = "Use fewer features, or ma_dsbo, which sends vectors only."
+    check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
 
-def _private(sensitivity: Array, index: NDArray[np.int64]) -> Planned:
-    return Planned(
-        dict.fromkeys(SPLITS, sensitivity),
-        dict.fromkeys(SPLITS, np.ones_like(sensitivity)),
-        sensitivity + np.inf,
-        index,
-    )
-
-
-def _transposed_times(z: Array, vectors: Array) -> Array:
+def transposed_times(z: Array, vectors: Array) -> Array:
     """Zᵀ v, row by row: Z flat (b, q·p), v (b, q)."""
     rows, q = vectors.shape
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])

@@ -48,7 +48,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,12 +56,12 @@ from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.pricing import Use, before, fading, free_release, released
+from decentral_dp.algorithms.pricing import Use, free_release, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import GBDSBO, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.bounded import SPLITS, Array
+from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.bounded_matrices import unproven
 from decentral_dp.problems.agents import LocalDataset
 
@@ -76,7 +76,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Gbdsbo:
-    """x, y, averaging: α, γ, β. inverse: b. smoothness: L. protocol: "released" or "printed". start: constants."""
+    """x, y, averaging: α, γ, β. inverse: b. smoothness: L. start: constants."""
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("γ, of y")
@@ -85,83 +85,60 @@ class Gbdsbo:
         "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
     )
     smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     channels = ("x", "y")
     releases_per_round = 1
     central = False
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.averaging.scale <= 1.0:
-            raise InputError(
-                f"algorithm.averaging.scale: got {self.averaging.scale:g}, wanted a weight from 0 to 1 for the newest "
-                "estimate in a running average. Use for example 0.2."
-            )
+        check_weight(self.averaging)
 
     @property
     def terms(self) -> dict[str, str]:
         """Channel of an estimate → what it averages."""
-        one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
-        return one | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
+        return averaged_terms(self.inverse)
 
     def check(self, p: int, q: int) -> None:
         """Refuse messages that are too large."""
-        numbers, formula = 2 * p + 2 * q + p * q + self.inverse * q * q, f"2p + 2q + pq + {self.inverse}q²"
-        mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
-        check_message("gbdsbo", numbers, formula, p, q, mend)
+        check_width(self.inverse, p, q)
 
     def init(self, dataset: LocalDataset) -> State:
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items()}
-        arrays = {
+        values: dict[str, Value] = {
             c: dataset.start(c, self.start) if c in self.channels else dataset.public(0.0, d) for c, d in widths.items()
         }
-        hidden = self.protocol == "printed"
-        values: dict[str, Value] = {c: dataset.untouched(v) if hidden else v for c, v in arrays.items()}
         return State(values.pop("x"), values.pop("y"), values)
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         own, neighbour_sum = yield Gossip(x=s.x, y=s.y, **s.estimates)
-        at: Mapping[str, Value] = {"x": s.x, "y": s.y, **s.estimates} if self.protocol == "printed" else own
         a = 1.0 - dataset.neighbour_weight
-        mixed = {c: a * v + neighbour_sum[c] for c, v in at.items()}
-        x, y, beta = at["x"], at["y"], self.averaging(t)
+        mixed = {c: a * v + neighbour_sum[c] for c, v in own.items()}
+        x, y, beta = own["x"], own["y"], self.averaging(t)
 
         batch = dataset.batch(t, kept=True)
         seen = {"s": batch.upper_grad_x(x, y), "h": batch.upper_grad_y(x, y), "u": batch.lower_jacobian(x, y)}
         hessians = [c for c in self.terms if c not in seen]
         for j, c in enumerate(hessians):
             seen[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(x, y)
-        correction = unproven(self._correction, at["u"], at["h"], *(at[c] for c in hessians))
+
+        def product(u: Array, h: Array, *v: Array) -> Array:
+            return correction(self.smoothness, u, h, *v)
+
+        by_y = unproven(product, own["u"], own["h"], *(own[c] for c in hessians))
         return State(
-            x=mixed["x"] - self.x(t) * (at["s"] - correction),
+            x=mixed["x"] - self.x(t) * (own["s"] - by_y),
             y=mixed["y"] - self.y(t) * batch.lower_grad_y(x, y),
             estimates={c: (1.0 - beta) * mixed[c] + beta * seen[c] for c in self.terms},
         )
 
-    def _correction(self, u: Array, h: Array, *v: Array) -> Array:
-        """u q h, (b, p), row by row."""
-        rows, q = h.shape
-        series = h
-        for hessian in v:
-            series = h + series - _times(hessian.reshape(rows, q, q), series) / self.smoothness
-        return _times(u.reshape(rows, -1, q), series) / self.smoothness
-
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        widths = {"s": p, "h": q, "u": p * q}
-        families = {"s": "x", "u": "x"}
-        estimates = {c: Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in self.terms.items()}
-        out = {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))} | estimates
-        if self.protocol == "printed":
-            met = tuple(dict.fromkeys(t for c in out.values() for t in c.terms))
-            return {c: channel._replace(terms=met) for c, channel in out.items()}
-        return out
+        return sent_channels(self.inverse, p, q)
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
         """x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1."""
         index = np.arange(1, public.rounds + 1)
-        if self.protocol == "printed":
-            return self._planned_printed(public)
         gamma, beta = self.y.series(public.rounds), self.averaging.series(public.rounds)[:-1]
         out = {
             "x": free_release(public, index),
@@ -172,26 +149,45 @@ class Gbdsbo:
             out |= {c: released(public, sent, [Use(t, beta, sent - 1)], kept=True) for c, t in self.terms.items()}
         return out
 
-    def _planned_printed(self, public: Public) -> dict[str, Planned]:
-        """Infinite as soon as a record was met; a step of zero meets none."""
-        index = np.arange(1, public.rounds + 1)
-        shape = (public.rounds, public.neighbour_weight.size)
-        own = np.broadcast_to(1.0 - public.neighbour_weight, shape)
-        x, y, beta = (
-            np.broadcast_to(s.series(public.rounds)[:, None], shape) for s in (self.x, self.y, self.averaging)
+
+def check_weight(averaging: StepSize) -> None:
+    """Refuse a weight of the newest estimate that is no share. Raises InputError."""
+    if not 0.0 <= averaging.scale <= 1.0:
+        raise InputError(
+            f"algorithm.averaging.scale: got {averaging.scale:g}, wanted a weight from 0 to 1 for the newest "
+            "estimate in a running average. Use for example 0.2."
         )
 
-        def accumulated(step: Array, keep: Array) -> Array:
-            return fading(np.where(step > 0.0, np.inf, 0.0), keep)
 
-        estimates = accumulated(beta, own * (1.0 - beta))
-        sensitivity = {"x": accumulated(x * np.minimum(before(estimates), 1.0), own), "y": accumulated(y, own)}
-        if public.rounds > 1:
-            sensitivity |= dict.fromkeys(self.terms, estimates[:-1])
-        return {
-            c: Planned(dict.fromkeys(SPLITS, d), dict.fromkeys(SPLITS, np.ones_like(d)), d + np.inf, index[: len(d)])
-            for c, d in sensitivity.items()
-        }
+def check_width(inverse: int, p: int, q: int) -> None:
+    """Refuse messages that are too large. Raises InputError."""
+    numbers, formula = 2 * p + 2 * q + p * q + inverse * q * q, f"2p + 2q + pq + {inverse}q²"
+    mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
+    check_message("gbdsbo", numbers, formula, p, q, mend)
+
+
+def averaged_terms(inverse: int) -> dict[str, str]:
+    """Channel of an estimate → what it averages."""
+    one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
+    return one | {f"v{j}": "lower_hessian" for j in range(1, inverse + 1)}
+
+
+def sent_channels(inverse: int, p: int, q: int) -> dict[str, Channel]:
+    """x, y and the estimates, each with the term that enters it at public points."""
+    widths = {"s": p, "h": q, "u": p * q}
+    families = {"s": "x", "u": "x"}
+    averaged = averaged_terms(inverse).items()
+    estimates = {c: Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in averaged}
+    return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))} | estimates
+
+
+def correction(smoothness: float, u: Array, h: Array, *v: Array) -> Array:
+    """u q h, (b, p), row by row."""
+    rows, q = h.shape
+    series = h
+    for hessian in v:
+        series = h + series - _times(hessian.reshape(rows, q, q), series) / smoothness
+    return _times(u.reshape(rows, -1, q), series) / smoothness
 
 
 def _times(matrices: Array, vectors: Array) -> Array:

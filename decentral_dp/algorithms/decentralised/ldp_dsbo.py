@@ -44,8 +44,8 @@ from decentral_dp.algorithms.pricing import Use, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import CHEN_WANG, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split, memory_slack
-from decentral_dp.privacy.private_state import hidden_state, private_state
+from decentral_dp.privacy.bounded import CHANNELS, memory_slack
+from decentral_dp.privacy.private_state import hidden_state
 from decentral_dp.problems.agents import LocalDataset
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
@@ -60,12 +60,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class LdpDsbo:
-    """x, y, z: step sizes λ. protocol: "released", "private" or "printed". start: constants, 0 where absent."""
+    """x, y, z: step sizes λ. protocol: "released" or "private". start: constants, 0 where absent."""
 
     x: StepSize = option("λ_x, of x along the hypergradient")
     y: StepSize = option("λ_y, of y along the lower gradient")
     z: StepSize = option("λ_z, of z, the product of inverse Hessian and gradient")
-    protocol: Literal["released", "private", "printed"] = "released"
+    protocol: Literal["released", "private"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
     channels = CHANNELS
@@ -77,7 +77,7 @@ class LdpDsbo:
         if self.protocol == "released":
             return State(*values)
         # A private state remembers every batch it met, so it is bounded from the start; a free channel never meets any.
-        hidden = [self.protocol == "printed" or dataset.reads_records(c) for c in CHANNELS]
+        hidden = [dataset.reads_records(c) for c in CHANNELS]
         return State(*(dataset.untouched(v) if h else v for v, h in zip(values, hidden, strict=True)))
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
@@ -85,8 +85,7 @@ class LdpDsbo:
         kept = released if self.protocol == "released" else s
         if self.protocol == "private":
             kept = State(*(dataset.remembered(t, v) for v in s))
-        at = s if self.protocol == "printed" else released
-        d = dataset.oracle(t, at.x, at.y, at.z)
+        d = dataset.oracle(t, released.x, released.y, released.z)
         a = 1.0 - dataset.neighbour_weight
         return State(
             x=a * kept.x + neighbour_sum.x - self.x(t) * (d.upper_grad_x - d.lower_jvp),
@@ -95,13 +94,11 @@ class LdpDsbo:
         )
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c or self.protocol == "printed") for c in CHANNELS}
+        met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in CHANNELS}
         return {c: Channel(c, p if c == "x" else q, met[c]) for c in CHANNELS}
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Sensitivities from public numbers only, by the formulas above."""
-        if self.protocol == "printed":
-            return self._planned_printed(public)
         return {c: self._planned_bounded(c, public) for c in CHANNELS}
 
     def _planned_bounded(self, channel: str, public: Public) -> Planned:
@@ -116,30 +113,6 @@ class LdpDsbo:
             k: hidden_state(d, weight, memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()
         }
         return planned._replace(sensitivity=sensitivity, largest=hidden_state(planned.largest, weight))
-
-    def _planned_printed(self, public: Public) -> dict[str, Planned]:
-        shares = (public.rounds, public.neighbour_weight.size)
-        steps = {c: getattr(self, c) for c in CHANNELS}
-        out: dict[str, dict[Split, Array]] = {c: {} for c in CHANNELS}
-        for split in SPLITS:
-            if public.constants is None:
-                # After one round only the channels that read such records have met one; then it is in everything.
-                met = {
-                    c: any(k == split and CLIP_OF_TERM[t] == c for t, k in public.reads_records.items())
-                    for c in CHANNELS
-                }
-                for c in CHANNELS:
-                    out[c][split] = np.full(shares, np.inf if any(met.values()) else 0.0)
-                    out[c][split][0] = np.inf if met[c] else 0.0
-                continue
-            change = private_state(
-                public.constants, steps, public.neighbour_weight, public.averaged, public.rounds, split
-            )
-            for v, c in enumerate(CHANNELS):
-                out[c][split] = change[1:, :, v]
-        ones, unbounded = np.ones(shares), np.full(shares, np.inf)
-        index = np.arange(1, public.rounds + 1)
-        return {c: Planned(out[c], dict.fromkeys(SPLITS, ones), unbounded, index) for c in CHANNELS}
 
 
 ENTRY = Entry(

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, nothing_proven, released, tracked
+from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import MA_DSBO, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
@@ -74,7 +74,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class MaDsbo:
-    """x, y, z: step sizes α, β, γ. inner, inverse: K, N. protocol: "released" or "printed". start: constants."""
+    """x, y, z: step sizes α, β, γ. inner, inverse: K, N. start: constants."""
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
@@ -83,9 +83,9 @@ class MaDsbo:
     inverse: int = option(
         "N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     channels = ("x", "y", "z")
     central = False
 
@@ -98,38 +98,26 @@ class MaDsbo:
         z, r = dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.p)
         # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
         neighbour_sum = dataset.neighbour_weight * y
-        if self.protocol == "printed":
-            return State(dataset.untouched(x), dataset.untouched(y), z, dataset.untouched(r), neighbour_sum)
         return State(x, y, z, r if not dataset.reads_records("x") else dataset.untouched(r), neighbour_sum)
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a = 1.0 - dataset.neighbour_weight
-        printed = self.protocol == "printed"
-
         released, x_near = yield Gossip(x=s.x)
-        x = s.x if printed else released.x
+        x = released.x
         y, y_near = s.y, s.y_near
         for k in range(self.inner):
             y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
             released, neighbour_sum = yield Gossip(y=y)
-            y, y_near = (y if printed else released.y), neighbour_sum.y
+            y, y_near = released.y, neighbour_sum.y
 
         at = dataset.batch(t, self.inner, kept=True)
         z: Value = dataset.public(0.0, dataset.q)
-        residual = -at.upper_grad_y(x, y)
-        d = residual
+        d = -at.upper_grad_y(x, y)
         for k in range(self.inverse):
             released, neighbour_sum = yield Gossip(z=z, d=d)
-            z_own, d_own = (z, d) if printed else (released.z, released.d)
-            z = a * z_own + neighbour_sum.z - self.z(t) * d_own
+            z = a * released.z + neighbour_sum.z - self.z(t) * released.d
             if k < self.inverse - 1:
-                if printed:
-                    at = dataset.batch(t, self.inner + k + 1, kept=True)
-                    last, residual = residual, at.lower_hvp(x, y, z) - at.upper_grad_y(x, y)
-                    increment = residual - last
-                else:
-                    increment = at.lower_hvp(x, y, z - z_own)
-                d = a * d_own + neighbour_sum.d + increment
+                d = a * released.d + neighbour_sum.d + at.lower_hvp(x, y, z - released.z)
 
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
         u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, z)
@@ -146,8 +134,6 @@ class MaDsbo:
         # d^1 is the first with a Hessian in it, and with N = 1 it is not computed.
         tracked = D_TERMS[: self.inverse]
         terms: dict[str, tuple[str, ...]] = {"x": U_TERMS, "y": ("lower_grad_y",), "d": tracked, "z": ()}
-        if self.protocol == "printed":
-            terms = dict.fromkeys(terms, (*U_TERMS, "lower_grad_y", *D_TERMS))
         families = {"x": "x", "y": "y", "d": "z", "z": "z"}
         return {c: Channel(families[c], p if c == "x" else q, terms[c]) for c in terms}
 
@@ -157,8 +143,6 @@ class MaDsbo:
         x_index = np.arange(1, rounds + 1) * e
         y_index, y_t = grid(rounds, e, range(1, 1 + inner))
         z_index, _ = grid(rounds, e, range(1 + inner, e))
-        if self.protocol == "printed":
-            return self._planned_printed(public, x_index, y_index, z_index)
         return {
             "x": self._planned_x(public, x_index),
             "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
@@ -176,22 +160,6 @@ class MaDsbo:
 
         sensitivity = {k: sent(change, memory_slack(public.averaged[k])) for k, change in u.sensitivity.items()}
         return u._replace(sensitivity=sensitivity, largest=sent(u.largest))
-
-    def _planned_printed(
-        self, public: Public, x_index: NDArray[np.int64], y_index: NDArray[np.int64], d_index: NDArray[np.int64]
-    ) -> dict[str, Planned]:
-        """Infinite once a record was met, by a step that is not zero; x_1 has met none, z⁰ = 0 is always public.
-
-        What is published at the end is noised once more, y and z included.
-        """
-        last, alpha = x_index[-1:], self.x.scale > 0.0
-        z_index = d_index.reshape(public.rounds, self.inverse)[:, 1:].reshape(-1)
-        return {
-            "x": nothing_proven(public, x_index, (np.arange(public.rounds) > 0) & alpha),
-            "y": nothing_proven(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
-            "z": nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
-            "d": nothing_proven(public, d_index),
-        }
 
 
 ENTRY = Entry(

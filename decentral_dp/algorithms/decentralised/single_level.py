@@ -10,8 +10,6 @@ With ỹ what an agent released, a_i = 1 − |w_ii|, and gradients at the agent'
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
 point, so a release moves by λ_t·2C/N_t. No validation record is read, and x is never sent.
 
-`printed` protocol: everything un-noised except what is received; nothing can be proven without Lipschitz constants.
-
 Without noise both converge to the common minimiser if λ_t → 0; with a constant step to within O(λ) of it where the g_i
 differ. One agent runs gradient descent.
 
@@ -24,14 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import ONE_STEP
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.pricing import Use, free_release, nothing_proven, released
+from decentral_dp.algorithms.pricing import Use, free_release, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import CHEN_WANG, DSGD, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
@@ -48,77 +46,68 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class LdpSingleLevel:
-    """y: step size λ. protocol: "released" or "printed". start: constants, 0 where absent."""
+    """y: step size λ. start: constants, 0 where absent."""
 
     y: StepSize = option("λ, of y along the lower gradient")
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     channels = ("x", "y")
     releases_per_round = 1
     central = False
 
     def init(self, dataset: LocalDataset) -> State:
-        return State(dataset.start("x", self.start), _start(self, dataset))
+        return State(dataset.start("x", self.start), dataset.start("y", self.start))
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         released, neighbour_sum = yield Gossip(y=s.y)
-        y = s.y if self.protocol == "printed" else released.y
-        mixed = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
-        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
+        mixed = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
+        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, released.y))
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return _releases(p, q)
+        return sent_channels(p, q)
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return _planned(self, public)
+        return _planned(self.y, public)
 
 
 @dataclass(frozen=True)
 class DpDsgd:
-    """y: step size λ. protocol: "released" or "printed". start: constants, 0 where absent."""
+    """y: step size λ. start: constants, 0 where absent."""
 
     y: StepSize = option("λ, of y along the lower gradient")
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     channels = ("x", "y")
     releases_per_round = 1
     central = False
 
     def init(self, dataset: LocalDataset) -> State:
-        return State(dataset.start("x", self.start), _start(self, dataset))
+        return State(dataset.start("x", self.start), dataset.start("y", self.start))
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         released, neighbour_sum = yield Gossip(y=s.y)
-        y = s.y if self.protocol == "printed" else released.y
-        combined = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
+        combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
         return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return _releases(p, q)
+        return sent_channels(p, q)
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return _planned(self, public)
+        return _planned(self.y, public)
 
 
-def _start(algorithm: LdpSingleLevel | DpDsgd, dataset: LocalDataset) -> Value:
-    y = dataset.start("y", algorithm.start)
-    return dataset.untouched(y) if algorithm.protocol == "printed" else y
-
-
-def _releases(p: int, q: int) -> dict[str, Channel]:
+def sent_channels(p: int, q: int) -> dict[str, Channel]:
+    """x is published as it is, y is sent."""
     return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))}
 
 
-def _planned(algorithm: LdpSingleLevel | DpDsgd, public: Public) -> dict[str, Planned]:
+def _planned(step: StepSize, public: Public) -> dict[str, Planned]:
     """Release t + 1 of y is λ_t times a clipped mean; x is published as it is."""
     indices = np.arange(1, public.rounds + 1)
-    x = free_release(public, indices[-1:])
-    if algorithm.protocol == "printed":
-        return {"x": x, "y": nothing_proven(public, indices, algorithm.y.scale > 0.0)}
-    use = Use("lower_grad_y", algorithm.y.series(public.rounds), indices - 1)
-    return {"x": x, "y": released(public, indices, [use])}
+    use = Use("lower_grad_y", step.series(public.rounds), indices - 1)
+    return {"x": free_release(public, indices[-1:]), "y": released(public, indices, [use])}
 
 
 ENTRIES = (

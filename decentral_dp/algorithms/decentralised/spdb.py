@@ -36,21 +36,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.pricing import Use, grid, nothing_proven, released
+from decentral_dp.algorithms.pricing import Use, grid, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import SPDB, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.problems.agents import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
-ALL_TERMS = (*U_TERMS, "lower_grad_y", *V_TERMS)
 
 
 class State(NamedTuple):
@@ -63,7 +62,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Spdb:
-    """x, y: step sizes α, β. penalty, dual: ρ, ρ'. smoothness, inverse: L, b. protocol; start: constants."""
+    """x, y: step sizes α, β. penalty, dual: ρ, ρ'. smoothness, inverse: L, b. start: constants."""
 
     x: StepSize = option("α, of x")
     y: StepSize = option("β, of the personal y")
@@ -73,30 +72,28 @@ class Spdb:
     inverse: int = option(
         "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     channels = ("x", "y")
     central = False
 
     @property
     def releases_per_round(self) -> int:
-        return 1 if self.protocol == "printed" else 1 + self.inverse
+        return 1 + self.inverse
 
     def init(self, dataset: LocalDataset) -> State:
-        starts = [dataset.start(c, self.start) for c in ("x", "y")]
-        x, y = (dataset.untouched(v) if self.protocol == "printed" else v for v in starts)
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
         return State(x, y, dataset.public(0.0, dataset.p))
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        printed = self.protocol == "printed"
         released, neighbour_sum = yield Gossip(x=s.x, y=s.y)
-        x, y = (s.x, s.y) if printed else (released.x, released.y)
+        x, y = released.x, released.y
         distance = dataset.neighbour_weight * x - neighbour_sum.x
         multiplier = s.multiplier + self.dual(t) * distance
 
         batches = [dataset.batch(t, k) for k in range(self.inverse + 1)]
-        w = yield from solved(batches[:-1], x, y, self.smoothness, hidden=printed)
+        w = yield from solved(batches[:-1], x, y, self.smoothness)
         at = batches[-1]
         u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, w)
         return State(
@@ -106,16 +103,12 @@ class Spdb:
         )
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        if self.protocol == "printed":
-            return {"x": Channel("x", p, ALL_TERMS), "y": Channel("y", q, ALL_TERMS)}
         return {"x": Channel("x", p, U_TERMS), "y": Channel("y", q, ("lower_grad_y",)), "v": Channel("z", q, V_TERMS)}
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Exchange 0 sends x and y, the others v_0 … v_{b−1}."""
         rounds = np.arange(public.rounds)
         ends = (rounds + 1) * self.releases_per_round
-        if self.protocol == "printed":
-            return {c: nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
         alpha, beta = self.x.series(public.rounds), self.y.series(public.rounds)
         index, t = grid(public.rounds, self.releases_per_round, range(1, self.releases_per_round))
         k = np.tile(np.arange(self.inverse), public.rounds)

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, nothing_proven, released
+from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import CHEN_WANG, VRDBO, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
@@ -55,7 +55,6 @@ from decentral_dp.problems.agents import LocalDataset
 from decentral_dp.problems.batch import Batch
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
-ALL_TERMS = (*U_TERMS, "lower_grad_y", *V_TERMS)
 
 
 class State(NamedTuple):
@@ -78,7 +77,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Vrdsbo:
-    """x, y: step sizes β. averaging, momentum: η, α. smoothness, inverse: L, b. protocol; start: constants."""
+    """x, y: step sizes β. averaging, momentum: η, α. smoothness, inverse: L, b. start: constants."""
 
     x: StepSize = option("β of x")
     y: StepSize = option("β of y")
@@ -90,28 +89,27 @@ class Vrdsbo:
     inverse: int = option(
         "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
     )
-    protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
+    protocol = "released"
     channels = ("x", "y")
     central = False
 
     @property
     def releases_per_round(self) -> int:
-        return 2 if self.protocol == "printed" else 2 + 2 * self.inverse
+        return 2 + 2 * self.inverse
 
     def kept(self, t: int) -> float:
         """κ_t."""
-        return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
+        return kept_share(self.momentum, self.averaging, t)
 
     def init(self, dataset: LocalDataset) -> State:
-        starts = [dataset.start(c, self.start) for c in ("x", "y")]
-        x, y = (dataset.untouched(v) if self.protocol == "printed" else v for v in starts)
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
         over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
         return State(x, y, x, y, over, under, over, under, over, under)
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        a, printed, kept = 1.0 - dataset.neighbour_weight, self.protocol == "printed", self.kept(t)
+        a, kept = 1.0 - dataset.neighbour_weight, self.kept(t)
         _, neighbour_sum = yield Gossip(x=s.x, y=s.y)
 
         at = dataset.batch(t, kept=True)
@@ -119,40 +117,35 @@ class Vrdsbo:
         if kept > 0.0:
             old_u, old_v = yield from self._directions(at, s.last_x, s.last_y)
             u, v = u - kept * old_u, v - kept * old_v
-        elif not printed:
+        else:
             for _ in range(self.inverse):
                 yield Gossip(v=dataset.public(0.0, dataset.q))
 
         last_u, last_v = dataset.remembered(t, s.u), dataset.remembered(t, s.v)
         zf = a * s.zf + s.zf_near + (u - (1.0 - kept) * last_u)
         zg = a * s.zg + s.zg_near + (v - (1.0 - kept) * last_v)
-        released, z_near = yield Gossip(zf=zf, zg=zg)
-        if not printed:
-            zf, zg = released.zf, released.zg
+        own, z_near = yield Gossip(zf=zf, zg=zg)
 
         eta = self.averaging(t)
         return State(
-            x=s.x + eta * (a * s.x + neighbour_sum.x - self.x(t) * zf - s.x),
-            y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * zg - s.y),
+            x=s.x + eta * (a * s.x + neighbour_sum.x - self.x(t) * own.zf - s.x),
+            y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * own.zg - s.y),
             last_x=s.x,
             last_y=s.y,
             u=kept * last_u + u,
             v=kept * last_v + v,
-            zf=zf,
-            zg=zg,
+            zf=own.zf,
+            zg=own.zg,
             zf_near=z_near.zf,
             zg_near=z_near.zg,
         )
 
     def _directions(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, tuple[Value, Value]]:
         """G_i and ∇_y g_i at one point."""
-        w = yield from solved([at] * self.inverse, x, y, self.smoothness, hidden=self.protocol == "printed")
+        w = yield from solved([at] * self.inverse, x, y, self.smoothness)
         return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        if self.protocol == "printed":
-            sizes = {"x": ("x", p), "y": ("y", q), "zf": ("x", p), "zg": ("y", q)}
-            return {c: Channel(family, width, ALL_TERMS) for c, (family, width) in sizes.items()}
         return {
             "x": Channel("x", p, ()),
             "y": Channel("y", q, ()),
@@ -165,14 +158,6 @@ class Vrdsbo:
         """Exchange 0 sends x and y, 1 … b the series at the new point, the next b that at the old one, the last Z."""
         rounds, e = public.rounds, self.releases_per_round
         ends = np.arange(1, rounds + 1) * e
-        if self.protocol == "printed":
-            unproven = nothing_proven(public, ends - 1)
-            steps = {"x": self.x, "y": self.y}
-            points = {
-                c: nothing_proven(public, ends, beta.scale > 0.0 and self.averaging.scale > 0.0)
-                for c, beta in steps.items()
-            }
-            return {**points, "zf": unproven, "zg": unproven}
         kept = np.fromiter((self.kept(t) for t in range(rounds)), np.float64, rounds)
         index, t = grid(rounds, e, range(1, 1 + 2 * self.inverse))
         place = np.tile(np.arange(2 * self.inverse), rounds)
@@ -185,6 +170,11 @@ class Vrdsbo:
             "zf": _tracked(public, ends - 1, U_TERMS, kept),
             "zg": _tracked(public, ends - 1, ("lower_grad_y",), kept),
         }
+
+
+def kept_share(momentum: float, averaging: StepSize, t: int) -> float:
+    """κ_t."""
+    return 0.0 if t == 0 else max(0.0, 1.0 - momentum * averaging(t) ** 2)
 
 
 def _tracked(public: Public, index: NDArray[np.int64], terms: Sequence[str], kept: Array) -> Planned:

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from decentral_dp.algorithms.central.protocol import Calibration
-from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import SelectionMechanism
+from decentral_dp.privacy.bounded import Array, Bounded, Split
 from decentral_dp.problems.coordinator_context import CoordinatorContext
 
 
@@ -52,3 +55,42 @@ def calibrated(
             sensitivity[split] = sensitivity.get(split, 0.0) + np.full(rounds * releases, factors[term] * s)
     scale = gaussian_scale(max(whole.values()), *within(*target, releases))
     return Calibration(np.full(rounds * releases, scale), sensitivity)
+
+
+def constant_noise(charges: Mapping[str, Charge], noise: Mapping[str, tuple[float, float]]) -> dict[str, Calibration]:
+    """A printed noise that is the same in all releases of a channel. noise: channel → its scale, and what it hides."""
+    out = {}
+    for channel, charge in charges.items():
+        scale, sensitivity = (np.full(charge.indices.size, number) for number in noise[channel])
+        out[channel] = Calibration(scale, {"train": sensitivity})
+    return out
+
+
+def in_units(value: Bounded, unit: float) -> Bounded:
+    """A value in units of a public number, so that noise planned in units is right whatever the number will be.
+
+    What is clipped to 0 is 0.
+    """
+    return value * (1.0 / unit if unit > 0.0 else 0.0)
+
+
+def root_log(delta: float) -> float:
+    """√log(1/δ)."""
+    return math.sqrt(math.log(1.0 / delta))
+
+
+def one_draw(selection: SelectionMechanism, scale: float) -> dict[str, Calibration]:
+    """A published scale of a single draw of x, and what it really meets."""
+    sensitivity: Mapping[Split, float] = selection.sensitivity
+    return {"x": Calibration(np.array([scale]), {kind: np.array([s]) for kind, s in sensitivity.items()})}
+
+
+def smaller_count(context: CoordinatorContext) -> int:
+    """n of a published formula, which knows one set of records: the smaller count, by which it adds more noise."""
+    return min(context.counts.values())
+
+
+def check_ascent(solver: str, why: str) -> None:
+    """Refuse another way to find y than the paper's. Raises InputError."""
+    if solver != "ascent":
+        raise InputError(f'algorithm.solver: {why}; with "as_printed" take "ascent", and a step size y.')

@@ -1,0 +1,87 @@
+"""LDP-DSBO as printed: noise on what is received, and everything that is an agent's own without.
+
+With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's un-noised point:
+
+    v_{i,t+1} = a_i v_{i,t} + Σ_j w_ij ṽ_{j,t} − λ_{v,t} · (the step of v in `ldp_dsbo`)            v = x, y, z
+
+One record moves a private state by what a recursion in the Lipschitz constants of all terms says
+(`privacy.private_state`). It is infinite unless those exist, which for hyper-parameter problems needs z and y boxed and
+x capped.
+
+Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
+Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from decentral_dp.algorithms.decentralised.ldp_dsbo import State
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.exchange import Gossip, Reply
+from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split
+from decentral_dp.privacy.private_state import private_state
+from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+
+
+@final
+@dataclass(frozen=True)
+class PrintedLdpDsbo:
+    """x, y, z: step sizes λ. start: constants, 0 where absent."""
+
+    x: StepSize
+    y: StepSize
+    z: StepSize
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "printed"
+    channels = CHANNELS
+    releases_per_round = 1
+    central = False
+
+    def init(self, dataset: LocalDataset) -> State:
+        # A private state remembers every batch it met, so it is bounded from the start.
+        return State(*(dataset.untouched(dataset.start(c, self.start)) for c in CHANNELS))
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        _, neighbour_sum = yield Gossip(x=s.x, y=s.y, z=s.z)
+        d = dataset.oracle(t, s.x, s.y, s.z)
+        a = 1.0 - dataset.neighbour_weight
+        return State(
+            x=a * s.x + neighbour_sum.x - self.x(t) * (d.upper_grad_x - d.lower_jvp),
+            y=a * s.y + neighbour_sum.y - self.y(t) * d.lower_grad_y,
+            z=a * s.z + neighbour_sum.z - self.z(t) * (d.lower_hvp - d.upper_grad_y),
+        )
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        return {c: Channel(c, p if c == "x" else q, tuple(TERMS)) for c in CHANNELS}
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """The recursion of the private state, or infinite from the first record on where no constants are known."""
+        shares = (public.rounds, public.neighbour_weight.size)
+        steps = {c: getattr(self, c) for c in CHANNELS}
+        out: dict[str, dict[Split, Array]] = {c: {} for c in CHANNELS}
+        for split in SPLITS:
+            if public.constants is None:
+                # After one round only the channels that read such records have met one; then it is in everything.
+                met = {
+                    c: any(k == split and CLIP_OF_TERM[t] == c for t, k in public.reads_records.items())
+                    for c in CHANNELS
+                }
+                for c in CHANNELS:
+                    out[c][split] = np.full(shares, np.inf if any(met.values()) else 0.0)
+                    out[c][split][0] = np.inf if met[c] else 0.0
+                continue
+            change = private_state(
+                public.constants, steps, public.neighbour_weight, public.averaged, public.rounds, split
+            )
+            for v, c in enumerate(CHANNELS):
+                out[c][split] = change[1:, :, v]
+        ones, unbounded = np.ones(shares), np.full(shares, np.inf)
+        index = np.arange(1, public.rounds + 1)
+        return {c: Planned(out[c], dict.fromkeys(SPLITS, ones), unbounded, index) for c in CHANNELS}

@@ -1,0 +1,100 @@
+"""VRDSBO as printed: x, y, Z^F and Z^G are sent, with noise on what is received, and own values and series without.
+
+The recursion is that of `vrdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
+received; the Neumann series stays with the agent (`unreleased_series`). Nothing is proven.
+
+Reference: H. Gao, B. Gu, M. T. Thai, AISTATS 2023 (VRDBO); noised as compared with in Chen & Wang, ICML 2024,
+Appendix A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from decentral_dp.algorithms.decentralised.vrdsbo import U_TERMS, State, kept_share
+from decentral_dp.algorithms.neumann import V_TERMS
+from decentral_dp.algorithms.pricing import nothing_proven
+from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.problems.batch import Batch
+
+_MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
+
+
+@final
+@dataclass(frozen=True)
+class PrintedVrdsbo:
+    """x, y: step sizes β. averaging, momentum: η, α. smoothness, inverse: L, b. start: constants."""
+
+    x: StepSize
+    y: StepSize
+    averaging: StepSize
+    momentum: float
+    smoothness: float
+    inverse: int
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "printed"
+    channels = ("x", "y")
+    releases_per_round = 2
+    central = False
+
+    def kept(self, t: int) -> float:
+        """κ_t."""
+        return kept_share(self.momentum, self.averaging, t)
+
+    def init(self, dataset: LocalDataset) -> State:
+        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
+        over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
+        return State(x, y, x, y, over, under, over, under, over, under)
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        a, kept = 1.0 - dataset.neighbour_weight, self.kept(t)
+        _, neighbour_sum = yield Gossip(x=s.x, y=s.y)
+
+        at = dataset.batch(t, kept=True)
+        u, v = self._directions(at, s.x, s.y)
+        if kept > 0.0:
+            old_u, old_v = self._directions(at, s.last_x, s.last_y)
+            u, v = u - kept * old_u, v - kept * old_v
+
+        last_u, last_v = dataset.remembered(t, s.u), dataset.remembered(t, s.v)
+        zf = a * s.zf + s.zf_near + (u - (1.0 - kept) * last_u)
+        zg = a * s.zg + s.zg_near + (v - (1.0 - kept) * last_v)
+        _, z_near = yield Gossip(zf=zf, zg=zg)
+
+        eta = self.averaging(t)
+        return State(
+            x=s.x + eta * (a * s.x + neighbour_sum.x - self.x(t) * zf - s.x),
+            y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * zg - s.y),
+            last_x=s.x,
+            last_y=s.y,
+            u=kept * last_u + u,
+            v=kept * last_v + v,
+            zf=zf,
+            zg=zg,
+            zf_near=z_near.zf,
+            zg_near=z_near.zg,
+        )
+
+    def _directions(self, at: Batch, x: Value, y: Value) -> tuple[Value, Value]:
+        """G_i and ∇_y g_i at one point."""
+        w = solve_unreleased([at] * self.inverse, x, y, self.smoothness)
+        return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        sizes = {"x": ("x", p), "y": ("y", q), "zf": ("x", p), "zg": ("y", q)}
+        return {c: Channel(family, width, _MET) for c, (family, width) in sizes.items()}
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Exchange 0 sends x and y, the last Z; nothing is proven of either once a step has met a record."""
+        ends = np.arange(1, public.rounds + 1) * self.releases_per_round
+        met = {c: size.scale > 0.0 and self.averaging.scale > 0.0 for c, size in (("x", self.x), ("y", self.y))}
+        trackers = nothing_proven(public, ends - 1)
+        return {**{c: nothing_proven(public, ends, m) for c, m in met.items()}, "zf": trackers, "zg": trackers}
