@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from decentral_dp.runner import Run, run
     from decentral_dp.scenario import load
     from decentral_dp.schema import Scenario
-    from decentral_dp.tuning.tuner import Tuned, tune
+    from decentral_dp.tuner import Tuned, tune
 
 __all__ = ["InputError", "Job", "Run", "Scenario", "Tuned", "build", "from_losses", "load", "run", "tune"]
 
@@ -26,12 +26,12 @@ _HOMES = {
     "Job": "job",
     "Run": "runner",
     "Scenario": "schema",
-    "Tuned": "tuning.tuner",
+    "Tuned": "tuner",
     "build": "job",
     "from_losses": "problems.losses",
     "load": "scenario",
     "run": "runner",
-    "tune": "tuning.tuner",
+    "tune": "tuner",
 }
 
 

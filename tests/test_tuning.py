@@ -387,6 +387,7 @@ def test_a_seed_repeats_a_run_and_says_so(method: str) -> None:
 
 def test_the_package_exports_it() -> None:
     import decentral_dp
+    from decentral_dp.tuner import tune
 
     assert decentral_dp.tune is tune
 
