@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import family_of
 from decentral_dp.problems.pooled_bounds import PooledBounds
 from decentral_dp.problems.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.tuner_arguments import Arguments, LossName, Method, check_arguments, pair, project, statement
+from decentral_dp.tuner_arguments import Arguments, LossName, Method, check_arguments, content, pair, project, statement
 
 # Of a train record's μ²: what the last minimiser takes, which is the model.
 MODEL_SHARE = 0.25
@@ -123,7 +122,7 @@ def tune(
     records = [
         context.problem.prepare(*project(*role, given.loss, given.radius, given.label_bound), "l2") for role in roles
     ]
-    root = secret_root() if given.seed is None else seeded_root(given.seed, _content(given, roles))
+    root = secret_root() if given.seed is None else seeded_root(given.seed, content(given, roles))
     one = np.zeros(1, dtype=np.int64)
     split: dict[Split, Any] = {"train": [records[0]], "validation": [records[1]]}
     client = ClientBlock(one, context.problem, split, context.clip, Streams(root, "coins", one))
@@ -199,9 +198,3 @@ def release_plan(given: Arguments, program: RegularisationTuner, context: Coordi
                 f"delta = {given.delta:g}; raise epsilon or delta, or take fewer steps."
             )
         raise InputError(f"tune: {sentence}") from error
-
-
-def _content(given: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
-    """What decides a run: the arguments and every record. Equal noise on other data would cancel in a difference."""
-    told = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
-    return repr((tuple(given), told)).encode()

@@ -1,4 +1,4 @@
-"""What `decentral_dp.tune` is given: checks, the projection of records into their bounds, and the guarantee in words.
+"""What `decentral_dp.tune` is given: checks, the projection of records into bounds, and the guarantee in words.
 
 Nothing here fails on a value of a record, or reads two records together: only shapes, which are public, are refused.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -134,6 +135,12 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
     a = np.ascontiguousarray(np.where(inside[:, None], a, normalise(a, "l2", radius).features))
     b = np.where(finite, labels, 0.0)
     return a, np.where(b > 0.0, 1.0, -1.0) if loss == "logistic" else np.clip(b, -label_bound, label_bound)
+
+
+def content(given: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
+    """What decides a run: the arguments and every record. Equal noise on other data would cancel in a difference."""
+    told = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
+    return repr((tuple(given), told)).encode()
 
 
 def statement(given: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import mpmath
 import numpy as np
 import pytest
+import tuner_oracle as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-
-import tuner_oracle as oracle
 
 from decentral_dp.problems.families import family_of
 from decentral_dp.problems.loss_bounds import logistic_loss
@@ -180,7 +179,7 @@ def test_no_neighbour_moves_the_slope_further(loss: str) -> None:
     for _ in range(400):
         radius, bound = float(rng.choice([0.5, 1.0, 3.0])), float(rng.choice([0.3, 1.0]))
         w = float(10.0 ** rng.uniform(-2.5, 1.5))
-        data, other, role, n = neighbours(rng, loss, 3, radius, bound)
+        data, other, role, _ = neighbours(rng, loss, 3, radius, bound)
         theta = rng.normal(size=3) * 10.0 ** rng.uniform(-3, 1)
         found = [
             pooled(loss, z["train"], z["validation"], radius, bound).implicit(at(w), theta, pointwise=True)
