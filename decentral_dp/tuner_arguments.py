@@ -139,8 +139,8 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
 
 def content(given: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
     """What decides a run: the arguments and every record. Equal noise on other data would cancel in a difference."""
-    told = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
-    return repr((tuple(given), told)).encode()
+    digests = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
+    return repr((tuple(given), digests)).encode()
 
 
 def statement(given: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
