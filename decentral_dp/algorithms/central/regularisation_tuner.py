@@ -38,9 +38,12 @@ import numpy as np
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import internal, option
+from decentral_dp.algorithms.references import KORNOWSKI, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Released, Request, Response
-from decentral_dp.privacy.bounded import Array, Bounded, Split
+from decentral_dp.privacy.bounded import Array, Split
 from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.pooled_bounds import PooledBounds
@@ -73,13 +76,19 @@ class RegularisationTuner:
     whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
     """
 
-    method: str = "ppift"
-    penalty: float | None = None
-    candidates: int | None = None
+    method: str = option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
+    penalty: float | None = option("λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0)
+    candidates: int | None = option(
+        "strengths that the method em chooses among; 65 if left out",
+        default=None,
+        unit="points",
+        example="65",
+        at_least=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
-    last_share: float = 0.0
-    pointwise: bool = False
+    last_share: float = internal(0.0)
+    pointwise: bool = internal(False)
 
     needs_constants = True
     needs_records = True
@@ -133,7 +142,8 @@ class RegularisationTuner:
         if self.method == "em":
             drawn: Released = yield Release(x=self._selection(context, pool))
             x = drawn.released.x[0]
-            model: Released = yield Release(model=_pure(pool.minimiser(x)) if _is_pure(context) else pool.minimiser(x))
+            found = pool.minimiser(x)
+            model: Released = yield Release(model=found.in_l1() if _is_pure(context) else found)
             return State(x, x, context.inside(x, model.released.model[0]))
         model = yield Release(model=pool.minimiser(s.x))
         y = context.inside(s.x, model.released.model[0])
@@ -228,8 +238,11 @@ def _is_pure(context: CoordinatorContext) -> bool:
     return context.noisy and math.isinf(context.budget)
 
 
-def _pure(model: Bounded) -> Bounded:
-    """The same with its sensitivities in l1: ‖v‖₁ ≤ √q ‖v‖₂."""
-    factor = math.sqrt(model.private.shape[1]) * (1.0 + 1e-12)
-    wider = {k: s._replace(sensitivity=factor * s.sensitivity) for k, s in model.sensitivities.items()}
-    return replace(model, sensitivities=wider, norm="l1")
+ENTRY = Entry(
+    "regularisation_tuner",
+    RegularisationTuner,
+    "a trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7)",
+    (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
+    trusted=True,
+    domain="optional",
+)
