@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.plans import Plan, plan
     from decentral_dp.simulation.result import RunResult
     from decentral_dp.studies.conduct import study
-    from decentral_dp.tuning.tuner import Tuned, tune
+    from decentral_dp.tuner import Tuned, tune
 
 __all__ = [
     "InputError",
@@ -52,7 +52,7 @@ _HOMES = {
     "Run": "runner",
     "RunResult": "simulation.result",
     "Scenario": "schema",
-    "Tuned": "tuning.tuner",
+    "Tuned": "tuner",
     "attack": "adversaries.repeats",
     "build": "simulation.job_builder",
     "from_losses": "problems.losses",
@@ -61,7 +61,7 @@ _HOMES = {
     "plan": "simulation.plans",
     "run": "runner",
     "study": "studies.conduct",
-    "tune": "tuning.tuner",
+    "tune": "tuner",
 }
 
 

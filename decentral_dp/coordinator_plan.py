@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from decentral_dp.formatting import least_text
 from decentral_dp.gossip_plan import LARGEST_PLAN
 from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.bounded import Array, Split
-from decentral_dp.privacy.calibration import largest_mu, solve
+from decentral_dp.privacy.calibration import TIGHTNESS, largest_mu, solve
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import NO_MECHANISM, NO_NOISE, mechanism_of
@@ -229,10 +229,10 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         return Ledger(context.agents, (*free, *channels), algorithm.releases_per_round).for_all(context.agents)
 
     def at(factor: float) -> Ledger:
-        return listed([_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
+        return listed([planned_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
 
     if privacy.guarantee == "none":
-        lines = [_line(c, charge, 1.0) for c, charge in charges.items()]
+        lines = [planned_line(c, charge, 1.0) for c, charge in charges.items()]
         return listed([replace(line, mechanism=NO_NOISE, scale=np.zeros_like(line.scale)) for line in lines])
     target = 0.0 if privacy.epsilon is None else privacy.epsilon
     if privacy.guarantee == "as_printed":
@@ -241,29 +241,41 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         printed = cast(PrintedCoordinated, algorithm)
         for channel, calibration in printed.printed_calibration(context, rounds, target, privacy.delta).items():
             charge = charges[channel]._replace(weight=calibration.sensitivity)
-            lines.append(replace(_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
+            lines.append(replace(planned_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
         return listed(lines)
 
+    return target_plan(at, target, privacy.delta)
+
+
+def target_plan(
+    at: Callable[[float], Ledger], target: float, delta: float, tightness: float = 0.5 * TIGHTNESS
+) -> Ledger:
+    """The plan that costs (target, delta), or less by a share of `tightness`. Raises InputError where there is none.
+
+    at: factor → plan with that many times the noise.
+    """
+
     def price(factor: float) -> float:
-        return float(epsilon_of(at(factor).only(np.zeros(1, dtype=np.int64)), privacy.delta)[0])
+        return float(epsilon_of(at(factor).only(np.zeros(1, dtype=np.int64)), delta)[0])
 
     # What rounding to the grid and sampling in float64 cost does not shrink with more noise.
     least = price(_ENDLESS_NOISE)
     if math.isinf(least):
         raise InputError(
-            f"privacy.delta: got {privacy.delta:g}, which is less than what sampling in float64 may cost here, however "
+            f"privacy.delta: got {delta:g}, which is less than what sampling in float64 may cost here, however "
             "much noise there is. Raise delta."
         )
     if target <= least * _SURELY:
         raise InputError(
             f"privacy.epsilon: got {target:g}, but the smallest that any noise reaches here at delta = "
-            f"{privacy.delta:g} is about {least_text(least * _SURELY)}, the cost of rounding and sampling in float64. "
+            f"{delta:g} is about {least_text(least * _SURELY)}, the cost of rounding and sampling in float64. "
             "Raise epsilon, or use fewer rounds."
         )
-    return at(solve(price, target, None))
+    return at(solve(price, target, None, tightness))
 
 
-def _line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
+def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
+    """The ledger lines of one channel at scale 1, its prices times a factor."""
     releases = charge.indices.size
     sensitivity = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
     if not _proven(charge):

@@ -34,7 +34,6 @@ FORBIDDEN = {
     "privacy": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.data"],
     "problems": ["decentral_dp.algorithms", "decentral_dp.engines"],
     "adversaries": ["decentral_dp.algorithms", "decentral_dp.engines"],
-    "tuning": ["decentral_dp.engines", "decentral_dp.algorithms", "decentral_dp.problems"],
     "data": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.privacy"],
     "topology": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.privacy"],
     "experiments": ["decentral_dp.engines", "decentral_dp.runner", "decentral_dp.scenario", "decentral_dp.studies"],

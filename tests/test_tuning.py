@@ -10,22 +10,30 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from release_cost_oracle import gaussian_mu, laplace_loss
 from scipy.special import expit, logsumexp
 
+from decentral_dp.algorithms.central import regularisation_tuner
+from decentral_dp.algorithms.central.regularisation_tuner import penalty_slope
 from decentral_dp.data.loaders import load
 from decentral_dp.data.scaling import normalise, scale
 from decentral_dp.errors import InputError
+from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.bounded import SPLITS, Split
-from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+from decentral_dp.privacy.bounded import SPLITS, Bounded, Sensitivity, Split
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.planned_releaser import PlannedReleaser
-from decentral_dp.tuning import exponential, penalty, ppift
-from decentral_dp.tuning.constants import Family, minimiser_sensitivity, score_sensitivity
-from decentral_dp.tuning.records import Records, project
-from decentral_dp.tuning.solver import Part, certificate, minimise, moments
-from decentral_dp.tuning.tuner import Tuned, tune
-from decentral_dp.tuning.tuner_plan import gaussian_plan, pure_plan
-from decentral_dp.tuning.tuner_releaser import TunerRelease, TunerReleaser, shortened
+from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.families import family_of
+from decentral_dp.problems.pooled import Pooled
+from decentral_dp.problems.regularised_losses import logistic_regularisation, ridge_regularisation
+from decentral_dp.problems.selection import FiniteExponential, Score
+from decentral_dp.tuner import Tuned, planned_program, release_plan, tune
+from decentral_dp.tuner_arguments import Arguments, project
 
 METHODS = ("ppift", "penalty", "em")
 LOSSES = ("logistic", "squared")
@@ -42,14 +50,43 @@ def draw(n: int, d: int, seed: int, strength: float = 6.0) -> Role:
     return a, np.where(rng.random(n) < expit(strength / np.linalg.norm(star) * (a @ star)), 1.0, -1.0)
 
 
-def validation_loss(loss: str, train: Records, validation: Records, w: float) -> float:
+def pooled(loss: str, train: Role, validation: Role) -> Pooled:
+    d = train[0].shape[1]
+    problem = ridge_regularisation(d) if loss == "squared" else logistic_regularisation(d, (-1.0, 1.0))
+    prepared = (problem.prepare(*project(*r, loss, 1.0, 1.0), "l2") for r in (train, validation))  # type: ignore[arg-type] # parametrised over both
+    return Pooled(family_of(problem, 1.0, 1.0), *prepared)
+
+
+def context_of(pool: Pooled) -> CoordinatorContext:
+    return CoordinatorContext(pool.family.problem, pool.counts, 1, Clip("l2"), Domain(), pool.family)
+
+
+def at(w: float) -> np.ndarray:
+    return np.array([math.log(w)])
+
+
+def validation_loss(pool: Pooled, w: float) -> float:
     """F(w), exactly."""
-    family = Family(loss, 1.0, 1.0)  # type: ignore[arg-type] # parametrised over both
-    return moments(family, validation, minimise(family, [Part(train, 1.0)], w)).value
+    return float(pool.scores(at(w)[None])[0])
 
 
-def roles(loss: str, n: int = 400, d: int = 3) -> tuple[Records, Records]:
-    return project(*draw(n, d, 1), loss, 1.0, 1.0), project(*draw(n, d, 2), loss, 1.0, 1.0)  # type: ignore[arg-type] # as above
+def roles(loss: str, n: int = 400, d: int = 3) -> Pooled:
+    return pooled(loss, draw(n, d, 1), draw(n, d, 2))
+
+
+def planned(method: str, d: int, steps: int = 15, epsilon: float = 1.0, delta: float = 1e-6, n: int = 200) -> Ledger:
+    given = Arguments(epsilon, delta, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)  # type: ignore[arg-type] # parametrised
+    return release_plan(given, *planned_program(given, n, n, d))
+
+
+def bounded(value: np.ndarray, sensitivity: float, norm: str = "l2") -> Bounded:
+    private = value.reshape(1, -1)
+    of_train = {"train": Sensitivity(np.array([sensitivity]), np.ones(1), None)}
+    return Bounded(np.zeros_like(private), private, of_train, norm)  # type: ignore[arg-type] # l1 or l2
+
+
+def published(channel: str, value: np.ndarray, scale: float) -> Released:
+    return Released(Bundle({channel: value[None]}), {channel: scale})
 
 
 def call(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
@@ -67,10 +104,10 @@ def test_the_budget_is_met_and_used(method: str, loss: str, epsilon: float, step
     found = call(method=method, loss=loss, epsilon=epsilon, steps=steps, d=d)
     spent = price(found.ledger, found.budget.delta)
     target = "epsilon_pure" if method == "em" else "epsilon"
-    planned = float(getattr(found.budget, target)[0])
-    assert (1 - 1e-3) * epsilon <= planned <= epsilon
+    promised = float(getattr(found.budget, target)[0])
+    assert (1 - 1e-3) * epsilon <= promised <= epsilon
     # Every release costs a record of one role what is planned, and one of the other role perhaps less.
-    assert 0.9 * planned <= getattr(spent, target)[0] <= planned
+    assert 0.9 * promised <= getattr(spent, target)[0] <= promised
     assert all(spent.records[k].epsilon[0] <= found.budget.records[k].epsilon[0] for k in spent.records)
     assert set(spent.records) == {"train", "validation"}
     assert f"epsilon = {math.ceil(found.budget.epsilon[0] * 1e4) / 1e4:.4f}" in found.statement
@@ -88,7 +125,7 @@ def test_what_is_returned_is_what_was_released(method: str) -> None:
     expected = {
         "ppift": {"model": ("gaussian", 16, 3), "slope": ("gaussian", 15, 1)},
         "penalty": {"model": ("gaussian", 16, 3), "pulled": ("gaussian", 15, 3)},
-        "em": {"weight": ("exponential", 1, 1), "model": ("laplace", 1, 3)},
+        "em": {"x": ("exponential", 1, 1), "model": ("laplace", 1, 3)},
     }[method]
     for channel, (mechanism, releases, d) in expected.items():
         rows = frame[(frame["channel"] == channel) & (frame["records"] == "train")]
@@ -100,8 +137,7 @@ def test_what_is_returned_is_what_was_released(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["ppift", "penalty"])
 def test_the_plan_composes_as_its_closed_form(method: str) -> None:
-    second, width = ("slope", 1) if method == "ppift" else ("pulled", 7)
-    plan = gaussian_plan(second, width, 15, 7, 1.0, 1e-6)
+    plan = planned(method, 7)
     squares = {"train": 0.0, "validation": 0.0}
     for line in plan.channels:
         for split, s in line.sensitivity.items():
@@ -115,54 +151,51 @@ def test_the_plan_composes_as_its_closed_form(method: str) -> None:
 @given(st.floats(1e-9, 1e9), st.floats(0.01, 1.0), st.integers(1, 300))
 def test_no_scale_makes_a_release_dearer_than_planned(sensitivity: float, epsilon: float, d: int) -> None:
     for plan, channel, loss in (
-        (gaussian_plan("pulled", d, 2, d, epsilon, 1e-6), "pulled", GAUSSIAN.cost),
-        (pure_plan(d, epsilon), "model", LAPLACE.cost),
+        (planned("penalty", d, 2, epsilon), "pulled", gaussian_mu),
+        (planned("em", d, epsilon=epsilon), "model", laplace_loss),
     ):
-        index = 1 if channel == "pulled" else 2
-        releaser = TunerReleaser(plan, bytes(32))
-        for split, planned in releaser.mechanism.planned_cost(index, channel).items():
-            scale = releaser.mechanism.scale(index, channel, {split: sensitivity})
-            assert loss(sensitivity, scale, d) <= loss(planned, 1.0, d)
+        releaser = PlannedReleaser(plan, bytes(32))
+        for split, price_of_it in releaser.planned_cost(2, channel).items():
+            scale = releaser.scale(2, channel, {split: sensitivity})
+            assert loss(sensitivity, scale, d) <= loss(price_of_it, 1.0, d)
 
 
 def test_releases_that_are_not_those_planned_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = PlannedReleaser.scale
-    for factor in (0.5, 2.0):
-        monkeypatch.setattr(PlannedReleaser, "scale", lambda *a, f=factor: f * whole(*a))
-        with pytest.raises(ValueError, match="did not cost what was planned"):
-            call()
+    monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * whole(*a))
+    with pytest.raises(ValueError, match="did not cost what was planned"):
+        call()
     monkeypatch.setattr(PlannedReleaser, "scale", whole)
-    releaser = TunerReleaser(gaussian_plan("slope", 1, 1, 2, 1.0, 1e-6), bytes(32))
-    releaser.release(1, "model", np.zeros(2), {"train": 0.1})
-    with pytest.raises(ValueError, match="not what was planned"):
-        releaser.ledger()
+    plan = planned("ppift", 2, steps=1)
+    releaser = PlannedReleaser(plan, bytes(32))
+    releaser.release(1, {"model": bounded(np.zeros(2), 0.1)})
+    assert not releaser.ledger(2).costs_within(plan)
 
 
 @pytest.mark.parametrize(("index", "channel", "plan"), [(1, "model", "gaussian"), (2, "model", "pure")])
 def test_the_noise_has_the_scale_that_is_charged(index: int, channel: str, plan: str) -> None:
     d = 40_000
-    planned = pure_plan(d, 1.0) if plan == "pure" else gaussian_plan("slope", 1, 1, d, 1.0, 1e-4)
+    lines = planned("em", d) if plan == "pure" else planned("ppift", d, 1, delta=1e-4)
     value = np.full(d, 0.123)
-    found = TunerReleaser(planned, bytes(32)).release(index, channel, value, {"train": 0.01})
-    deviation = float((found.value - value).std()) / (math.sqrt(2.0) if plan == "pure" else 1.0)
-    assert deviation == pytest.approx(found.scale, rel=0.03)
-    other = TunerReleaser(planned, bytes([1] * 32)).release(index, channel, value, {"train": 0.01})
-    assert abs(np.corrcoef(found.value, other.value)[0, 1]) < 0.03
+    given = {channel: bounded(value, 0.01, "l1" if plan == "pure" else "l2")}
+    found, other = (PlannedReleaser(lines, bytes([k] * 32)).release(index, given) for k in (0, 1))
+    deviation = float((found.released[channel] - value).std()) / (math.sqrt(2.0) if plan == "pure" else 1.0)
+    assert deviation == pytest.approx(found.scale[channel], rel=0.03)
+    assert abs(np.corrcoef(found.released[channel][0], other.released[channel][0])[0, 1]) < 0.03
 
 
 def test_the_law_of_the_drawn_weight_is_pure() -> None:
     """Probabilities of all 65 weights under neighbours, from the scores and the scale that is charged."""
     rng = np.random.default_rng(0)
     n, low, high = 4, 2.0, 200.0
-    family = Family("logistic", 1.0, 1.0)
-    weights = exponential.candidates(low, high)
-    allowed = score_sensitivity(family, low, n, n, 0.0)
-    planned = TunerReleaser(pure_plan(1, 1.0), bytes(32)).mechanism.planned_cost(1, "weight")
-    scale = max(sensitivity / planned[split] for split, sensitivity in allowed.items())
+    points = np.log(np.geomspace(high, low, 65))[:, None]
+    few = np.ones((n, 1)), np.ones(n)
+    allowed = Score.of_value(pooled("logistic", few, few).bounds, at(low), at(high)).oscillation
+    prices = PlannedReleaser(planned("em", 1), bytes(32)).planned_cost(1, "x")
+    scale = max(sensitivity / prices[split] for split, sensitivity in allowed.items())
 
     def log_law(data: dict[Split, np.ndarray]) -> np.ndarray:
-        r = [project(data[k][:, None], np.ones(n), "logistic", 1.0, 1.0) for k in SPLITS]
-        s = -exponential.score(family, r[0], r[1], weights) / scale
+        s = -pooled("logistic", *((data[k][:, None], np.ones(n)) for k in SPLITS)).scores_along(points) / scale
         return np.asarray(s - logsumexp(s))
 
     worst = dict.fromkeys(SPLITS, 0.0)
@@ -173,25 +206,23 @@ def test_the_law_of_the_drawn_weight_is_pure() -> None:
         other = {**data, split: np.append(-1.0, data[split][1:])}
         worst[split] = max(worst[split], float(np.abs(log_law(data) - log_law(other)).max()))
     # The bounds allow the scores' difference to change sign along the grid; these neighbours do not make it.
-    assert 0.1 * planned["train"] < worst["train"] <= planned["train"]
-    assert 0.1 * planned["validation"] < worst["validation"] <= planned["validation"]
+    assert 0.1 * prices["train"] < worst["train"] <= prices["train"]
+    assert 0.1 * prices["validation"] < worst["validation"] <= prices["validation"]
 
 
 def test_the_drawn_weight_follows_its_law() -> None:
     """Two thousand draws against the softmax of the scores."""
-    train, validation = roles("squared", 3000, 2)
-    family, low, high = Family("squared", 1.0, 1.0), 0.5, 50.0
-    plan = pure_plan(2, 8.0)
-    drawn = []
-    score = exponential.score(family, train, validation, exponential.candidates(low, high))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exponential, "score", lambda *_: score)
-        for seed in range(2000):
-            releaser = TunerReleaser(plan, seed.to_bytes(32, "little"))
-            drawn.append(exponential.release_weight(releaser, family, train, validation, low, high))
-        scale = float(releaser.mechanism.recorder.columns["weight"].scale[0])
+    pool, low, high = roles("squared", 3000, 2), at(0.5), at(50.0)
+    points = np.linspace(high, low, 65)
+    score = pool.scores_along(points)
+    choice = FiniteExponential(Score.of_value(pool.bounds, low, high), points, lambda _: score)
+    plan, drawn, scale = planned("em", 2, epsilon=8.0), [], 0.0
+    for seed in range(2000):
+        found = PlannedReleaser(plan, seed.to_bytes(32, "little")).release(1, {"x": choice})
+        drawn.append(float(found.released["x"][0, 0]))
+        scale = found.scale["x"]
     law = np.exp(-score / scale - logsumexp(-score / scale))
-    below = np.searchsorted(exponential.candidates(low, high), drawn)
+    below = np.argmin(np.abs(points[:, 0] - np.array(drawn)[:, None]), axis=1)
     counts = np.bincount(below, minlength=law.size)
     blocks = np.add.reduceat(counts, range(0, 65, 13)), 2000 * np.add.reduceat(law, range(0, 65, 13))
     assert float(((blocks[0] - blocks[1]) ** 2 / blocks[1]).sum()) < 18.5  # χ²₄ at 0.001
@@ -211,18 +242,14 @@ def test_a_pure_budget_needs_no_delta() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("w", [0.003, 0.1, 2.0])
 def test_both_slopes_against_differences_of_the_exact_validation_loss(loss: str, w: float) -> None:
-    train, validation = roles(loss)
-    family = Family(loss, 1.0, 1.0)  # type: ignore[arg-type] # parametrised over both
-    h = 1e-4
-    exact = (
-        validation_loss(loss, train, validation, w * math.exp(h))
-        - validation_loss(loss, train, validation, w * math.exp(-h))
-    ) / (2 * h)
-    theta = minimise(family, [Part(train, 1.0)], w)
-    assert ppift.slope(family, train, validation, w, theta) == pytest.approx(exact, rel=1e-5)
+    pool, h = roles(loss), 1e-4
+    exact = (validation_loss(pool, w * math.exp(h)) - validation_loss(pool, w * math.exp(-h))) / (2 * h)
+    theta = pool.minimiser(at(w)).value[0]
+    assert pool.implicit(at(w), theta, pointwise=True).value[0, 0] == pytest.approx(exact, rel=1e-5)
     lam = 1e4 / w
-    penalised = minimise(family, [Part(train, 1.0), Part(validation, 1.0 / lam)], w)
-    found = penalty.slope(w, lam, TunerRelease(theta, 0.0), TunerRelease(penalised, 0.0))
+    plain = published("model", theta, 0.0)
+    penalised = published("pulled", pool.minimiser(at(w), lam).value[0], 0.0)
+    found, _ = penalty_slope(context_of(pool), at(w), lam, plain, penalised)
     assert found == pytest.approx(exact, rel=2e-2)
     # The printed update adds the slope to w, and so takes the other direction.
     assert np.sign(found) == np.sign(exact) != 0
@@ -232,16 +259,13 @@ def test_the_noise_of_the_minimisers_is_taken_from_the_slope() -> None:
     """Without the correction d(s₂² − s₁²)/2 the estimate would be off by many standard errors."""
     rng = np.random.default_rng(1)
     theta, penalised, w, lam, s1, s2 = np.array([0.3, -0.2, 0.5]), np.array([0.1, 0.4, 0.2]), 0.2, 10.0, 0.3, 0.9
-    exact = penalty.slope(w, lam, TunerRelease(theta, 0.0), TunerRelease(penalised, 0.0))
-    found = [
-        penalty.slope(
-            w,
-            lam,
-            TunerRelease(theta + s1 * rng.normal(size=3), s1),
-            TunerRelease(penalised + s2 * rng.normal(size=3), s2),
-        )
-        for _ in range(4000)
-    ]
+    context = context_of(roles("logistic"))
+
+    def slope(near: np.ndarray, far: np.ndarray, s1: float, s2: float) -> float:
+        return penalty_slope(context, at(w), lam, published("model", near, s1), published("pulled", far, s2))[0]
+
+    exact = slope(theta, penalised, 0.0, 0.0)
+    found = [slope(theta + s1 * rng.normal(size=3), penalised + s2 * rng.normal(size=3), s1, s2) for _ in range(4000)]
     error = np.std(found) / math.sqrt(len(found))
     assert abs(np.mean(found) - exact) < 4 * error
     assert w * lam * 1.5 * (s2**2 - s1**2) > 20 * error
@@ -252,10 +276,10 @@ def test_enough_records_find_the_optimum_and_the_printed_sign_flees_it(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, validation = draw(200_000, 2, 1, 2.0), draw(200_000, 2, 2, 2.0)
-    tr, va = (project(*r, "squared", 1.0, 1.0) for r in (train, validation))
+    pool = pooled("squared", train, validation)
 
     def final(start_to_end: Tuned) -> tuple[float, float]:
-        return tuple(validation_loss("squared", tr, va, w) for w in start_to_end.path[[0, -1]])  # type: ignore[return-value] # two weights
+        return tuple(validation_loss(pool, w) for w in start_to_end.path[[0, -1]])  # type: ignore[return-value] # two weights
 
     def run() -> Tuned:
         return tune(
@@ -271,9 +295,13 @@ def test_enough_records_find_the_optimum_and_the_printed_sign_flees_it(
 
     before, after = final(run())
     assert after < before - 0.01
-    module, name = (penalty, "slope") if method == "penalty" else (ppift, "slope")
-    right = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *a: -right(*a))
+    if method == "penalty":
+        monkeypatch.setattr(
+            regularisation_tuner, "penalty_slope", lambda *a: (-penalty_slope(*a)[0], penalty_slope(*a)[1])
+        )
+    else:
+        right = Pooled.implicit
+        monkeypatch.setattr(Pooled, "implicit", lambda *a, **k: -right(*a, **k))
     before, after = final(run())
     assert after > before + 0.01
 
@@ -361,7 +389,7 @@ def test_no_value_stops_a_run(method: str, loss: str, value: float) -> None:
         (np.full((1, 2), value), np.array([value])),
         epsilon=0.5,
         delta=1e-6,
-        weight_range=(1e-6, 10.0),
+        weight_range=(1e-4, 10.0),
         method=method,  # type: ignore[arg-type] # parametrised over all
         loss=loss,  # type: ignore[arg-type] # as above
         steps=4,
@@ -385,10 +413,37 @@ def test_a_seed_repeats_a_run_and_says_so(method: str) -> None:
     assert not np.allclose(twice[0], twice[1], atol=1e-6)
 
 
+def test_other_records_have_other_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal noise on two data sets of one shape would cancel in a difference."""
+    roots = []
+    whole = PlannedReleaser.__init__
+    monkeypatch.setattr(
+        PlannedReleaser, "__init__", lambda s, plan, root: (roots.append(root), whole(s, plan, root))[1]
+    )
+    train, validation = draw(200, 3, 1), draw(200, 3, 2)
+    moved = train[0].copy()
+    moved[7, 1] = np.nextafter(moved[7, 1], 1.0)
+    relabelled = np.append(-validation[1][:1], validation[1][1:])
+    worlds = [
+        (train, validation),
+        ((moved, train[1]), validation),
+        (train, (validation[0], relabelled)),
+        (validation, train),
+    ]
+    for world in worlds:
+        tune(*world, epsilon=1.0, delta=1e-6, weight_range=(0.01, 1.0), method="em", seed=5)
+    assert len(set(roots)) == 4
+    # One root, two streams: the noise itself.
+    draws = [Streams(root, "noise", [0]).at(0, 2, tag("model")).standard_normal(3) for root in roots[:2]]
+    assert not np.allclose(draws[0], draws[1], atol=1e-3)
+
+
 def test_the_package_exports_it() -> None:
     import decentral_dp
 
+    # The module of another name is imported by now; the function is what the package's name stands for.
     assert decentral_dp.tune is tune
+    assert decentral_dp.Tuned is Tuned
 
 
 # Accuracy of the slopes at (1, 1e-6), 15 steps, 20 000 records of each role, 20 features: root mean square errors of
@@ -404,39 +459,33 @@ TABLE = {
 @pytest.mark.parametrize("w", TABLE)
 def test_accuracy_of_the_slopes(w: float) -> None:
     n, d = 20_000, 20
-    train, validation = roles("logistic", n, d)
-    family = Family("logistic", 1.0, 1.0)
-    theta = minimise(family, [Part(train, 1.0)], w)
-    truth = ppift.slope(family, train, validation, w, theta)
-    sensitivity = minimiser_sensitivity(family, w, n, certificate(family, w, (n,), d).accuracy)
+    pool = roles("logistic", n, d)
+    context, minimiser, truth = context_of(pool), pool.minimiser(at(w)), float(pool.gradient(at(w))[0])
 
     def error(plan: Any, draws: int, estimate: Any) -> float:
         found = []
         for seed in range(draws):
-            releaser = TunerReleaser(plan, bytes([seed] * 32))
-            plain = releaser.release(1, "model", theta, sensitivity)
+            releaser = PlannedReleaser(plan, bytes([seed] * 32))
+            plain = releaser.release(1, {"model": minimiser})
             found.append(estimate(releaser, plain) - truth)
         return float(np.sqrt(np.mean(np.square(found))))
 
     by_penalty = []
     for lam in (10.0, 100.0):
-        penalised = minimise(family, [Part(train, 1.0), Part(validation, 1.0 / lam)], w)
+        penalised = pool.minimiser(at(w), lam)
 
         def estimate(
-            releaser: TunerReleaser, plain: TunerRelease, lam: float = lam, penalised: np.ndarray = penalised
+            releaser: PlannedReleaser, plain: Released, lam: float = lam, penalised: Bounded = penalised
         ) -> float:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(penalty, "minimise", lambda *_: penalised)
-                found = penalty.release_penalised(releaser, 1, family, train, validation, w, lam)
-            return penalty.slope(w, lam, plain, found)
+            return penalty_slope(context, at(w), lam, plain, releaser.release(2, {"pulled": penalised}))[0]
 
-        by_penalty.append(error(gaussian_plan("pulled", d, 15, d, 1.0, 1e-6), 100, estimate))
+        by_penalty.append(error(planned("penalty", d, n=n), 100, estimate))
 
-    def implicit(releaser: TunerReleaser, plain: TunerRelease) -> float:
-        at = shortened(family, w, plain.value)
-        return float(ppift.release_slope(releaser, 1, family, train, validation, w, at).value[0])
+    def implicit(releaser: PlannedReleaser, plain: Released) -> float:
+        y = context.inside(at(w), plain.released["model"][0])
+        return float(releaser.release(2, {"slope": pool.implicit(at(w), y, pointwise=True)}).released["slope"][0, 0])
 
-    by_ppift = error(gaussian_plan("slope", 1, 15, d, 1.0, 1e-6), 25, implicit)
+    by_ppift = error(planned("ppift", d, n=n), 100, implicit)
     expected = TABLE[w]
     for found, reference in zip((truth, *by_penalty, by_ppift), expected, strict=True):
         assert 0.5 < found / reference < 2.0
@@ -452,8 +501,8 @@ def test_tuning_on_569_records_beats_the_worst_end(epsilon: float, method: str) 
     a, b = normalise(data.features, "l2").features, 2.0 * data.labels - 1.0
     order = np.random.default_rng(0).permutation(len(b))
     first, second = order[:284], order[284:]
-    tr, va = (project(a[i], b[i], "logistic", 1.0, 1.0) for i in (first, second))
-    ends = [validation_loss("logistic", tr, va, w) for w in (0.03, 3.0)]
+    pool = pooled("logistic", (a[first], b[first]), (a[second], b[second]))
+    ends = [validation_loss(pool, w) for w in (0.03, 3.0)]
     found = []
     for seed in range(8):
         tuned = tune(
@@ -465,5 +514,5 @@ def test_tuning_on_569_records_beats_the_worst_end(epsilon: float, method: str) 
             method=method,  # type: ignore[arg-type] # parametrised
             seed=seed,
         )
-        found.append(validation_loss("logistic", tr, va, tuned.weight))
+        found.append(validation_loss(pool, tuned.weight))
     assert np.mean(found) < max(ends) - 0.1 * abs(ends[0] - ends[1])

@@ -17,14 +17,14 @@ from scipy.special import expit
 from decentral_dp.experiments.draws import generator
 from decentral_dp.experiments.findings import Check, Row, around, slope_check
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.tuning import ppift
-from decentral_dp.tuning.constants import Family
-from decentral_dp.tuning.records import Records, project
-from decentral_dp.tuning.solver import Part, minimise
+from decentral_dp.problems.families import Family, family_of
+from decentral_dp.problems.pooled import Pooled
+from decentral_dp.problems.regularised_losses import logistic_regularisation
 
 PANEL, SERIES = "distance to the population's slope", "n train and n validation records"
 WEIGHT = 0.03
-_FAMILY = Family("logistic", 1.0, 1.0)
+_D = 5
+_FAMILY = family_of(logistic_regularisation(_D, (-1.0, 1.0)), 1.0)
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
@@ -37,24 +37,29 @@ def measure(seed: int, quick: bool) -> list[Row]:
             errors = []
             for _ in range(20):
                 train, validation = (_drawn(rng, features, labels, n) for _ in range(2))
-                theta = minimise(_FAMILY, [Part(train, 1.0)], WEIGHT)
-                errors.append(ppift.slope(_FAMILY, train, validation, WEIGHT, theta) - truth)
+                slope = pooled(_FAMILY, train, validation).gradient(np.array([math.log(WEIGHT)]))
+                errors.append(float(slope[0]) - truth)
             rmse = math.sqrt(float(np.mean(np.square(errors))))
             rows.append(Row(PANEL, SERIES, "records n", n, "RMSE of dF/dlog w", repeat, rmse))
     return rows
 
 
 def _population(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
-    d = 5
-    features = rng.normal(size=(n, d))
+    features = rng.normal(size=(n, _D))
     features /= np.maximum(1.0, np.linalg.norm(features, axis=1, keepdims=True))
-    labels = np.where(rng.random(n) < expit(features @ np.linspace(3.0, -1.0, d)), 1.0, -1.0)
+    labels = np.where(rng.random(n) < expit(features @ np.linspace(3.0, -1.0, _D)), 1.0, -1.0)
     return features, labels
 
 
-def _drawn(rng: np.random.Generator, features: Array, labels: Array, n: int) -> Records:
+def _drawn(rng: np.random.Generator, features: Array, labels: Array, n: int) -> tuple[Array, Array]:
     chosen = rng.integers(labels.size, size=n)
-    return project(features[chosen], labels[chosen], "logistic", 1.0, 1.0)
+    return features[chosen], labels[chosen]
+
+
+def pooled(family: Family, train: tuple[Array, Array], validation: tuple[Array, Array]) -> Pooled:
+    """The records of two roles, (features (n, d), labels (n,)) each, within the family's bounds."""
+    prepared = [family.problem.prepare(*role, "l2") for role in (train, validation)]
+    return Pooled.of(family, [(prepared[0], prepared[1])])
 
 
 def slope_by_differences(

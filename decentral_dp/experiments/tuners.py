@@ -17,20 +17,21 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
+from decentral_dp.algorithms.central.regularisation_tuner import penalty_slope
+from decentral_dp.exchange import Bundle, Released
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of, noised
 from decentral_dp.experiments.findings import Check, Interval, Row, exactly, over_seeds, values
-from decentral_dp.experiments.population import slope_by_differences
-from decentral_dp.privacy.bounded import Array
+from decentral_dp.experiments.population import pooled, slope_by_differences
+from decentral_dp.privacy.bounded import Array, Bounded
+from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.problem_constants import Clips, hypergradient_sensitivity, implicit_sensitivity
+from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.families import family_of
+from decentral_dp.problems.loss_bounds import logistic_loss
+from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.regularised_losses import logistic_regularisation
-from decentral_dp.tuning import penalty, ppift
-from decentral_dp.tuning.constants import Family, minimiser_sensitivity, slope_sensitivity
-from decentral_dp.tuning.exponential import candidates, score
-from decentral_dp.tuning.records import Records, project
-from decentral_dp.tuning.solver import Part, inverse_product, minimise, moments
-from decentral_dp.tuning.tuner import tune
-from decentral_dp.tuning.tuner_releaser import TunerRelease, shortened
+from decentral_dp.tuner import tune
 
 STEP, RUNS, SIGN = (
     "error of one step",
@@ -42,7 +43,10 @@ PRODUCT, IMPLICIT, TRUTH = "implicit, H⁻¹b released", "implicit, slope releas
 RIGHT, PRINTED = "subtracts the slope", "adds it, as printed"
 WEIGHTS = (0.01, 0.03, 0.1, 0.3)
 _D, _ROUNDS, _UPDATES = 20, 15, 8
-_FAMILY = Family("logistic", 1.0, 1.0)
+_PROBLEM, _LOSS = logistic_regularisation(_D, (-1.0, 1.0)), logistic_loss(1.0)
+_FAMILY = family_of(_PROBLEM, 1.0)
+
+Role = tuple[Array, Array]
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
@@ -52,23 +56,28 @@ def measure(seed: int, quick: bool) -> list[Row]:
     return [*rows, *_signs(train, validation, seed, quick), *_runs(train, validation, seed, quick)]
 
 
-def _records(rng: np.random.Generator, n: int) -> Records:
-    """On the sphere, with logistic labels for a public direction."""
+def _records(rng: np.random.Generator, n: int) -> Role:
+    """Features and labels on the sphere, with logistic labels for a public direction."""
     a = rng.normal(size=(n, _D))
     a /= np.linalg.norm(a, axis=1, keepdims=True)
     star = np.cos(np.arange(_D))
     labels = np.where(rng.random(n) < expit(6.0 / np.linalg.norm(star) * (a @ star)), 1.0, -1.0)
-    return project(a, labels, "logistic", 1.0, 1.0)
+    return a, labels
 
 
-def _truth(train: Records, validation: Records, weight: float) -> float:
-    return slope_by_differences(train.features, train.labels, validation.features, validation.labels, weight)
+def _log(weight: float) -> Array:
+    return np.array([math.log(weight)])
 
 
-def _steps(train: Records, validation: Records, seed: int, quick: bool) -> Iterator[Row]:
+def _largest(value: Bounded) -> float:
+    """The largest sensitivity of any kind of record."""
+    return max(float(s.sensitivity[0]) for s in value.sensitivities.values())
+
+
+def _steps(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row]:
     """RMSE of every estimate at every weight; repeats stand for seeds."""
     for weight in WEIGHTS[1:3] if quick else WEIGHTS:
-        truth = _truth(train, validation, weight)
+        truth = slope_by_differences(*train, *validation, weight)
         yield Row(STEP, TRUTH, "weight w", weight, "RMSE of dF/dlog w", 0, abs(truth))
         for repeat in range(5 if quick else 10):
             rng = generator("e11", seed, 3, repeat, int(1e6 * weight))
@@ -77,94 +86,94 @@ def _steps(train: Records, validation: Records, seed: int, quick: bool) -> Itera
                 yield Row(STEP, name, "weight w", weight, "RMSE of dF/dlog w", repeat, rmse)
 
 
-def _estimates(
-    rng: np.random.Generator, train: Records, validation: Records, weight: float, count: int
-) -> dict[str, Array]:
+def _estimates(rng: np.random.Generator, train: Role, validation: Role, weight: float, count: int) -> dict[str, Array]:
     """Name → (count,) private estimates of one of T rounds."""
-    counts = len(train.labels), len(validation.labels)
+    pool, at, counts = pooled(_FAMILY, train, validation), _log(weight), (len(train[1]), len(validation[1]))
+    context = _context(pool)
     each = mu_of() / math.sqrt(2.0 * _ROUNDS)
-    exact = minimise(_FAMILY, [Part(train, 1.0)], weight)
-    plain = _released(rng, exact, minimiser_sensitivity(_FAMILY, weight, counts[0], 0.0)["train"] / each, count)
+    plain = _released(rng, "model", pool.minimiser(at), each, count)
     out = {}
     for name, lam in ((TEN, 10.0), (HUNDRED, 100.0)):
-        target = minimise(_FAMILY, [Part(train, 1.0), Part(validation, 1.0 / lam)], weight)
-        sensitivity = minimiser_sensitivity(_FAMILY, weight, counts[0], 0.0, (lam, counts[1]))
-        penalised = _released(rng, target, max(sensitivity.values()) / each, count)
+        penalised = _released(rng, "pulled", pool.minimiser(at, lam), each, count)
         pairs = zip(plain, penalised, strict=True)
-        out[name] = np.array([penalty.slope(weight, lam, one, other) for one, other in pairs])
-    family = family_of(logistic_regularisation(_D, (0.0, 1.0)), 1.0)
-    at = np.array([math.log(weight)])
-    oscillation = hypergradient_sensitivity(family.constants(at, at), *counts, family.self_concordance)
+        out[name] = np.array([penalty_slope(context, at, lam, one, other)[0] for one, other in pairs])
+    oscillation = hypergradient_sensitivity(_FAMILY.constants(at, at), *counts, _FAMILY.self_concordance)
     scale = max(oscillation.values()) * math.sqrt(_ROUNDS) / mu_of()
-    out[SECOND] = noised(rng, np.full((count, 1), ppift.slope(_FAMILY, train, validation, weight, exact)), scale)[:, 0]
+    out[SECOND] = noised(rng, np.tile(pool.gradient(at), (count, 1)), scale)[:, 0]
     out[IMPLICIT], out[PRODUCT] = np.empty(count), np.empty(count)
     for k, one in enumerate(plain):
-        theta = shortened(_FAMILY, weight, one.value)
-        norm = float(np.linalg.norm(theta))
-        sensitivity = slope_sensitivity(_FAMILY, weight, norm, *counts, 0.0)
-        slope = ppift.slope(_FAMILY, train, validation, weight, theta)
-        out[IMPLICIT][k] = noised(rng, np.array([[slope]]), max(sensitivity.values()) / each)[0, 0]
+        theta = context.inside(at, one.released.model[0])
+        slope = pool.implicit(at, theta, pointwise=True)
+        out[IMPLICIT][k] = noised(rng, slope.value, _largest(slope) / each)[0, 0]
         # H⁻¹b is the implicit gradient with the identity for ∇²_xy g.
-        clips = Clips(0.0, _FAMILY.gradient_bound(norm), 0.0, _FAMILY.curvature_bound)
+        clips = Clips(0.0, _LOSS.gradient(float(np.linalg.norm(theta))), 0.0, _LOSS.smoothness)
         product_sensitivity = max(implicit_sensitivity(clips, weight, 1.0, *counts).values())
-        b = moments(_FAMILY, validation, theta).gradient
-        product = noised(rng, inverse_product(_FAMILY, train, weight, theta, b)[None], product_sensitivity / each)[0]
+        product = noised(rng, _inverse_product(train, validation, weight, theta)[None], product_sensitivity / each)[0]
         out[PRODUCT][k] = -weight * float(theta @ product)
     return out
 
 
-def _released(rng: np.random.Generator, exact: Array, scale: float, count: int) -> list[TunerRelease]:
-    return [TunerRelease(row, scale) for row in noised(rng, np.tile(exact, (count, 1)), scale)]
+def _inverse_product(train: Role, validation: Role, weight: float, theta: Array) -> Array:
+    """(mean_train ∇²l + wI)⁻¹ mean_validation ∇l at θ, (d,): neither certified nor private."""
+    (a, _), (features, labels) = train, validation
+    right = expit(a @ theta)
+    hessian = (a * (right * (1.0 - right))[:, None]).T @ a / len(a) + weight * np.eye(theta.size)
+    gradient = -(labels * expit(-labels * (features @ theta))) @ features / len(labels)
+    return np.asarray(np.linalg.solve(hessian, gradient))
 
 
-def _signs(train: Records, validation: Records, seed: int, quick: bool) -> Iterator[Row]:
+def _context(pool: Pooled) -> CoordinatorContext:
+    return CoordinatorContext(_PROBLEM, pool.counts, 1, Clip("l2"), Domain(), _FAMILY)
+
+
+def _released(rng: np.random.Generator, channel: str, exact: Bounded, each: float, count: int) -> list[Released]:
+    """So many releases at the price μ = each; without noise where that is infinite."""
+    scale = _largest(exact) / each
+    rows = noised(rng, np.tile(exact.value, (count, 1)), scale) if scale > 0.0 else np.tile(exact.value, (count, 1))
+    return [Released(Bundle({channel: row[None]}), {channel: scale}) for row in rows]
+
+
+def _signs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row]:
     """F after the printed update w ← w + ηλ(R(θ^λ) − R(θ)) and after the one with its sign corrected, over F before.
 
     Noise-free, so that nothing but the sign is compared, and with the noise of T rounds at λ = 10.
     """
-    lam, start, counts = 10.0, 0.3, (len(train.labels), len(validation.labels))
-    each = mu_of() / math.sqrt(2.0 * _ROUNDS)
-    before = _loss(train, validation, start)
+    lam, start, pool = 10.0, 0.3, pooled(_FAMILY, train, validation)
+    before = _loss(pool, start)
     for private in (False, True):
         for repeat in range((4 if quick else 10) if private else 1):
             for series, sign in ((RIGHT, -1.0), (PRINTED, 1.0)):
                 rng, weight = generator("e11", seed, 4, repeat), start
-                plain = np.zeros(_D)
+                each = mu_of() / math.sqrt(2.0 * _ROUNDS) if private else math.inf
                 for _ in range(_UPDATES):
-                    plain = minimise(_FAMILY, [Part(train, 1.0)], weight, plain)
-                    penalised = minimise(_FAMILY, [Part(train, 1.0), Part(validation, 1.0 / lam)], weight, plain)
-                    released = [TunerRelease(plain, 0.0), TunerRelease(penalised, 0.0)]
-                    if private:
-                        sensitivity = minimiser_sensitivity(_FAMILY, weight, counts[0], 0.0)["train"]
-                        also = max(minimiser_sensitivity(_FAMILY, weight, counts[0], 0.0, (lam, counts[1])).values())
-                        released = [
-                            _released(rng, v, s / each, 1)[0] for v, s in ((plain, sensitivity), (penalised, also))
-                        ]
+                    at = _log(weight)
+                    plain = _released(rng, "model", pool.minimiser(at), each, 1)[0]
+                    penalised = _released(rng, "pulled", pool.minimiser(at, lam), each, 1)[0]
                     # dF/dw is that of log w over w; the same step size either way.
-                    slope = penalty.slope(weight, lam, *released) / weight
+                    slope = penalty_slope(_context(pool), at, lam, plain, penalised)[0] / weight
                     weight = min(1.0, max(0.05, weight + sign * 0.5 * slope))
                 name = f"{series}{', with noise' if private else ''}"
-                change = _loss(train, validation, weight) / before
+                change = _loss(pool, weight) / before
                 yield Row(SIGN, name, "updates", _UPDATES, "F after, over F before", repeat, change)
 
 
-def _loss(train: Records, validation: Records, weight: float) -> float:
-    return moments(_FAMILY, validation, minimise(_FAMILY, [Part(train, 1.0)], weight)).value
+def _loss(pool: Pooled, weight: float) -> float:
+    return float(pool.scores(_log(weight)[None])[0])
 
 
-def _runs(train: Records, validation: Records, seed: int, quick: bool) -> Iterator[Row]:
+def _runs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row]:
     """F(w) − min F of what `tune` returns, over the mean of that at random weights of the same range.
 
     One draw from the exponential mechanism needs a larger smallest weight, which sets its scale.
     """
-    roles = [(r.features, r.labels) for r in (train, validation)]
+    pool = pooled(_FAMILY, train, validation)
     ranges = {"ppift": (0.003, 1.0), "penalty": (0.003, 1.0), "em": (0.03, 1.0)}
     for method in ("ppift",) if quick else tuple(ranges):
-        weights = candidates(*ranges[method])
-        losses = score(_FAMILY, train, validation, weights)
+        weights = np.geomspace(*ranges[method], 65)
+        losses = pool.scores_along(np.log(weights[::-1])[:, None])[::-1]
         for repeat in range(4 if quick else 10):
             found = tune(
-                *roles, epsilon=EPSILON, delta=DELTA, weight_range=ranges[method], steps=_ROUNDS,
+                train, validation, epsilon=EPSILON, delta=DELTA, weight_range=ranges[method], steps=_ROUNDS,
                 method=method, seed=seed + 1000 * repeat,  # type: ignore[arg-type] # one of the three
             )  # fmt: skip
             excess = float(np.interp(math.log(found.weight), np.log(weights), losses) - losses.min())

@@ -8,6 +8,7 @@ algorithm states one by hand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
@@ -99,6 +100,15 @@ class Bounded:
 
     def __rsub__(self, other: Array) -> Bounded:
         return (-self) + other
+
+    def in_l1(self) -> Bounded:
+        """Bound the same value in l1, which Laplace noise needs: ‖v‖₁ ≤ √d ‖v‖₂ for d columns."""
+        if self.norm == "l1":
+            return self
+        # The second factor is more than the rounding of the root and of the products.
+        factor = math.sqrt(self.private.shape[1]) * (1.0 + 1e-12)
+        wider = {k: s._replace(sensitivity=factor * s.sensitivity) for k, s in self.sensitivities.items()}
+        return Bounded(self.public, self.private, wider, "l1")
 
 
 def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> dict[Split, Sensitivity]:

@@ -19,8 +19,8 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.problem_constants import Clips, implicit_sensitivity, up
-from decentral_dp.problems.certified_solver import DENSE_LIMIT, inside, inverse_product, minimise
+from decentral_dp.privacy.problem_constants import Clips, ProblemConstants, implicit_sensitivity, up
+from decentral_dp.problems.certified_solver import DENSE_LIMIT, Facts, inside, inverse_product, minimise
 from decentral_dp.problems.families import Family, Pulled, Separate, Shared
 from decentral_dp.problems.implicit_gradient import implicit_mean
 from decentral_dp.problems.linear_terms import feature_norms
@@ -70,14 +70,17 @@ class Pooled:
         """∇Φ(x) = ∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F at the minimiser, (1, p). x: (p,), public."""
         return _carried(self.gradient(x), self.bounds.hypergradient(x))
 
-    def implicit(self, x: Array, y: Array, clip: Clip | None = None) -> Bounded:
+    def implicit(self, x: Array, y: Array, clip: Clip | None = None, pointwise: bool = False) -> Bounded:
         """The same formula at a public y, (q,), put into the ball first: (1, p).
 
         clip: of each record's ∇_y f and ∇²_yy g (z), and ∇_x f and ∇²_xy g (x), in l2; without it the family's
-        constants bound them. Raises InputError for clips above DENSE_LIMIT, where no matrix is formed.
+        constants bound them. pointwise: take constants at y itself, which is public, instead of on the whole ball.
+        Raises InputError for clips above DENSE_LIMIT, where no matrix is formed.
         """
         bounds, c, f = self.bounds, self.bounds.at(x), self.bounds.facts(x)
         y = inside(y, f.centre, f.radius)
+        if pointwise:
+            c, f = bounds.at_point(c, f, y)
         if clip is not None:
             return self._clipped(x, y, clip)
         solve = bounds.solve(c, f)
@@ -89,7 +92,7 @@ class Pooled:
         counts = bounds.train, bounds.validation
         sensitivity = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive)
         lost = 2.0 * bounds.rounding(c, f)
-        private = self._implicit(x, y)
+        private = self._implicit(x, y, c, f)
         found = {split: up(s + lost) for split, s in sensitivity.items()}
         return _carried(private, bounds.read(found, *FED[1:]))
 
@@ -113,7 +116,7 @@ class Pooled:
 
     def gradient(self, x: Array) -> Array:
         """∇Φ(x), (p,): data-dependent. Errors: `bounds.gradient_error`."""
-        return self._implicit(x, self._solution(x))
+        return self._implicit(x, self._solution(x), self.bounds.at(x), self.bounds.facts(x))
 
     def gradient_norms(self, xs: Array) -> Array:
         """‖∇Φ‖ at the rows of xs (n, p), (n,): data-dependent. Errors: `bounds.gradient_error`."""
@@ -156,10 +159,9 @@ class Pooled:
             return self._moments[1].level(y)
         return float(mean_losses(self.family.problem, x[None], y[None], self.validation)[0])
 
-    def _implicit(self, x: Array, y: Array) -> Array:
-        """∇_x F − ∇²_xy G v at y, with v ≈ (∇²_yy G)⁻¹ ∇_y F, (p,)."""
+    def _implicit(self, x: Array, y: Array, c: ProblemConstants, f: Facts) -> Array:
+        """∇_x F − ∇²_xy G v at y, with v ≈ (∇²_yy G)⁻¹ ∇_y F, (p,). c, f: what holds there."""
         bounds, problem, objective = self.bounds, self.family.problem, self._objective(x)
-        c, f = bounds.at(x), bounds.facts(x)
         with np.errstate(all="ignore"):
             v = inverse_product(objective, f, y, objective.upper_gradient(y), bounds.solve(c, f))
             direct = mean_term(problem, objective.x, y, v, self.validation, "upper_grad_x")

@@ -17,8 +17,9 @@ from decentral_dp.privacy.problem_constants import (
     score_oscillation,
     up,
 )
+from decentral_dp.problems.boxes import UP
 from decentral_dp.problems.certified_solver import Facts, Solve, facts, solve_certificate
-from decentral_dp.problems.families import Family, Pulled, worst
+from decentral_dp.problems.families import Family, Pulled, Separate, Shared, worst
 from decentral_dp.problems.pooled_means import mean_rounding, squared
 from decentral_dp.problems.special_families import Linear, Mean
 
@@ -53,6 +54,19 @@ class PooledBounds:
     def at(self, x: Array, penalty: float | None = None) -> ProblemConstants:
         """Constants at x, on the ball of the minimisers of G, or of G + F/λ."""
         return self.family.constants(x, x, 1.0 if penalty is None else 1.0 + 1.0 / penalty)
+
+    def at_point(self, constants: ProblemConstants, known: Facts, y: Array) -> tuple[ProblemConstants, Facts]:
+        """The constants and facts at x on the ball, with what is smaller at one public y of it, (q,).
+
+        Where both levels share a loss of y alone, ‖∇_y f‖ ≤ G(‖y‖) for every record, and G grows with its argument.
+        There ∇²_xy R is linear in y about the centre, and rounding errors are those of numbers as large as y.
+        """
+        if not isinstance(self.family, Shared | Separate):
+            return constants, known
+        norm = UP * float(np.linalg.norm(y))
+        slope, mixed = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
+        c = constants._replace(l_fy=min(constants.l_fy, slope), b_gxy=min(constants.b_gxy, mixed))
+        return c, known._replace(centre=y, radius=0.0)
 
     def facts(self, x: Array, penalty: float | None = None) -> Facts:
         """Of the objective at x. Raises InputError where float64 certifies nothing."""

@@ -15,8 +15,11 @@ noise adds to a squared norm is subtracted. If mixing in the validation loss mak
 too strong and x must fall; the paper's update adds v, and so climbs. Neither f nor ∇_x R depends on x and data at once,
 so that given ỹ and ỹ^λ the estimate is post-processing: the noise that the paper adds to it is not needed.
 
-The output is the last x at which a model was released, with that model. `decentral_dp.tune` is the same as a library
-call, for arrays; there the model of "em" has Laplace noise, so that δ = 0 will do.
+The output is the last x at which a model was released, with that model. With a share s for the last model, the last
+round releases a model alone, which takes s of a train record's μ²; the others divide the rest. Where the target is pure
+ε, the model of "em" has Laplace noise: its l1 sensitivity is at most √q times that in l2.
+
+`decentral_dp.tune` runs this program for two arrays, with a share of 1/4 and bounds at the released ỹ (`pointwise`).
 
 Whose data: every record of every agent; the coordinator holds them. Minimisers move by D_gy/(μn_t) + 2a, that of
 g + f/λ by the larger of D_gy/(μn_t) and D_fy/(λμn_v), + 2a, with constants on the ball of *its* minimisers.
@@ -36,7 +39,7 @@ import numpy as np
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Charge
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import internal, option
 from decentral_dp.algorithms.references import KORNOWSKI, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Released, Request, Response
@@ -68,7 +71,9 @@ class State(NamedTuple):
 class RegularisationTuner:
     """method: "ppift", "penalty" or "em". penalty: λ, 10 where absent. candidates: 65 where absent.
 
-    start: constants; x is in the middle of its box where absent.
+    start: constants; x is in the middle of its box where absent. last_share: of a train record's μ², what the model of
+    the last round takes, which is then all that this round releases; 0 for rounds that are all alike. pointwise:
+    whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
     """
 
     method: str = option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
@@ -81,6 +86,8 @@ class RegularisationTuner:
         at_least=1,
     )
     start: Mapping[str, float] = field(default_factory=dict)
+    last_share: float = internal(0.0)
+    pointwise: bool = internal(False)
 
     protocol = "released"
     needs_constants = True
@@ -135,16 +142,20 @@ class RegularisationTuner:
         if self.method == "em":
             drawn: Released = yield Release(x=self._selection(context, pool))
             x = drawn.released.x[0]
-            model: Released = yield Release(model=pool.minimiser(x))
+            found = pool.minimiser(x)
+            model: Released = yield Release(model=found.in_l1() if _is_pure(context) else found)
             return State(x, x, context.inside(x, model.released.model[0]))
         model = yield Release(model=pool.minimiser(s.x))
         y = context.inside(s.x, model.released.model[0])
+        if self.last_share and t == context.rounds - 1:
+            yield Release()
+            return State(s.x, s.x, y)
         if self.method == "ppift":
-            released = yield Release(slope=pool.implicit(s.x, y))
+            released = yield Release(slope=pool.implicit(s.x, y, pointwise=self.pointwise))
             slope, noise = float(released.released.slope[0, 0]), released.scale["slope"]
         else:
             penalised = yield Release(pulled=pool.minimiser(s.x, self._pull))
-            slope, noise = self._difference(context, s.x, model, penalised)
+            slope, noise = penalty_slope(context, s.x, self._pull, model, penalised)
         width = context.domain.high - context.domain.low
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
         x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
@@ -155,17 +166,6 @@ class RegularisationTuner:
         # From strong to weak regularisation: each solution is near the next.
         points = np.linspace(high, low, self.candidates or _CANDIDATES)
         return FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores_along)
-
-    def _difference(
-        self, context: CoordinatorContext, x: Array, model: Released, penalised: Released
-    ) -> tuple[float, float]:
-        """v of "penalty", and about the deviation of its noise, from released values."""
-        plain, far = model.released.model[0], penalised.released.pulled[0]
-        near, away = model.scale["model"], penalised.scale["pulled"]
-        strength = self._pull * math.exp(float(x[0]))
-        bias = 0.5 * strength * plain.size * (away**2 - near**2)
-        slope = self._pull * float(context.regulariser_change(x, far, plain)[0]) - bias
-        return slope, strength * math.hypot(near * float(np.linalg.norm(plain)), away * float(np.linalg.norm(far)))
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.at, "y": s.y}
@@ -181,13 +181,53 @@ class RegularisationTuner:
             weight: dict[Split, Array] = {split: np.array([prices[split]]) for split in both}
             return {
                 "x": Charge("exponential", 1, np.array([1]), weight),
-                "model": Charge("gaussian", context.problem.q, np.array([2]), {"train": np.array([_MODEL_MU])}),
+                "model": (
+                    Charge("laplace", context.problem.q, np.array([2]), {"train": np.array([1.0])})
+                    if _is_pure(context)
+                    else Charge("gaussian", context.problem.q, np.array([2]), {"train": np.array([_MODEL_MU])})
+                ),
             }
+        if self.last_share:
+            return self._with_last_model(context, rounds)
         model = Part((0,), context.problem.q, ("train",), _MODEL_SHARE)
         if self.method == "ppift":
             return gaussian_charges(rounds, 2, {"model": model, "slope": Part((1,), 1, both, 1.0 - _MODEL_SHARE)})
         penalised = Part((1,), context.problem.q, both, 1.0 - _MODEL_SHARE)
         return gaussian_charges(rounds, 2, {"model": model, "pulled": penalised})
+
+    def _with_last_model(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        """The charges of all rounds but the last, scaled to leave a train record its share for the last model."""
+        charges = replace(self, last_share=0.0).planned_releases(context, rounds - 1)
+        rest, indices = math.sqrt(1.0 - self.last_share), charges["model"].indices
+        out = {
+            c: charge._replace(weight={k: rest * w if k == "train" else w for k, w in charge.weight.items()})
+            for c, charge in charges.items()
+        }
+        out["model"] = out["model"]._replace(
+            indices=np.append(indices, 2 * rounds - 1),
+            weight={"train": np.append(out["model"].weight["train"], math.sqrt(self.last_share))},
+        )
+        return out
+
+
+def penalty_slope(
+    context: CoordinatorContext, x: Array, penalty: float, model: Released, penalised: Released
+) -> tuple[float, float]:
+    """Estimate the slope of "penalty" at x, (1,), and about the deviation of its noise, from released values.
+
+    model, penalised: ỹ on the channel "model" and ỹ^λ on "pulled", with the scales of their noise.
+    """
+    plain, far = model.released.model[0], penalised.released.pulled[0]
+    near, away = model.scale["model"], penalised.scale["pulled"]
+    strength = penalty * math.exp(float(x[0]))
+    bias = 0.5 * strength * plain.size * (away**2 - near**2)
+    slope = penalty * float(context.regulariser_change(x, far, plain)[0]) - bias
+    return slope, strength * math.hypot(near * float(np.linalg.norm(plain)), away * float(np.linalg.norm(far)))
+
+
+def _is_pure(context: CoordinatorContext) -> bool:
+    """Whether there is a target, and it is one of pure ε."""
+    return context.noisy and math.isinf(context.budget)
 
 
 ENTRY = Entry(
