@@ -12,6 +12,7 @@ from decentral_dp import describe_trusted as trusted
 from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.config import outside
 from decentral_dp.formatting import delta_text
 from decentral_dp.gossip_noise import clipped_families
 from decentral_dp.job import Job
@@ -246,7 +247,7 @@ def claimed(job: Job) -> dict[str, Any] | None:
 
 def notes(job: Job) -> list[str]:
     """Sentences that belong beside the numbers."""
-    out = [*job.shards.notes, *job.budget.notes, *delta_notes(job)]
+    out = [*job.shards.notes, *job.budget.notes, *delta_notes(job), *outside.notes(job.scenario)]
     if job.context is not None:
         return out + trusted.notes(job)
     if job.scenario.privacy.guarantee == "as_printed":
@@ -334,7 +335,9 @@ def problem_summary(job: Job) -> dict[str, Any]:
         "kind": job.scenario.problem.kind,
         "solves": "minimax" if isinstance(job.context, MinimaxContext) else "bilevel",
         # What is noted about the records says that they are others than those that were named.
-        "data": job.shards.source if job.shards.notes else job.scenario.problem.data,
+        "data": job.shards.source
+        if job.shards.notes or outside.is_given(job.scenario, "data")
+        else job.scenario.problem.data,
         "notes": list(job.shards.notes),
         "p": job.problem.p,
         "q": job.problem.q,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.config import outside
 from decentral_dp.coordinator_plan import bounded_labels, check_coordinated, context_of, minimax_context, plan_of
 from decentral_dp.data import COLLECTIONS, Shards, Stream
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, blocks, server_blocks
@@ -146,8 +147,23 @@ class Job:
         return AgentNode(agents, self.program, dataset, make, neighbours, mixing, self.scenario.run.average)
 
 
-def build(scenario: Scenario, problem: Problem | None = None) -> Job:
-    """Build everything a scenario names. Raises InputError with one sentence for whatever does not fit."""
+def build(
+    scenario: Scenario,
+    problem: Problem | None = None,
+    topology: Any = None,
+    data: Any = None,
+    partition: Any = None,
+) -> Job:
+    """Build everything a scenario names, with objects in place of what it names where some are given.
+
+    Args:
+        scenario: a loaded scenario.
+        problem, topology, data, partition: as `config.outside.Given` describes them.
+
+    Raises:
+        InputError: one sentence for whatever does not fit.
+    """
+    scenario = outside.with_given(scenario, outside.Given(problem, topology, data, partition))
     if scenario.run.device != "cpu" and not is_minimax(scenario):
         raise InputError(
             f"run.device: {scenario.problem.kind} computes in numpy, on the CPU; only models of minimax problems can "
@@ -163,7 +179,7 @@ def build(scenario: Scenario, problem: Problem | None = None) -> Job:
         return _coordinated(
             scenario, topology, shards, minimax, program, minimax_context(scenario, shards, minimax, program)
         )
-    problem = problem or problem_of(scenario, shards)
+    problem = problem_of(scenario, shards)
     if program is not None:
         return _coordinated(
             scenario, topology, shards, problem, program, context_of(scenario, shards, problem, program)
@@ -284,9 +300,11 @@ def _root(s: Scenario, shards: Shards) -> bytes:
     # The same file is the same scenario, from wherever it is named.
     for place, path in s.files().items():
         put(content, place, blake2b(path.read_bytes()).hexdigest())
+    if told := outside.fingerprints(s):
+        content["given"] = told
     # Images are told by their contents and by which of them are for testing, wherever their files are.
     content["problem"].pop("files", None)
     filed = s.problem.data in (*COLLECTIONS, "celeba")
-    told = (shards.features, shards.labels, *((shards.test,) if filed else ()))
-    records = [blake2b(a.tobytes()).digest() for a in told]
+    held = (shards.features, shards.labels, *((shards.test,) if filed else ()))
+    records = [blake2b(a.tobytes()).digest() for a in held]
     return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode() + b"".join(records))

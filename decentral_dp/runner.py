@@ -80,14 +80,19 @@ def run(
     out: str | Path | None = None,
     problem: Problem | None = None,
     progress: ProgressCallback | None = None,
+    topology: Any = None,
+    data: Any = None,
+    partition: Any = None,
 ) -> Run:
     """Run a scenario (a path, a shipped name, a dict or a loaded Scenario); write a run folder if `out` is given.
 
-    problem: used instead of the one the scenario names, for problems built in Python with `from_losses`.
+    problem, topology, data, partition: used instead of what the scenario names; a problem is one built with
+    `from_losses`, or an instance of a class as docs/add_a_problem.md describes it, a topology any `networkx.Graph`,
+    data (features, labels), a partition a function.
     Raises InputError with one sentence for whatever is wrong; a run that diverges returns with status "diverged".
     """
     loaded = load(scenario)
-    job = build(loaded, problem)
+    job = build(loaded, problem, topology, data, partition)
     folder = Path(out) if out is not None else None
     if folder is not None:
         _check_writable(folder)
