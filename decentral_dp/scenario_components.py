@@ -12,7 +12,7 @@ from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, OPTIONS, Entry, Options
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
-from decentral_dp.config import outside
+from decentral_dp.config import outside, outside_functions
 from decentral_dp.data import Dataset, Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, quoted
@@ -80,7 +80,7 @@ def topology_of(s: Scenario) -> Topology:
     seed = table.seed if table.seed is not None else _public_seed(s)
     found = outside.component(s, "topology")
     if found is not None:
-        return outside.build_topology(s, found, seed)
+        return outside_functions.build_topology(s, found, seed)
     if table.file is not None:
         if table.model_extra:
             key = next(iter(table.model_extra))
@@ -102,7 +102,7 @@ def _dataset(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:
     """The records that the scenario names, or was given."""
     found = outside.component(s, "data")
     if found is not None:
-        return outside.build_dataset(s, found, n_agents, seed, certified)
+        return outside_functions.build_dataset(s, found, n_agents, seed, certified)
     table, partition, validation = s.problem, s.problem.partition, s.problem.validation
     synthetic = table.synthetic.model_dump(exclude_none=True)
     return load_data(
@@ -133,7 +133,7 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
         table.partition.model_dump(exclude_none=True) if isinstance(table.partition, Partition) else table.partition
     )
     if (deal := outside.component(s, "partition")) is not None:
-        partition = outside.dealer(s, deal)
+        partition = outside_functions.dealer(s, deal)
     scale = s.files().get(("problem", "scale"))
     dataset = _dataset(s, n_agents, seed, certified)
     minimax = is_minimax(s)

@@ -648,11 +648,11 @@ class Scenario(Table):
             "Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."
         ),
     )
-    problem: ProblemTable = Field(description="What is optimised, over which records.")
+    problem: ProblemTable = Field(description="The problem and its records.")
     topology: TopologyTable = Field(description="Who talks to whom.")
     algorithm: AlgorithmTable = Field(description="How it is optimised.")
     privacy: PrivacyTable = Field(default=PrivacyTable(), description="What is guaranteed, and what it costs.")
-    run: RunTable = Field(default=RunTable(), description="Where it runs and what is evaluated.")
+    run: RunTable = Field(default=RunTable(), description="The engine, and which rounds are evaluated.")
     versions: dict[str, str] = Field(
         default={}, description="Versions of the software that wrote a run folder; not read."
     )

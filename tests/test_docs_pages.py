@@ -155,6 +155,16 @@ def test_in_a_study_its_workers_find_it(written: Path) -> None:
         assert len(found.cells) == 4
 
 
+def test_a_study_varies_its_options(written: Path) -> None:
+    content = (
+        'scenario = "huber.toml"\nkind = "plan"\nmeasure = ["epsilon_max"]\n[grid]\n"problem.threshold" = [1.0, 2.0]\n'
+    )
+    (written / "options.toml").write_text(content)
+    found = conduct(load_study(written / "options.toml"), written / "options", 1)
+    assert found.failed.empty
+    assert len(found.cells) == 2
+
+
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("name", CASES)
 def test_on_ray_it_releases_the_same(written: Path, name: str) -> None:

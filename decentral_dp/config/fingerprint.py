@@ -56,5 +56,7 @@ def _source(value: Any) -> bytes:
 
 def _code(code: CodeType) -> bytes:
     """What a function does, without where it is written."""
-    inner = [_code(c) if isinstance(c, CodeType) else repr(c).encode() for c in code.co_consts]
+    # The order of a set of constants is another in every process.
+    plain = [sorted(map(repr, c)) if isinstance(c, frozenset) else c for c in code.co_consts]
+    inner = [_code(c) if isinstance(c, CodeType) else repr(c).encode() for c in plain]
     return code.co_code + repr((code.co_names, code.co_varnames)).encode() + b"".join(inner)

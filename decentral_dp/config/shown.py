@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.config.outside import KEYS, option_fields, parameters, poses
+from decentral_dp.config.outside import KEYS, option_fields, poses
+from decentral_dp.config.outside_functions import parameters
 from decentral_dp.user_code import find_outside, in_file, installed
 
 # Component → keys of its function that the scenario says elsewhere.
