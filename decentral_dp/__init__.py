@@ -1,8 +1,9 @@
 """Simulate, price and audit private decentralised optimisation.
 
 import decentral_dp
+plan = decentral_dp.plan("ring_breast_cancer")      # what it would cost each agent
 run = decentral_dp.run("ring_breast_cancer")
-run.result["privacy"]["epsilon_max"], run.metrics, run.ledger, run.released
+run.result.privacy.epsilon_max, run.metrics, run.ledger, run.released
 """
 
 from __future__ import annotations
@@ -11,26 +12,55 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from decentral_dp.adversaries.repeats import attack
+    from decentral_dp.curious_neighbours import network_view
     from decentral_dp.errors import InputError
-    from decentral_dp.job import Job, build
     from decentral_dp.problems.losses import from_losses
     from decentral_dp.runner import Run, run
     from decentral_dp.scenario import load
     from decentral_dp.schema import Scenario
+    from decentral_dp.simulation.job_builder import build
+    from decentral_dp.simulation.jobs import Job
+    from decentral_dp.simulation.plans import Plan, plan
+    from decentral_dp.simulation.result import RunResult
+    from decentral_dp.studies.conduct import study
     from decentral_dp.tuning.tuner import Tuned, tune
 
-__all__ = ["InputError", "Job", "Run", "Scenario", "Tuned", "build", "from_losses", "load", "run", "tune"]
+__all__ = [
+    "InputError",
+    "Job",
+    "Plan",
+    "Run",
+    "RunResult",
+    "Scenario",
+    "Tuned",
+    "attack",
+    "build",
+    "from_losses",
+    "load",
+    "network_view",
+    "plan",
+    "run",
+    "study",
+    "tune",
+]
 
 _HOMES = {
     "InputError": "errors",
-    "Job": "job",
+    "Job": "simulation.jobs",
+    "Plan": "simulation.plans",
     "Run": "runner",
+    "RunResult": "simulation.result",
     "Scenario": "schema",
     "Tuned": "tuning.tuner",
-    "build": "job",
+    "attack": "adversaries.repeats",
+    "build": "simulation.job_builder",
     "from_losses": "problems.losses",
     "load": "scenario",
+    "network_view": "curious_neighbours",
+    "plan": "simulation.plans",
     "run": "runner",
+    "study": "studies.conduct",
     "tune": "tuning.tuner",
 }
 

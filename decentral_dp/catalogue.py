@@ -8,12 +8,15 @@ import json
 import textwrap
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.algorithms import ALGORITHMS, STEPS, Entry, Options
+from decentral_dp.algorithms import ALGORITHMS, Entry, Options
+from decentral_dp.algorithms.entry import example_of
+from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.config.reference import option_lines
 from decentral_dp.config.shown import shown
@@ -25,10 +28,12 @@ from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.protocol import CLIP_OF_TERM
 from decentral_dp.scenario import find, load, scenario_folder, scenario_names, shipped_names
-from decentral_dp.scenario_components import example
-from decentral_dp.study.study_schema import load_study
-from decentral_dp.summary import console
+from decentral_dp.scenario_components import outside_entry
+from decentral_dp.schema import is_from_outside
+from decentral_dp.simulation.plan_text import console
+from decentral_dp.studies.study_schema import load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
+from decentral_dp.user_code import find_outside, in_file, installed
 
 # What is described by the file itself.
 _TEXTS = {"scenario": "scenarios", "study": "studies"}
@@ -37,7 +42,7 @@ _TEXTS = {"scenario": "scenarios", "study": "studies"}
 def registries() -> dict[str, dict[str, str]]:
     """Registry → name → one line."""
     return {
-        "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
+        "algorithms": {k: e.summary for k, e in ALGORITHMS.items()} | _installed_algorithms(),
         "problems": {k: e.summary for k, e in PROBLEMS.items()} | {k: e.summary for k, e in MINIMAX.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title for n in scenario_names()},
@@ -46,6 +51,12 @@ def registries() -> dict[str, dict[str, str]]:
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
     }
+
+
+def _installed_algorithms() -> dict[str, str]:
+    """Those of installed packages, which are not imported to be listed."""
+    points = installed("algorithm")
+    return {name: f"of an installed package: {point.value}" for name, point in points.items() if name not in ALGORITHMS}
 
 
 def print_list(which: Sequence[str]) -> None:
@@ -65,6 +76,10 @@ def print_entry(name: str) -> None:
 
     Where there is a scenario, all that stands before it is in comments: the whole can be kept as a scenario file.
     """
+    if is_from_outside(name):
+        entry = outside_entry(find_outside("algorithm", name, Path.cwd(), "show"), name)
+        print(f"{name} (algorithms): {entry.summary}\n\n{algorithm_page(entry)}")
+        return
     lists = registries()
     if not any(name in lines for lines in lists.values()) and (text := shown(name)) is not None:
         print(text)
@@ -106,15 +121,16 @@ def _placed(text: str, name: str) -> str:
         table: Any = content
         for outer in tables:
             table = table[outer]
-        before = f"{key} = {json.dumps(table[key])}"
+        before, named = f"{key} = {json.dumps(table[key])}", in_file(str(table[key]))
+        whole = str(path) if named is None else f"{path}:{named.name}"
         note = "# The file that comes with the package: its whole path, so that a copy of this scenario runs anywhere."
-        text = text.replace(f"\n{before}\n", f"\n{note}\n{key} = {json.dumps(str(path), ensure_ascii=False)}\n")
+        text = text.replace(f"\n{before}\n", f"\n{note}\n{key} = {json.dumps(whole, ensure_ascii=False)}\n")
     return text
 
 
 def _details(registry: str, name: str) -> str:
     if registry == "algorithms":
-        return f"{_docstring(ALGORITHMS[name].home)}\n\nIn a scenario:\n\n{algorithm_tables(name)}"
+        return algorithm_page(ALGORITHMS[name])
     if registry == "problems":
         chosen = PROBLEMS[name] if name in PROBLEMS else MINIMAX[name]
         options = "".join(f", {key} = …" for key in chosen.options)
@@ -131,15 +147,31 @@ def _details(registry: str, name: str) -> str:
     return f'{_data(name)}\n\nIn a scenario: [problem] data = "{name}"'
 
 
-def algorithm_tables(name: str) -> str:
+def algorithm_page(entry: Entry) -> str:
+    """What an algorithm is, its keys, and how a scenario names it."""
+    own = "\n".join(_key(option) for option in entry.keys)
+    keys = f"Keys:\n{own}\n\n" if own else ""
+    text = inspect.getdoc(entry.algorithm) or "" if entry.origin else _docstring(entry.home)
+    return f"{text}\n\n{keys}In a scenario:\n\n{algorithm_tables(entry)}"
+
+
+def _key(option: Option) -> str:
+    """A line on a key: what it is, what it may be, and what holds where it is left out."""
+    unit = f" [{option.unit}]" if option.unit else ""
+    left_out = "may be left out" if option.default is None else f"{option.default} if left out"
+    words = f"{option.description}{unit}" if option.description else "no description"
+    return f"  {option.key}: {words}; {constraint(option)}; {'required' if option.required else left_out}"
+
+
+def algorithm_tables(entry: Entry) -> str:
     """The tables [algorithm] and [privacy] of a certified run, with every key that the algorithm needs."""
-    entry = ALGORITHMS[name]
     if entry.trusted:
-        return _trusted_tables(name, entry)
-    lines = ["[algorithm]", f'kind = "{name}"', "rounds = 100", *(example(key) for key in entry.options)]
-    numbers = {key: tomllib.loads(example(key))[key] for key in entry.options if key not in STEPS}
-    steps = {key: StepSize(1.0) for key in entry.options if key in STEPS}
-    built = cast(Algorithm, entry.build(Options(steps, numbers, {}, "released"), "certified"))
+        return _trusted_tables(entry)
+    needed = [option for option in entry.keys if option.required]
+    lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *map(example_of, needed)]
+    given = {o.key: tomllib.loads(example_of(o))[o.key] for o in needed}
+    values = {o.key: StepSize(1.0) if o.type is StepSize else given[o.key] for o in needed}
+    built = cast(Algorithm, entry.build(Options(values, {}, "released"), "certified"))
     channels = built.releases(1, 1)
     read = {CLIP_OF_TERM[term] for channel in channels.values() for term in channel.terms}
     # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
@@ -149,9 +181,9 @@ def algorithm_tables(name: str) -> str:
     return "\n".join([*lines, "", *privacy])
 
 
-def _trusted_tables(name: str, entry: Entry) -> str:
-    def shown(key: str, usual: str) -> str:
-        return f"{key} = {entry.example[key]}" if key in entry.example else usual
+def _trusted_tables(entry: Entry) -> str:
+    def shown(option: Option) -> str:
+        return f"{option.key} = {entry.example[option.key]}" if option.key in entry.example else example_of(option)
 
     problem = entry.example.get("problem", '"logistic_regularisation"')
     data = entry.example.get("data", '"breast_cancer"')
@@ -161,11 +193,11 @@ def _trusted_tables(name: str, entry: Entry) -> str:
     lines += _several(entry, "problem_keys")
     # The graph plays no part; it says how many agents there are.
     lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
-    lines += ["[algorithm]", f'kind = "{name}"', shown("rounds", "rounds = 20")]
-    lines += [shown(key, example(key)) for key in entry.options]
+    lines += ["[algorithm]", f'kind = "{entry.kind}"', f"rounds = {entry.example.get('rounds', '20')}"]
+    lines += [shown(option) for option in entry.keys if option.required]
     # What is left out is settled from constants, which hold on a bounded domain; not what the example itself gives.
     given = ("domain", *entry.example)
-    lines += [f"{'' if key in given else '# '}{shown(key, example(key))}" for key in entry.optional]
+    lines += [f"{'' if o.key in given else '# '}{shown(o)}" for o in entry.keys if not o.required]
     privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
     return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
 

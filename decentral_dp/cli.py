@@ -17,7 +17,6 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Simulate, price and audit private decentralised optimisation.",
 )
 
 _INTERRUPTED = "Interrupted; nothing was written."
@@ -39,6 +38,23 @@ class Listing(StrEnum):
     experiments = "experiments"
     data = "data"
     weights = "weights"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import importlib.metadata
+
+        typer.echo(f"decentral_dp {importlib.metadata.version('decentral_dp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Simulate, price and audit private decentralised optimisation."""
 
 
 @app.command()
@@ -63,19 +79,16 @@ def run(
         finished = runner.run(loaded, out=folder, progress=progress)
     if not quiet:
         print_run(finished)
-    if finished.result["status"] == "diverged":
+    if finished.result.has_diverged:
         raise typer.Exit(1)
 
 
 @app.command()
 def plan(scenario: Name, override: Set = None) -> None:
     """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
-    from decentral_dp.job import build
-    from decentral_dp.scenario import load
-    from decentral_dp.summary import print_plan
+    from decentral_dp.simulation import plan_text, plans
 
-    # Prices are the same wherever it will run.
-    print_plan(build(load(scenario, [*(override or []), 'run.device="cpu"'])))
+    plan_text.print_plan(plans.plan(scenario, override or []))
 
 
 @app.command()
@@ -97,9 +110,9 @@ def network(
     """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
     from decentral_dp import network_command as inside
     from decentral_dp.curious_neighbours import prepare
-    from decentral_dp.job import build
     from decentral_dp.progress import ProgressBar
     from decentral_dp.scenario import load
+    from decentral_dp.simulation.job_builder import build
 
     loaded = load(scenario, override or [])
     job = build(loaded)
@@ -132,8 +145,8 @@ def attack(
     The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
     it is. Exit code 1 where an attack does better than the certificate allows.
     """
-    from decentral_dp.attack import attack_command as inside
-    from decentral_dp.attack.repeats import infer
+    from decentral_dp.adversaries import attack_command as inside
+    from decentral_dp.adversaries.repeats import infer
     from decentral_dp.progress import ProgressBar
 
     if out is not None:
@@ -163,11 +176,11 @@ def study(
 
     Finished cells are kept: started again, a study goes on, and a changed one computes only what is new. Where
     decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew.
-    "python -m pydoc decentral_dp.study" describes the file.
+    "python -m pydoc decentral_dp.studies" describes the file.
     """
-    from decentral_dp.study.conduct import conduct
-    from decentral_dp.study.printing import Progress, print_findings
-    from decentral_dp.study.study_schema import load_study
+    from decentral_dp.studies.conduct import conduct
+    from decentral_dp.studies.printing import Progress, print_findings
+    from decentral_dp.studies.study_schema import load_study
 
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.central.protocol import Charge, Coordinated
 from decentral_dp.algorithms.central.released_class_prior import check_share, released_share
 from decentral_dp.data import Shards
@@ -29,7 +28,7 @@ from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.special_families import Declared
-from decentral_dp.scenario_components import algorithm_of, is_minimax, minimax_options
+from decentral_dp.scenario_components import algorithm_of, entry_of, is_minimax, minimax_options, own_keys
 from decentral_dp.schema import Scenario, by_channel
 
 # A factor on all noise that leaves nothing of a price but what does not depend on it; and how far a target has to be
@@ -55,7 +54,7 @@ def check_coordinated(s: Scenario) -> Coordinated:
         minimax_options(s)
         check_share(s.problem.positive_share, privacy.guarantee)
     if s.problem.stream != "all":
-        samples = "rate" in ALGORITHMS[kind].optional
+        samples = "rate" in entry_of(s).optional
         mend = "for samples give algorithm.rate." if samples else "it knows no samples."
         raise InputError(f"problem.stream: {kind} reads all records in every round. Leave the stream out; {mend}")
     if s.run.average != 1:
@@ -80,7 +79,7 @@ def check_coordinated(s: Scenario) -> Coordinated:
             f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
             "Leave it out."
         )
-    if not ALGORITHMS[kind].pure and privacy.delta == 0.0 and privacy.guarantee != "none":
+    if not entry_of(s).pure and privacy.delta == 0.0 and privacy.guarantee != "none":
         raise _impure(kind)
     bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
     if program.needs_constants and not bounded:
@@ -91,7 +90,7 @@ def check_coordinated(s: Scenario) -> Coordinated:
 
 def _check_start(s: Scenario) -> None:
     """Refuse a stated start outside the domain, which would silently be another."""
-    domain, x = s.algorithm.domain, s.algorithm.init.get("x")
+    domain, x = own_keys(s).get("domain"), s.algorithm.init.get("x")
     if domain is None or x is None or domain.kind != "box" or domain.low is None or domain.high is None:
         return
     if not domain.low <= x <= domain.high:
@@ -127,7 +126,7 @@ def minimax_context(s: Scenario, shards: Shards, problem: Minimax, algorithm: Co
                 f"algorithm.kind: {s.algorithm.kind} needs {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
                 "Take another algorithm or problem."
             )
-    if s.algorithm.domain is not None:
+    if "domain" in own_keys(s):
         raise InputError("algorithm.domain: the sets of x and y belong to a minimax problem itself. Leave it out.")
     if s.privacy.constants is not None or s.problem.label_bound is not None:
         key = "privacy.constants" if s.privacy.constants is not None else "problem.label_bound"
@@ -137,7 +136,7 @@ def minimax_context(s: Scenario, shards: Shards, problem: Minimax, algorithm: Co
     privacy, noisy = s.privacy, s.privacy.guarantee != "none"
     clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
     counts: dict[Split, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
-    rate = 1.0 if s.algorithm.rate is None else s.algorithm.rate
+    rate = own_keys(s).get("rate", 1.0)
     if rate * counts["train"] < 1.0:
         raise InputError(
             f"algorithm.rate: got {rate:g}, but then a sample of these {counts['train']} records mostly holds none. "
@@ -162,7 +161,7 @@ def context_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordin
             "problem.label_bound: these labels are classes, numbered from 0 on, and cutting them would mix them up. "
             "Leave it out."
         )
-    table = s.algorithm.domain
+    table = own_keys(s).get("domain")
     domain = Domain() if table is None else Domain(**table.model_dump(exclude_none=True))
     counts: dict[Split, int] = {
         "train": int(shards.train_counts.sum()),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +20,15 @@ from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.errors import InputError
-from decentral_dp.job import Job
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.bounded import Array, summation_slack
 from decentral_dp.privacy.network_accounting import NetworkBudget, everything, observer_sets, pairwise, require_time
 from decentral_dp.privacy.network_rounding import Sent, certified_epsilon, rounding
 from decentral_dp.problems.mean_estimation import MeanEstimation
+from decentral_dp.scenario import load
+from decentral_dp.schema import Scenario
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import GossipJob, Job
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,9 +166,38 @@ def network_budget(job: Job, coalitions: Sequence[Sequence[int]] | None = None) 
     return prepare(job, coalitions).view()
 
 
-def prepare(job: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpriced:
+def network_view(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    coalitions: Sequence[Sequence[int]] | None = None,
+    overrides: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> NetworkView:
+    """Price what curious agents learn of the others' records from their neighbours' messages.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        coalitions: sets of agents that pool what they see; by default every agent observes alone.
+        overrides: "table.key=value" with a TOML value.
+        progress: told how many observers are done, and of how many.
+
+    Returns:
+        The view: distance, ε certified for float64 and exact ε, (observers, victims), and ε for every message.
+
+    Raises:
+        InputError: the scenario cannot be priced exactly, with the reason.
+
+    Example:
+        >>> import decentral_dp
+        >>> view = decentral_dp.network_view("network_view", [[0]], ["topology.agents=5", "algorithm.rounds=5"])
+        >>> view.certified.shape, bool((view.certified[0, 1:] <= view.certified_total[1:]).all())
+        ((1, 5), True)
+    """
+    return prepare(build(load(scenario, overrides)), coalitions).view(progress)
+
+
+def prepare(planned: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpriced:
     """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
-    algorithm, problem = _priceable(job)
+    job, algorithm, problem = _priceable(planned)
     observers = observer_sets(coalitions, job.n_agents)
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.y.series(job.rounds)
@@ -200,10 +233,10 @@ def prepare(job: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpr
     return unpriced
 
 
-def _priceable(job: Job) -> tuple[LdpSingleLevel | DpDsgd, MeanEstimation]:
-    """Algorithm and problem of a job whose messages are exactly Gaussian; InputError with the reason for any other."""
+def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation]:
+    """A job whose messages are exactly Gaussian, its algorithm and problem. Raises InputError for any other."""
     privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
-    if not isinstance(job.algorithm, LdpSingleLevel | DpDsgd):
+    if not isinstance(job, GossipJob) or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd):
         raise InputError(
             f"algorithm.kind: {kind} sends messages that are not linear in each other, so what one agent learns from "
             'its neighbours cannot be priced exactly; use "ldp_single_level" or "dp_dsgd".'
@@ -230,4 +263,4 @@ def _priceable(job: Job) -> tuple[LdpSingleLevel | DpDsgd, MeanEstimation]:
             "problem.stream: a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced "
             'exactly; use "all", or records that accumulate.'
         )
-    return job.algorithm, job.problem
+    return job, job.algorithm, job.problem

@@ -10,6 +10,14 @@ class InputError(ValueError):
     """A scenario, file or argument that cannot be used.
 
     The message is one sentence: what, what was got, what is wanted, and how to mend it.
+
+    Example:
+        >>> import decentral_dp
+        >>> try:
+        ...     decentral_dp.load("quadratic", ["algorithm.rounds=0"])
+        ... except decentral_dp.InputError as error:
+        ...     print(str(error).partition(":")[0])
+        algorithm.rounds
     """
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from decentral_dp.errors import InputError
 from decentral_dp.experiments import EXPERIMENTS, entry_of, run
 from decentral_dp.experiments.findings import Finding, short
-from decentral_dp.summary import console
+from decentral_dp.simulation.plan_text import console
 
 
 def chosen(names: Sequence[str]) -> list[str]:

@@ -13,6 +13,17 @@ where the scenario says so. `…_last` are evaluated on the last released values
                         records and population, P's own sampling error included (of trusted coordinators)
 
 Where x alone is published the scores are those of the exact lower solution at x, which nobody sees: `…_unreleased`.
+
+Of minimax problems:
+
+    primal          Φ(x) = max_y F(x, y) on the train records, x as published
+    gradient_norm   ‖∇Φ(x)‖₂ on all train records: the true one, not what was released of it
+    auc, …          of the train records;   test_auc, test_accuracy, test_f1, …  of the held-out ones
+    epsilon_spent   from the plan
+
+What each problem gives beyond these its description says. Numbers of train records are the simulator's view, and no
+part of what the budget covers; those of held-out records say nothing about the others beyond what x says, but they do
+read the held-out people's records.
 """
 
 from __future__ import annotations
@@ -25,6 +36,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 from decentral_dp.problems.protocol import Placed, Problem, Scored
 from decentral_dp.problems.solve import solve_lower, true_hypergradient
 
@@ -43,6 +55,7 @@ class Evaluator:
     """Scores released values. agents: per agent (train, validation) records; test: held-out records or None.
 
     gap: whether to measure `hypergradient_gap`. names: of the rows of a value; by default their numbers.
+    reads_state: whether agents have a state beside what they release.
     """
 
     problem: Problem
@@ -51,6 +64,7 @@ class Evaluator:
     hypergradient: bool = True
     gap: bool = False
     names: Sequence[str] | None = None
+    reads_state: bool = True
 
     def rows(
         self,
@@ -65,7 +79,8 @@ class Evaluator:
         """
         rows: list[Row] = []
         whole = "" if "y" in published else "_unreleased"
-        for values, suffix in ((published, whole), (last, "_last"), (state, "_unreleased")):
+        unreleased = state if self.reads_state else None
+        for values, suffix in ((published, whole), (last, "_last"), (unreleased, "_unreleased")):
             if values is None:
                 continue
             for name, per_row in self._scores(self._solved(values)).items():
@@ -131,6 +146,32 @@ class Evaluator:
         parts = [a[0] if split == "train" else a[1] for a in self.agents]
         weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * len(r[0]))) for r in parts])
         return Weighted(type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), weights)
+
+
+@dataclass(frozen=True)
+class MinimaxEvaluator:
+    """Scores what a coordinator has published. train: the records of all agents; test: held-out ones or None."""
+
+    problem: Minimax
+    train: Any
+    test: Any | None
+
+    def rows(
+        self,
+        index: int,
+        published: Mapping[str, Array],
+        last: Mapping[str, Array] | None,
+        state: Mapping[str, Array] | None,
+    ) -> list[Row]:
+        """All metrics of one round as (round, agent, name, value) rows; of published values alone."""
+        x, y = published["x"][0], published["y"][0]
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            return []
+        problem = self.problem
+        if "share" in published and isinstance(problem, Parametrised):
+            problem = problem.given(published["share"][0])
+        scores = problem.scores(x, y, self.train, self.test)
+        return [(index, "mean", name, float(value)) for name, value in scores.items()]
 
 
 def pooled(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:

@@ -13,11 +13,12 @@ from rich.text import Text
 from decentral_dp.curious_neighbours import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.scenario import assign, load, parsed
 from decentral_dp.schema import Scenario
-from decentral_dp.summary import console
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.plan_text import console
 from decentral_dp.topology import names
 from decentral_dp.topology.graph import few
 

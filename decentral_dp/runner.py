@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import math
 import platform
 import shutil
@@ -20,22 +19,20 @@ import tomli_w
 from threadpoolctl import threadpool_limits
 
 from decentral_dp import metrics as measuring
-from decentral_dp.describe import privacy_summary, problem_summary, theorem, topology_summary
-from decentral_dp.describe_trusted import evaluated_on, settings
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, Snapshot
 from decentral_dp.errors import InputError
-from decentral_dp.job import Job, build
-from decentral_dp.metrics import Evaluator, Row, pooled
-from decentral_dp.metrics_minimax import MinimaxEvaluator
+from decentral_dp.metrics import Row
 from decentral_dp.privacy.accountants import spending
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.scenario import load
 from decentral_dp.scenario_components import is_coordinated
 from decentral_dp.schema import Scenario, put
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.result import RunResult, problem_summary, topology_summary
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25
@@ -51,9 +48,21 @@ class ProgressCallback(Protocol):
 class Run:
     """A finished run.
 
-    metrics: rows (round, agent, name, value). ledger: what was released, as columns. released: channel → (m, ·) last
-    released values; published: the average of the last ones (`run.average`). Those two, the ledger and the scenario are
-    what the budget covers; metrics, state and plots read private data.
+    `released`, `published`, the ledger and the scenario are what the budget covers; metrics, state and plots read
+    private data.
+
+    Args:
+        metrics: rows (round, agent, name, value). records: what was released; `ledger` is the same as a table.
+        released: channel → (m, ·) last released values.
+        published: the average of the last ones (`run.average`).
+        state: what agents keep to themselves. result: the numbers of `result.json`.
+        folder: that was written, or None.
+
+    Example:
+        >>> import decentral_dp
+        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> list(run.metrics.columns), list(run.published)
+        (['round', 'agent', 'name', 'value'], ['x', 'y', 'z'])
     """
 
     scenario: Scenario
@@ -63,7 +72,7 @@ class Run:
     released: Mapping[str, Array]
     published: Mapping[str, Array]
     state: Mapping[str, Array]
-    result: dict[str, Any]
+    result: RunResult
     folder: Path | None
 
     @property
@@ -71,8 +80,8 @@ class Run:
         return self.records.to_frame()
 
     def __repr__(self) -> str:
-        title, result = self.scenario.title, self.result
-        return f"<Run {title!r}: {result['status']}, {result['rounds']} rounds, ε = {result['privacy']['epsilon_max']}>"
+        result = self.result
+        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, ε = {result.privacy.epsilon_max}>"
 
 
 def run(
@@ -80,19 +89,38 @@ def run(
     out: str | Path | None = None,
     problem: Problem | None = None,
     progress: ProgressCallback | None = None,
+    algorithm: Any = None,
     topology: Any = None,
     data: Any = None,
     partition: Any = None,
 ) -> Run:
-    """Run a scenario (a path, a shipped name, a dict or a loaded Scenario); write a run folder if `out` is given.
+    """Run a scenario, and write a run folder where one is asked for.
 
-    problem, topology, data, partition: used instead of what the scenario names; a problem is one built with
-    `from_losses`, or an instance of a class as docs/add_a_problem.md describes it, a topology any `networkx.Graph`,
-    data (features, labels), a partition a function.
-    Raises InputError with one sentence for whatever is wrong; a run that diverges returns with status "diverged".
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        out: the folder to write, new or empty; by default nothing is written.
+        problem: used instead of the one that the scenario names: one made with `from_losses`, or an instance of a class
+            as docs/add_a_problem.md describes it.
+        algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
+        topology: used instead of the one that the scenario names: a `networkx.Graph`, a `Topology`, or pairs of agents.
+        data: used instead of what the scenario names: (features, labels), a table of columns, or a `Dataset`.
+        partition: used instead of the one that the scenario names: a function, as in a file.
+        progress: told of progress at every evaluation.
+
+    Returns:
+        The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged".
+
+    Raises:
+        InputError: one sentence about whatever is wrong.
+
+    Example:
+        >>> import decentral_dp
+        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> run.result.status, run.result.rounds, run.released["x"].shape
+        ('ok', 2, (8, 5))
     """
     loaded = load(scenario)
-    job = build(loaded, problem, topology, data, partition)
+    job = build(loaded, problem, algorithm, topology, data, partition)
     folder = Path(out) if out is not None else None
     if folder is not None:
         _check_writable(folder)
@@ -103,7 +131,7 @@ def run(
     metrics = measuring.frame(rows)
     result = _result(job, outcome, metrics, seconds)
     last = outcome.last
-    done = Run(loaded, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
+    done = Run(job.scenario, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
     if folder is not None:
         write_folder(done, folder)
     return done
@@ -111,9 +139,7 @@ def run(
 
 def _check_recorded(job: Job, recorded: Ledger) -> None:
     """The budget is the plan's price; it holds for this run only if what was released is what was planned."""
-    planned = job.ledger.until(recorded.rounds)
-    # A coordinator's scales follow from what it released before; what is planned is the price.
-    if not (recorded.costs_within(planned) if job.context is not None else recorded.same_releases(planned)):
+    if not job.covers(recorded):
         raise RuntimeError(
             f"{type(job.algorithm).__name__}: the releases that were recorded are not those that were planned and "
             "priced, so the budget does not hold. Mend the algorithm's `planned`, or its `step`."
@@ -125,15 +151,7 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
 
 
 def _perform(job: Job, progress: ProgressCallback | None) -> tuple[list[Row], Outcome]:
-    agents = list(zip(job.records["train"], job.records["validation"], strict=True))
-    evaluator: Evaluator | MinimaxEvaluator
-    if isinstance(job.context, MinimaxContext):
-        evaluator = MinimaxEvaluator(job.problem, pooled(agents)[0], job.test)
-    elif job.context is None:
-        evaluator = Evaluator(job.problem, agents, job.test)
-    else:
-        # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
-        evaluator = Evaluator(job.problem, [pooled(agents)], job.test, gap=True, names=("coordinator",))
+    evaluator = job.evaluator()
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
     spent = _spent(job, evaluation_rounds)
     rows: list[Row] = []
@@ -144,8 +162,7 @@ def _perform(job: Job, progress: ProgressCallback | None) -> tuple[list[Row], Ou
         averaging = job.scenario.run.average > 1
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
-            state = s.state if job.context is None else None
-            rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, state))
+            rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, s.state))
         if s.round in spent:
             rows.append((s.round, "mean", "epsilon_spent", spent[s.round]))
         if progress is not None:
@@ -157,9 +174,7 @@ def _perform(job: Job, progress: ProgressCallback | None) -> tuple[list[Row], Ou
     engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
-        if job.context is not None:
-            return rows, engine.coordinate(job.coordinator_node(), job.rounds, evaluation_rounds, observe)
-        return rows, engine.run(job.nodes(), job.rounds, evaluation_rounds, observe)
+        return rows, job.start(engine, evaluation_rounds, observe)
 
 
 def _spent(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
@@ -171,7 +186,7 @@ def _spent(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
-def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -> dict[str, Any]:
+def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -> RunResult:
     divergence, ends = outcome.last.divergence, measuring.final(metrics)
     status, reason = job.status, job.reason
     if divergence is not None:
@@ -185,7 +200,8 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = 0 if metrics.empty else int(metrics["round"].max())
     average = min(job.scenario.run.average, max(evaluated, 1))
-    return {
+    statement, settings = job.statement(), job.settings()
+    content = {
         "title": job.scenario.title,
         "status": status,
         "reason": reason,
@@ -194,41 +210,21 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
         "metrics": ends,
-        "evaluated_on": _evaluated_on(job, average),
-        **({} if job.context is None else {"algorithm": settings(job)}),
-        "privacy": privacy_summary(job),
-        "theorem": theorem(job),
+        "evaluated_on": job.evaluated_on(average),
+        **({} if settings is None else {"algorithm": settings}),
+        "privacy": statement.to_dict(),
+        "theorem": job.theorem(),
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),
     }
-
-
-def _evaluated_on(job: Job, average: int) -> str:
-    if job.context is not None:
-        return evaluated_on(job)
-    return f"average of the last {average} released values" if average > 1 else "last released values"
+    return RunResult(statement, content)
 
 
 def versions() -> dict[str, str]:
     """Versions of this package and of what computes its numbers."""
     names = ("decentral_dp", "numpy", "scipy", "dp-accounting", "scikit-learn", "torch", "ray")
     return {"python": platform.python_version(), **{n: importlib.metadata.version(n) for n in names}}
-
-
-def plain(value: Any) -> Any:
-    """A JSON value: numpy numbers as Python's, infinities as "inf" or "-inf", NaN as None."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return value
 
 
 def new_folder(out: Path | None, name: str) -> Path:
@@ -269,8 +265,7 @@ def write_folder(done: Run, folder: Path) -> None:
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
         np.savez_compressed(partial / "state.npz", allow_pickle=False, **arrays)
-        text = json.dumps(plain(done.result), indent=2, allow_nan=False)
-        (partial / "result.json").write_text(text + "\n", encoding="utf-8")
+        (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
         if folder.is_dir():
             folder.rmdir()
         partial.chmod(0o755)

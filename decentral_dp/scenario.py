@@ -20,16 +20,17 @@ from pydantic import BaseModel, ValidationError
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.schema import Scenario, Table, is_file, is_there
 
-# What is shipped as TOML files → the folder they are in.
-_ROOMS = {"scenario": "scenarios", "study": "studies"}
+# What is shipped as TOML files → the folder they are in, in the installed package and in a checkout.
+_ROOMS = {"scenario": ("scenarios", "scenarios"), "study": ("scenarios/studies", "studies")}
 # What each of them is for.
 _COMMANDS = {"scenario": "run", "study": "study"}
 
 
 def shipped_folder(what: str) -> Path:
     """Where the shipped scenarios or studies are: in the installed package, or beside it in a checkout."""
-    inside = Path(__file__).parent / _ROOMS[what]
-    return inside if inside.is_dir() else Path(__file__).parent.parent / _ROOMS[what]
+    installed, checkout = _ROOMS[what]
+    inside = Path(__file__).parent / installed
+    return inside if inside.is_dir() else Path(__file__).parent.parent / checkout
 
 
 def shipped_names(what: str) -> list[str]:
@@ -56,7 +57,7 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
         raise InputError(_mistaken(name_or_file, what, other))
     near = difflib.get_close_matches(path.stem, shipped, n=3, cutoff=0.5)
     meant = f"; did you mean {' or '.join(quoted(n) for n in near)}?" if near else "."
-    mend = f'Give the path of a .toml file, or a name from "decentral-dp list {_ROOMS[what]}".'
+    mend = f'Give the path of a .toml file, or a name from "decentral-dp list {_ROOMS[what][1]}".'
     name = quoted(name_or_file)
     wrong = f"{name} is no file" if path.suffix == ".toml" or is_there(path) else f"no {what} {name}"
     raise InputError(f"{what}: {wrong}{meant} {mend}")
@@ -65,11 +66,24 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
 def load(
     scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), folder: Path | None = None
 ) -> Scenario:
-    """Read and validate a scenario: a path, a shipped name, or a dict of the same shape.
+    """Read and validate a scenario.
 
-    overrides: "table.key=value" with a TOML value; a bare word counts as a string. folder: where the relative paths in
-    a dict start, by default here.
-    Raises InputError with one sentence for whatever is wrong.
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        overrides: "table.key=value" with a TOML value; a bare word counts as a string.
+        folder: where the relative paths in a dict start, by default here.
+
+    Returns:
+        The scenario, with all defaults.
+
+    Raises:
+        InputError: one sentence about whatever is wrong.
+
+    Example:
+        >>> import decentral_dp
+        >>> scenario = decentral_dp.load("quadratic", ["algorithm.rounds=5"])
+        >>> scenario.algorithm.kind, scenario.algorithm.rounds
+        ('ldp_dsbo', 5)
     """
     if isinstance(scenario, Scenario):
         folder, content = scenario.folder, scenario.model_dump(exclude_unset=True)
@@ -246,7 +260,12 @@ def tables_in(annotation: Any) -> list[type[BaseModel]]:
 
 def _alternatives() -> set[str]:
     """What pydantic calls the alternatives of a union."""
-    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in Table.__subclasses__()}
+    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in _below(Table)}
+
+
+def _below(table: type[BaseModel]) -> list[type[BaseModel]]:
+    """All tables that are made of this one."""
+    return [t for c in table.__subclasses__() for t in (c, *_below(c))]
 
 
 def nearest_of(name: str, valid: Sequence[str]) -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError, create_model
 
 from decentral_dp import topology as topologies
-from decentral_dp.algorithms import ALGORITHMS, OPTIONS, Entry, Options
+from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.entry import example_of
+from decentral_dp.algorithms.outside import entry_of_class, source_of
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
-from decentral_dp.config import outside, outside_functions
+from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside_functions
+from decentral_dp.config.algorithm_fields import own_fields
 from decentral_dp.data import Dataset, Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, quoted
@@ -20,11 +26,14 @@ from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts, model_of
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
+from decentral_dp.scenario import explain
 from decentral_dp.schema import (
+    ALGORITHM_TABLES,
     AlgorithmTable,
     Column,
     DomainTable,
     ModelTable,
+    OutsideAlgorithmTable,
     Partition,
     ProblemTable,
     Scenario,
@@ -32,20 +41,8 @@ from decentral_dp.schema import (
     by_channel,
 )
 from decentral_dp.topology import Topology
+from decentral_dp.user_code import USER_ERRORS, find_outside, in_file, reason
 
-# Numbers of the [algorithm] table as an example gives them; its other keys are step sizes.
-_NUMBERS: Mapping[str, int | float] = {
-    "inner": 5,
-    "inverse": 5,
-    "smoothness": 2.0,
-    "momentum": 0.5,
-    "penalty": 1.0,
-    "rate": 0.1,
-    "candidates": 65,
-    "strength": 1.0,
-    "period": 4,
-    "longest": 1.0,
-}
 # Options of the [problem] table that minimax problems may read.
 MINIMAX_OPTIONS = (
     "model",
@@ -67,11 +64,6 @@ MINIMAX_OPTIONS = (
 )
 # Those that only bilevel problems have a use for.
 _BILEVEL_OPTIONS = ("validation", "intercept", "corrupt", "losses", "tasks", "ways", "width")
-_WORDS: Mapping[str, str] = {
-    "domain": '{ kind = "box", low = -5.0, high = 0.0 }',
-    "solver": '"dp_gd"',
-    "method": '"ppift"',
-}
 
 
 def topology_of(s: Scenario) -> Topology:
@@ -170,7 +162,7 @@ def is_minimax(s: Scenario) -> bool:
 
 def _check_posed(s: Scenario, kind: str, posed: str) -> bool:
     """Whether the problem is a minimax one. Raises InputError where the algorithm is for the others."""
-    solves = _entry(s).solves
+    solves = entry_of(s).solves
     if solves != posed:
         fit = ", ".join(sorted(MINIMAX if solves == "minimax" else PROBLEMS))
         raise InputError(f"problem.kind: {s.algorithm.kind} is for {solves} problems, and {kind} is none. Take {fit}.")
@@ -333,43 +325,119 @@ def _check_options(table: ProblemTable) -> None:
         raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
 
 
-def example(key: str) -> str:
-    """A key of the [algorithm] table as a scenario could give it: a number, or a step size."""
-    if key in _WORDS:
-        return f"{key} = {_WORDS[key]}"
-    return f"{key} = {_NUMBERS[key]}" if key in _NUMBERS else f"{key} = {{ scale = 0.1, decay = 0.5 }}"
-
-
-def _entry(s: Scenario) -> Entry:
+def entry_of(s: Scenario) -> Entry:
+    """What is known of the algorithm; one from outside is found once. Raises InputError where there is none."""
     kind = s.algorithm.kind
-    if kind not in ALGORITHMS:
+    if s._outside is not None and s._outside[0] == kind:
+        entry: Entry = s._outside[1]
+        return entry
+    if kind in ALGORITHMS:
+        return ALGORITHMS[kind]
+    found = find_outside("algorithm", kind, s.folder, "algorithm.kind")
+    if found is None:
         raise InputError(f"algorithm.kind: no algorithm {kind!r}; {nearest(kind, ALGORITHMS)}.")
-    return ALGORITHMS[kind]
+    entry = outside_entry(found, kind)
+    s._outside = (kind, entry)
+    return entry
+
+
+def outside_source(s: Scenario) -> bytes:
+    """What an algorithm from outside does, where no file that the scenario names says it; else nothing."""
+    try:
+        return entry_of(s).source if isinstance(s.algorithm, OutsideAlgorithmTable) else b""
+    except InputError:
+        # Refused where it is built.
+        return b""
+
+
+def outside_entry(found: Any, kind: str) -> Entry:
+    """The entry of a class that a file or an installed package has. Raises InputError for what is no algorithm."""
+    place = in_file(kind)
+    if place is not None:
+        # The file itself is hashed, wherever it is.
+        return entry_of_class(found, kind, place.file)
+    return entry_of_class(found, kind, "an installed package", source_of(found) if isinstance(found, type) else b"")
+
+
+def with_algorithm(s: Scenario, algorithm: Any) -> Scenario:
+    """The scenario with an algorithm that is given as a Python object: a dataclass with its fields filled in.
+
+    Raises InputError for what is no algorithm.
+    """
+    made = type(algorithm)
+    ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is made), None)
+    entry = ours or entry_of_class(made, made.__name__, "a Python object", source_of(made))
+    values = {o.key: getattr(algorithm, o.key) for o in entry.keys if o.key != "domain"}
+    # Fields that are no keys are in no scenario.
+    hidden = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in values}
+    steps = {k: {"scale": v.scale, "decay": v.decay} for k, v in values.items() if isinstance(v, StepSize)}
+    lists = {k: list(v) for k, v in values.items() if isinstance(v, tuple)}
+    given = {k: v for k, v in (values | steps | lists).items() if v is not None}
+    if "domain" in s.algorithm.own_keys() and "domain" in (*entry.options, *entry.optional):
+        given["domain"] = s.algorithm.own_keys()["domain"]
+    common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
+    made_scenario = s.model_copy(update={"algorithm": OutsideAlgorithmTable.model_validate(common | given)})
+    source = entry.source + repr(sorted(hidden.items())).encode()
+    made_scenario._outside = (entry.kind, entry._replace(instance=algorithm, source=source))
+    return made_scenario
 
 
 def is_coordinated(s: Scenario) -> bool:
     """Whether the algorithm is the program of a trusted coordinator."""
-    return _entry(s).trusted
+    return entry_of(s).trusted
+
+
+def own_keys(s: Scenario) -> dict[str, Any]:
+    """What the scenario says of the algorithm's own keys. Raises InputError for values that they cannot have."""
+    if not isinstance(s.algorithm, OutsideAlgorithmTable):
+        return s.algorithm.own_keys()
+    made: Any = own_fields(entry_of(s).keys, ALGORITHM_TABLES)
+    table = create_model("AlgorithmKeys", __base__=AlgorithmTable, **made)
+    root = create_model("Scenario", algorithm=(table, ...))
+    try:
+        checked: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
+    except ValidationError as error:
+        raise InputError(explain(error, root)) from None
+    keys: dict[str, Any] = checked.algorithm.own_keys()
+    return keys
 
 
 def algorithm_of(s: Scenario) -> Algorithm | Coordinated:
     """The algorithm, with every key that it needs and none that it would leave unread."""
-    table, entry = s.algorithm, _entry(s)
+    table, entry = s.algorithm, entry_of(s)
     if table.protocol == "private" and not entry.private:
         raise InputError(f'algorithm.protocol: {table.kind} knows no "private" protocol. Leave it out.')
-    given = {key: value for key in OPTIONS if (value := getattr(table, key)) is not None}
+    given, taken = own_keys(s), {o.key: o for o in entry.keys}
     for key in given:
-        if key not in (*entry.options, *entry.optional):
+        if key not in taken:
             takers = [name for name, e in ALGORITHMS.items() if key in (*e.options, *e.optional)]
             raise InputError(f"algorithm.{key}: {table.kind} takes none, only {', '.join(takers)}. Leave it out.")
     _check_sampler(table, entry)
     for key in entry.options:
         if key not in given:
-            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {example(key)}.")
-    steps = {k: StepSize(v.scale, v.decay) for k, v in given.items() if isinstance(v, Step)}
-    numbers = {k: v for k, v in given.items() if not isinstance(v, Step | DomainTable)}
-    options = Options(steps, numbers, by_channel(table.init), table.protocol)
-    return entry.build(options, s.privacy.guarantee)
+            add = example_of(taken[key])
+            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {add}.")
+    values = {k: _value(v) for k, v in given.items() if not isinstance(v, DomainTable)}
+    options = Options(values, by_channel(table.init), table.protocol)
+    if not entry.origin:
+        return entry.build(options, s.privacy.guarantee)
+    if s.privacy.guarantee == "as_printed" and entry.complete is not None:
+        raise InputError(f'privacy.guarantee: {table.kind} states no noise of a paper. Use "certified", or "none".')
+    try:
+        return entry.build(options, s.privacy.guarantee)
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(
+            f"algorithm.kind: {table.kind} cannot be made: {reason(error)}. Mend it, or its keys."
+        ) from error
+
+
+def _value(given: Any) -> Any:
+    """The value of a field."""
+    if isinstance(given, Step):
+        return StepSize(given.scale, given.decay)
+    return tuple(given) if isinstance(given, list) else given
 
 
 def _check_sampler(table: AlgorithmTable, entry: Entry) -> None:

@@ -5,11 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.config.algorithm_fields import registered_fields
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.user_code import in_file, installed
 
@@ -490,42 +504,93 @@ class DomainTable(Table):
 
 
 class AlgorithmTable(Table):
-    """Which algorithm, for how many rounds, with which step sizes and constant start.
+    """Which algorithm, for how many rounds, from which constant start; and the algorithm's own keys.
 
-    What else a key means is said by the algorithm that reads it (`decentral-dp show KIND`); others refuse it.
+    Those are the fields of its dataclass (`decentral-dp show KIND` describes them); others are refused.
     """
 
-    kind: str
-    rounds: Count
-    x: Step | None = None
-    y: Step | None = None
-    z: Step | None = None
-    init: dict[Channel, Finite] = {}
-    protocol: Literal["released", "private"] = "released"
-    # Iterations on the lower variable, and on the inverse of its Hessian (or terms of its series), in every round.
-    inner: Count | None = None
-    inverse: Count | None = None
-    # L ≥ ‖∇²_yy g‖ of a Neumann series.
-    smoothness: Positive | None = None
-    # Weight of the newest estimate in a running average, or of the newest point in an interpolation.
-    averaging: Step | None = None
-    momentum: NonNegative | None = None
-    # Weight of disagreement, and step of its multipliers.
-    penalty: NonNegative | None = None
-    dual: Step | None = None
-    # Of a trusted coordinator: where x may be, how the lower level is solved, the share of a Poisson sample, which
-    # variant, how many candidates, and the strength of a regularised exponential mechanism.
-    domain: DomainTable | None = None
-    solver: str | None = None
-    rate: Annotated[float, Field(gt=0, le=1)] | None = None
-    method: str | None = None
-    candidates: Count | None = None
-    strength: Positive | None = None
-    # Of minimax programs: rounds from one anchor to the next; how a sample is drawn ("poisson", or it is refused).
-    period: Count | None = None
-    # The length that no step of x exceeds.
-    longest: Positive | None = None
-    sampler: str | None = None
+    kind: Annotated[
+        str,
+        Field(description="a registered algorithm, one of an installed package by entry point, or file.py:Name"),
+    ]
+    rounds: Annotated[Count, Field(description="how many rounds are run [rounds]")]
+    init: Annotated[
+        dict[Channel, Finite], Field(description="variable → the constant where it starts; 0 by default")
+    ] = {}
+    protocol: Annotated[
+        Literal["released", "private"],
+        Field(
+            description='"released": everything is computed at the own released values; "private", of ldp_dsbo: its '
+            "state is kept without noise"
+        ),
+    ] = "released"
+    sampler: Annotated[
+        str | None,
+        Field(description='of minimax algorithms that sample: how; "poisson", or it is refused'),
+    ] = None
+
+    def own_keys(self) -> dict[str, Any]:
+        """What is given of the algorithm's own keys."""
+        values = {k: getattr(self, k) for k in type(self).model_fields} | (self.model_extra or {})
+        return {k: v for k, v in values.items() if k not in AlgorithmTable.model_fields and v is not None}
+
+
+class OutsideAlgorithmTable(AlgorithmTable):
+    """An algorithm from a file or an installed package. Its own keys are checked when it is built."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+
+# Type of an algorithm's field → the table that gives it.
+ALGORITHM_TABLES: dict[Any, type[Table]] = {StepSize: Step, Mapping: DomainTable}
+if TYPE_CHECKING:
+
+    class RegisteredAlgorithmTable(AlgorithmTable):
+        """With the keys of all registered algorithms, as their fields declare them."""
+
+else:
+    RegisteredAlgorithmTable = create_model(
+        "RegisteredAlgorithmTable", __base__=AlgorithmTable, **registered_fields(ALGORITHM_TABLES)
+    )
+
+
+def _which_table(value: Any) -> str:
+    """Which of the two tables a value is meant to be."""
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    outside = isinstance(value, OutsideAlgorithmTable) or (isinstance(kind, str) and is_from_outside(kind))
+    return "OutsideAlgorithmTable" if outside else "RegisteredAlgorithmTable"
+
+
+def is_from_outside(kind: str) -> bool:
+    """Whether an algorithm's kind is that of a file or of an installed package."""
+    return kind not in ALGORITHMS and (
+        in_file(kind) is not None or kind.lower().endswith(".py") or kind in installed("algorithm")
+    )
+
+
+class _AlgorithmSchema:
+    """The JSON Schema of both tables as one: all properties; by kind those that are needed and may be given."""
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        schema: dict[str, Any] = handler(core_schema)
+        found: dict[str, Any] = handler.resolve_ref_schema(schema["oneOf"][0])
+        common, own = list(AlgorithmTable.model_fields), found["properties"]
+        known = {"properties": {"kind": {"enum": list(ALGORITHMS)}}, "required": ["kind"]}
+        merged = {k: v for k, v in found.items() if k != "additionalProperties"}
+        merged["title"], merged["allOf"] = "AlgorithmTable", [_case(entry, common) for entry in ALGORITHMS.values()]
+        # A name that is not registered may be an installed package's, whose keys are its own.
+        merged["if"], merged["then"] = known, {"propertyNames": {"enum": list(own)}}
+        merged["properties"]["kind"]["examples"] = list(ALGORITHMS)
+        return merged
+
+
+def _case(entry: Entry, common: list[str]) -> dict[str, Any]:
+    """What a table of this kind needs and may have."""
+    keys = [*common, *(o.key for o in entry.keys)]
+    return {
+        "if": {"properties": {"kind": {"const": entry.kind}}, "required": ["kind"]},
+        "then": {"required": list(entry.options), "propertyNames": {"enum": keys}},
+    }
 
 
 class Noise(Table):
@@ -638,7 +703,18 @@ class RunTable(Table):
 
 
 class Scenario(Table):
-    """One experiment, complete. Without `seed` the noise is secret."""
+    """One experiment, complete. Without `seed` the noise is secret.
+
+    Example:
+        >>> import decentral_dp
+        >>> decentral_dp.load("quadratic").topology.kind
+        'hypercube'
+    """
+
+    # The schema for editors has no use for the example.
+    model_config = ConfigDict(
+        json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
+    )
 
     title: str = Field(default="", description="One line, for tables and reports.")
     description: str = Field(default="", description="What it shows, and how its public parameters were chosen.")
@@ -650,7 +726,12 @@ class Scenario(Table):
     )
     problem: ProblemTable = Field(description="The problem and its records.")
     topology: TopologyTable = Field(description="Who talks to whom.")
-    algorithm: AlgorithmTable = Field(description="How it is optimised.")
+    algorithm: Annotated[
+        Annotated[RegisteredAlgorithmTable, Tag("RegisteredAlgorithmTable")]
+        | Annotated[OutsideAlgorithmTable, Tag("OutsideAlgorithmTable")],
+        Discriminator(_which_table),
+        _AlgorithmSchema(),
+    ] = Field(description="How it is optimised.")
     privacy: PrivacyTable = Field(default=PrivacyTable(), description="What is guaranteed, and what it costs.")
     run: RunTable = Field(default=RunTable(), description="The engine, and which rounds are evaluated.")
     versions: dict[str, str] = Field(
@@ -662,6 +743,8 @@ class Scenario(Table):
     # Component → what was handed over as a Python object, or found in a file; and the names of the former.
     _components: dict[str, Any] = PrivateAttr(default_factory=dict)
     _given: frozenset[str] = PrivateAttr(default=frozenset())
+    # The kind and the entry of an algorithm from outside, once it is found: its file is run once.
+    _outside: tuple[str, Any] | None = PrivateAttr(default=None)
 
     @property
     def folder(self) -> Path:
@@ -686,6 +769,12 @@ class Scenario(Table):
         places = {key: place for key, place in table.items() if key != "sha256"}
         return table | {key: place if is_url(place) else str(self.resolve(place)) for key, place in places.items()}
 
+    @staticmethod
+    def _file_of(kind: str) -> str | None:
+        """The file of "file.py:Name"."""
+        place = in_file(kind)
+        return place.file if place is not None else None
+
     def files(self) -> dict[tuple[str, ...], Path]:
         """(table, …, key) → absolute path, for every value that names a file that is there."""
         problem = self.problem
@@ -696,6 +785,7 @@ class Scenario(Table):
             ("problem", "losses"): problem.losses,
             ("problem", "loss"): problem.loss if str(problem.loss).lower().endswith(".py") else None,
             ("topology", "file"): self.topology.file,
+            ("algorithm", "kind"): self._file_of(self.algorithm.kind),
         }
         for place, written in (
             (("problem", "kind"), problem.kind),
@@ -709,13 +799,13 @@ class Scenario(Table):
         return {place: path for place, path in found.items() if is_file(path)}
 
 
-def put(content: dict[str, Any], place: Sequence[str], value: Any) -> None:
-    """Set what stands at (table, …, key); of "file.py:Name" the file."""
+def put(content: dict[str, Any], place: Sequence[str], value: str) -> None:
+    """Set the file that is named at (table, …, key); of "file.py:Name" the file alone."""
     *tables, key = place
     for table in tables:
         content = content[table]
-    inside = in_file(content[key]) if isinstance(content.get(key), str) else None
-    content[key] = value if inside is None else f"{value}:{inside.name}"
+    named = in_file(str(content[key]))
+    content[key] = value if named is None else f"{value}:{named.name}"
 
 
 def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from decentral_dp.simulation.result import RunResult
 
 UNRELEASED = "_unreleased"
 # Scores that the end of a run prints, in this order; then those that the problem adds.
@@ -17,28 +18,27 @@ _UNPRINTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 
 
-def print_scores(out: Console, result: Mapping[str, Any]) -> None:
-    metrics = result["metrics"]
+def print_scores(out: Console, result: RunResult) -> None:
+    metrics = result.metrics
     if known := [n for n in _SCORES if n in metrics]:
         out.print()
-        out.print(_scores(f"{result['evaluated_on']}", "worst and best agent", known, metrics))
+        out.print(_scores(result.evaluated_on, "worst and best agent", known, metrics))
     if added := _added(metrics):
         out.print()
         out.print(_scores("scores of this problem", "lowest and highest agent", added, metrics))
 
 
-def print_values(out: Console, result: Mapping[str, Any]) -> None:
+def print_values(out: Console, result: RunResult) -> None:
     """Of a trusted coordinator, who publishes one value for all."""
-    metrics = result["metrics"]
+    metrics = result.metrics
     # Where x alone is published, scores are those of a solution that nobody sees.
-    minimax = result["problem"]["solves"] == "minimax"
-    ending = "" if minimax or "upper_loss" in metrics else UNRELEASED
+    ending = UNRELEASED if not result.is_minimax and "upper_loss" not in metrics else ""
     plain = {n.removesuffix(ending): _value(v) for n, v in metrics.items() if n.endswith(ending)}
     known = [*(n for n in _SCORES if n in plain), *_added(plain)]
     if known:
         whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
         out.print()
-        out.print(f"Scores of the {result['evaluated_on']}, {whose}:")
+        out.print(f"Scores of the {result.evaluated_on}, {whose}:")
         table = Table.grid(padding=(0, 2, 0, 0))
         for name in known:
             table.add_row(name, plain[name])

@@ -11,10 +11,10 @@ import numpy as np
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.exchange import Bundle, Released
-from decentral_dp.job import Job
 from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.simulation.jobs import Job
 
 Say = Callable[[int, str, np.ndarray, np.ndarray], np.ndarray]
 SCALE = 0.07

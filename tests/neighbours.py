@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from coordinator_replay import Scripted, scripted
 
-from decentral_dp.job import Job
 from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.simulation.jobs import Job
 
 
 def widest(job: Job, tries: int = 24, seed: int = 0) -> dict[str, float]:

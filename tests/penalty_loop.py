@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from coordinator_replay import Say
 
-from decentral_dp.job import Job
 from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.simulation.jobs import Job
 
 
 def cut(v: np.ndarray, bound: float) -> np.ndarray:

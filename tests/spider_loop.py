@@ -13,7 +13,8 @@ from minimax_loop import Auc, Loop, content, cut, inside_x, inside_y
 from scipy.optimize import minimize_scalar
 
 import decentral_dp
-from decentral_dp.job import Job, build
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 Point = tuple[np.ndarray, np.ndarray]
 # A [problem] table on two classes.

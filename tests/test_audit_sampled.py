@@ -85,10 +85,10 @@ def apart(ledger: Ledger, split: Split) -> float:
     return sum(float(amplified(c.sensitivity[split][:, 0] / c.scale[:, 0], c.rate[split][:, 0]).sum()) for c in lines)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("spdb", "train"), ("spdb", "validation"), ("bsa", "train")])
+@pytest.mark.parametrize(("name", "split"), [("spdb", "train"), ("spdb", "validation"), ("bsa", "train")])
 def test_fresh_batches_in_every_exchange_cost_what_is_charged(name: str, split: Split) -> None:
     """The largest likelihood ratio met. x and y of SPDB share a batch: amplified one by one they would be too cheap."""
-    made = Sampled(name, split=split, size=0.8, copies=600)
+    made = Sampled(name, kind=split, size=0.8, copies=600)
     said, ledger = made.transcripts(0, seed=5)
     certified = float(price(ledger, 0.0).records[split].epsilon_pure[0])
     largest = float(np.abs(made.scores(said)).max())

@@ -34,7 +34,8 @@ import decentral_dp
 from decentral_dp.algorithms.central.bsa import Bsa
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.job import Job, build
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 ALGORITHM = {
     "kind": "bsa",

@@ -12,14 +12,15 @@ from coordinator_replay import Listening, Scripted, keyed, scripted, with_noise
 from minimax_loop import Loop, agree, content, made
 
 import decentral_dp
-from decentral_dp import InputError, job, load
+from decentral_dp import InputError, load
 from decentral_dp.algorithms.central.released_class_prior import ClassShare
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.job import Job
 from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.models.linear_model import Linear
+from decentral_dp.simulation import job_builder
+from decentral_dp.simulation.jobs import Job
 
 STEPS: dict[str, Any] = {"x": {"scale": 0.8}, "y": {"scale": 0.7}}
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -143,9 +144,9 @@ def test_programs_are_wrapped_only_where_the_share_is_released() -> None:
 
 
 def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "shards_of", lambda *a: pytest.fail("records were read before the scenario was refused"))
+    monkeypatch.setattr(job_builder, "shards_of", lambda *a: pytest.fail("records were read before it was refused"))
     with pytest.raises(InputError, match=r"^problem\.positive_share: a counted share") as caught:
-        job.build(load(content(PROGRAMS["sgda"], problem=COUNTED)))
+        job_builder.build(load(content(PROGRAMS["sgda"], problem=COUNTED)))
     assert "\n" not in str(caught.value)
 
 

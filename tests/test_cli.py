@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
 import os
@@ -93,6 +94,11 @@ def test_help_answers_at_once() -> None:
     assert min(seconds() for _ in range(5)) < 0.5
 
 
+def test_the_version_is_that_of_the_package(command: Command) -> None:
+    said = command("--version")
+    assert (said.code, said.out) == (0, f"decentral_dp {importlib.metadata.version('decentral_dp')}\n")
+
+
 @pytest.mark.parametrize("what", ["algorithms", "problems", "topologies", "scenarios", "studies", "data", "weights"])
 def test_list_and_show_agree(command: Command, what: str) -> None:
     listed = command("list", what)
@@ -112,7 +118,10 @@ def test_list_and_show_agree(command: Command, what: str) -> None:
 
 
 def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
-    assert "degree: neighbours of each agent; a whole number of at least 1; required" in command("show", "random_regular").out
+    assert (
+        "degree: neighbours of each agent; a whole number of at least 1; required"
+        in command("show", "random_regular").out
+    )
     assert "ρ = 0.9" in command("show", "abilene").out
     assert "∇²_yy l·z" in command("show", "logistic_hyperparameter").out
     assert "569 records, 30 features" in command("show", "breast_cancer").out
@@ -124,7 +133,7 @@ def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusted))
 def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
     """As copied they are a scenario that can be planned and run, and so is the resolved one that a run leaves."""
-    tables = algorithm_tables(name)
+    tables = algorithm_tables(ALGORITHMS[name])
     assert tables.splitlines()[0] in command("show", name).out
     (tmp_path / "mine.toml").write_text(tables, encoding="utf-8")
     said = command("plan", "mine.toml")
@@ -156,7 +165,9 @@ def test_a_target_below_what_float64_costs_is_refused_by_both(command: Command, 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if not e.trusted))
 def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path, name: str) -> None:
     """As copied: with the tables of a problem and a graph they are a scenario that can be planned."""
-    shown = command("show", name).out
+    # Beside the scenario of its name, which follows, what describes the algorithm is in comments.
+    described = command("show", name).out.partition(f"# {name} (scenario):")[0]
+    shown = "\n".join(line.removeprefix("#").removeprefix(" ") for line in described.splitlines())
     tables = shown[shown.index("[algorithm]") :].replace("rounds = 100", "rounds = 3")
     problem = 'kind = "logistic_hyperparameter"\ndata = "breast_cancer"\nscale = "public_ranges"\nnormalise = "l2"'
     if "clip.x" in tables:
@@ -589,18 +600,17 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
 
 
 def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
-    from decentral_dp.describe import privacy_summary
-    from decentral_dp.job import build
+    from decentral_dp.simulation.job_builder import build
 
-    assert privacy_summary(build(load("paper_synthetic")))["numerical_slack"] is None
-    slack = privacy_summary(build(load("ring_breast_cancer")))["numerical_slack"]
+    assert build(load("paper_synthetic")).statement().to_dict()["numerical_slack"] is None
+    slack = build(load("ring_breast_cancer")).statement().to_dict()["numerical_slack"]
     assert 0 < slack["delta"] < 1e-8
     assert 0 < slack["epsilon"] < 1e-4
 
 
 def test_gaussian_noise_and_delta_zero_is_said_plainly() -> None:
     from decentral_dp.errors import InputError
-    from decentral_dp.job import build
+    from decentral_dp.simulation.job_builder import build
 
     with pytest.raises(InputError, match="Gaussian noise gives no pure guarantee"):
         build(load("ring_breast_cancer", ["privacy.delta=0.0"]))

@@ -12,7 +12,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError, load
-from decentral_dp.algorithms import ALGORITHMS, NUMBERS, STEPS
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.metrics import final
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.scenario import scenario_folder, scenario_names
@@ -54,8 +55,11 @@ TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusted and
 # Of agents that trust nobody.
 UNTRUSTED = sorted(name for name, entry in ALGORITHMS.items() if not entry.trusted)
 # What an algorithm's keys may be.
-KEYS: dict[str, Any] = dict.fromkeys(NUMBERS, 2) | {"smoothness": 50.0, "momentum": 0.5, "penalty": 0.1}
-KEYS |= {c: {"scale": 0.2, "decay": 0.5} for c in STEPS}
+KEYS: dict[str, Any] = {
+    option.key: {"scale": 0.2, "decay": 0.5} if option.type is StepSize else 2
+    for entry in ALGORITHMS.values()
+    for option in entry.keys
+} | {"smoothness": 50.0, "momentum": 0.5, "penalty": 0.1}
 
 
 def finish(content: Any, *overrides: str) -> decentral_dp.Run:
@@ -64,7 +68,7 @@ def finish(content: Any, *overrides: str) -> decentral_dp.Run:
     scenario = load(content, [f"algorithm.rounds={rounds}", "run.evaluate_every=1", *overrides])
     run = decentral_dp.run(scenario)
     assert run.result["status"] == "ok", run.result["reason"]
-    trusted = run.job.context is not None
+    trusted = run.job.setting != "gossip"
     alike = run.records.costs_within(run.job.ledger) if trusted else run.job.ledger.same_releases(run.records)
     assert alike, "planned and recorded releases differ"
     assert run.records.rounds == rounds
@@ -99,7 +103,7 @@ def finish(content: Any, *overrides: str) -> decentral_dp.Run:
 
 def check_metrics(run: decentral_dp.Run, channels: Sequence[str]) -> None:
     """A run on a bilevel problem has its metrics, and no unknown ones."""
-    trusted = run.job.context is not None
+    trusted = run.job.setting != "gossip"
     endings = ("_min", "_max", "_last", *([] if trusted else ["_unreleased"]))
     plain = {n.removesuffix("_unreleased") for n in run.metrics["name"] if not n.endswith(endings)}
     plain = {n for n in plain if not n.endswith(endings)}

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp.data import Dataset, load, make_shards, scale
-from decentral_dp.describe import notes, problem_summary
 from decentral_dp.errors import InputError
-from decentral_dp.job import build
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.result import problem_summary
 
 NAMES = {
     "images": "train-images-idx3-ubyte",
@@ -485,7 +485,7 @@ def test_other_data_have_no_such_note() -> None:
     job = build(decentral_dp.load(scenario({"data": "digits", "limit": 90})))
     assert problem_summary(job)["notes"] == []
     assert problem_summary(job)["data"] == "digits"
-    assert not any("stand in" in note for note in notes(job))
+    assert not any("stand in" in note for note in job.statement().notes)
     assert job.shards.image == (8, 8, 1)
 
 

@@ -14,10 +14,11 @@ import pytest
 import decentral_dp
 from decentral_dp.catalogue import print_entry
 from decentral_dp.errors import InputError
-from decentral_dp.job import Job, build
 from decentral_dp.scenario import assign, load, read_toml
-from decentral_dp.study.conduct import conduct
-from decentral_dp.study.study_schema import load_study
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.studies.conduct import conduct
+from decentral_dp.studies.study_schema import load_study
 from decentral_dp.user_code import GROUPS, run_file
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -17,7 +17,6 @@ from scipy.optimize import brentq
 
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
 from decentral_dp.exchange import Ask, ClippedSum
-from decentral_dp.job import Job
 from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.planned_releaser import PlannedReleaser
@@ -25,6 +24,7 @@ from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.clients import ClientBlock
 from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.protocol import CHANGE
+from decentral_dp.simulation.jobs import Job
 
 Records = dict[str, list[Any]]
 

@@ -18,8 +18,6 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
 from decentral_dp.algorithms.central.dp_bilevel_defaults import check_penalty
 from decentral_dp.algorithms.central.printed_scales import gaussian_scale, within
-from decentral_dp.describe import privacy_summary
-from decentral_dp.job import build
 from decentral_dp.privacy.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.bilevel_rates import penalty_smoothness
 from decentral_dp.privacy.clipping import Clip
@@ -29,6 +27,7 @@ from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.special_families import Declared
+from decentral_dp.simulation.job_builder import build
 
 # What is left out ---------------------------------------------------------------------------------------------------
 
@@ -247,7 +246,7 @@ def test_too_small_a_sample_is_noted() -> None:
         job = made(algorithm={"rate": rate}, privacy={"epsilon": epsilon})
         least = min(2.0 * float((c.scale / c.sensitivity["train"]).min()) for c in job.ledger.charged)
         assert (least < 1.0) == noted
-        words = " ".join(privacy_summary(job)["notes"])
+        words = " ".join(job.statement().to_dict()["notes"])
         assert ("times what one record can add to a sample" in words) == noted
 
 

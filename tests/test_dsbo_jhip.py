@@ -20,10 +20,11 @@ from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.gossip_plan import plan
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.bounded_matrices import transposed, unproven
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2})
 NAMES = ["all", "accumulate", "minibatch"]

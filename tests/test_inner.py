@@ -24,8 +24,8 @@ from decentral_dp.algorithms.central.localised_lower_solver import (
 from decentral_dp.algorithms.central.lower_objective import LowerObjective
 from decentral_dp.algorithms.central.lower_solvers import Known, noise_gain, solver_of, steps_of_descent
 from decentral_dp.exchange import Ask, Pool, Release
-from decentral_dp.job import build
 from decentral_dp.privacy.problem_constants import ProblemConstants
+from decentral_dp.simulation.job_builder import build
 
 GAIN = 0.2784645427610738  # sup m σ(−m)
 

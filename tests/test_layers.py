@@ -19,7 +19,7 @@ FORBIDDEN = {
         "decentral_dp.runner",
         "decentral_dp.scenario",
         "decentral_dp.schema",
-        "decentral_dp.job",
+        "decentral_dp.simulation",
         "decentral_dp.data",
     ],
     "engines": [
@@ -30,12 +30,12 @@ FORBIDDEN = {
     ],
     "privacy": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.data"],
     "problems": ["decentral_dp.algorithms", "decentral_dp.engines"],
-    "attack": ["decentral_dp.algorithms", "decentral_dp.engines"],
+    "adversaries": ["decentral_dp.algorithms", "decentral_dp.engines"],
     "tuning": ["decentral_dp.engines", "decentral_dp.algorithms", "decentral_dp.problems"],
     "data": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.privacy"],
     "topology": ["decentral_dp.algorithms", "decentral_dp.engines", "decentral_dp.problems", "decentral_dp.privacy"],
-    "experiments": ["decentral_dp.engines", "decentral_dp.runner", "decentral_dp.scenario", "decentral_dp.study"],
-    "study": [
+    "experiments": ["decentral_dp.engines", "decentral_dp.runner", "decentral_dp.scenario", "decentral_dp.studies"],
+    "studies": [
         "decentral_dp.algorithms",
         "decentral_dp.problems",
         "decentral_dp.data",

@@ -15,12 +15,12 @@ from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.job import build
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.simulation.job_builder import build
 
 Make = Callable[..., dict[str, Any]]
 
@@ -119,7 +119,7 @@ def test_printed_and_boxed_plan_is_recorded(scenario: Make) -> None:
 
 @pytest.mark.parametrize("protocol", ["released", "private"])
 @pytest.mark.parametrize("norm", ["l1", "l2"])
-@pytest.mark.parametrize("kind", ["train", "validation"])
+@pytest.mark.parametrize("split", ["train", "validation"])
 def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol: Any, norm: Any, split: str) -> None:
     """Exact replay of one agent on one transcript with one record replaced, over adversarial records and messages."""
     rng = np.random.default_rng([5, len(protocol), len(norm), len(split)])

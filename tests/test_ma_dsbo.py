@@ -34,9 +34,10 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle
 from decentral_dp.gossip_plan import plan
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 Oracle = dict[str, Callable[..., np.ndarray]]
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2})

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp import InputError, job, load
+from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import app
-from decentral_dp.describe import privacy_summary
 from decentral_dp.problems.minimax.auc import AucObjective
+from decentral_dp.simulation import job_builder
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == "minimax")
 SAMPLED = [n for n in MINIMAX if "rate" in (*ALGORITHMS[n].options, *ALGORITHMS[n].optional)]
@@ -46,7 +46,7 @@ def content(**changes: Any) -> dict[str, Any]:
 
 def refusal(made: dict[str, Any]) -> str:
     with pytest.raises(InputError) as caught:
-        job.build(load(made))
+        job_builder.build(load(made))
     said = str(caught.value)
     assert "\n" not in said
     assert said.endswith(".")
@@ -56,7 +56,7 @@ def refusal(made: dict[str, Any]) -> str:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record may be read."""
-    monkeypatch.setattr(job, "shards_of", lambda *a: pytest.fail("records were read before the scenario was refused"))
+    monkeypatch.setattr(job_builder, "shards_of", lambda *a: pytest.fail("records were read before it was refused"))
 
 
 # Before a record is read
@@ -130,13 +130,13 @@ def test_only_models_of_minimax_problems_compute_on_a_gpu(scenario: Any) -> None
 
 def test_the_spy_sees_a_read(unread: None) -> None:
     with pytest.raises(pytest.fail.Exception, match="records were read"):
-        job.build(load(content()))
+        job_builder.build(load(content()))
 
 
 def test_what_is_taken_is_taken() -> None:
     """The scenario that all these are changes of is sound, and Poisson samples may be named."""
-    assert job.build(load(content())).status == "ok"
-    named = job.build(load(content(**{"algorithm.sampler": "poisson"})))
+    assert job_builder.build(load(content())).status == "ok"
+    named = job_builder.build(load(content(**{"algorithm.sampler": "poisson"})))
     assert {c.sampling for c in named.ledger.channels} == {"poisson"}
 
 
@@ -163,7 +163,7 @@ def test_a_declared_class_without_a_record_is_refused_when_the_file_is_loaded(
     assert f"has the class {absent}, and auc_maximisation needs" in said
     one = np.full(60, labels)
     one[::2] = absent
-    assert job.build(load(owned(own(tmp_path, one)))).status == "ok"
+    assert job_builder.build(load(owned(own(tmp_path, one)))).status == "ok"
 
 
 def test_a_class_whose_only_records_are_held_out_is_absent(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_class_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     three["problem"]["construction"] = {"positive": [3]}
     assert "3 is no class of" in refusal(three)
     three["problem"]["construction"] = {"positive": [2]}
-    assert job.build(load(three)).shards.classes == (0, 1)
+    assert job_builder.build(load(three)).shards.classes == (0, 1)
     numbers = owned(data, **{"problem.classes": []})
     assert "needs exactly 2 classes, and the data have numbers" in refusal(numbers)
     numbers["problem"]["construction"] = {"positive": [2]}
@@ -217,7 +217,7 @@ def test_a_report_says_whether_the_noise_can_be_drawn_again(tmp_path: Path, seed
     folder = tmp_path / "run"
     run = decentral_dp.run(load(made), out=folder)
     said = run.result["privacy"]["noise"]
-    assert said == privacy_summary(run.job)["noise"]
+    assert said == run.job.statement().to_dict()["noise"]
     assert said == ("secret" if seed is None else "reproducible from the recorded seed, therefore a simulation")
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert ("This is a simulation: " in page) == (seed is not None)
@@ -230,15 +230,15 @@ def test_a_sample_that_mostly_holds_nobody_is_refused_and_the_named_rate_is_not(
     said = refusal(content(**{"algorithm.rate": 1e-4}))
     assert said.startswith("algorithm.rate: got 0.0001")
     least = float(said.split("at least ")[1].rstrip("."))
-    assert job.build(load(content(**{"algorithm.rate": least}))).budget.epsilon.shape
+    assert job_builder.build(load(content(**{"algorithm.rate": least}))).budget.epsilon.shape
 
 
 def test_the_share_of_a_construction_is_the_public_one_unless_another_is_given() -> None:
     thinned = {"problem.data": "digits", "problem.scale": "none"}
     thinned["problem.construction"] = {"positive": [5, 6, 7, 8, 9], "share": 0.2}
-    alone = job.build(load(content(**thinned, **{"problem.positive_share": None})))
+    alone = job_builder.build(load(content(**thinned, **{"problem.positive_share": None})))
     assert alone.problem.objective.share == 0.2
-    both = job.build(load(content(**thinned, **{"problem.positive_share": 0.3})))
+    both = job_builder.build(load(content(**thinned, **{"problem.positive_share": 0.3})))
     assert both.problem.objective.share == 0.3
 
 

@@ -24,9 +24,10 @@ from decentral_dp.curious_neighbours import ASSUMPTIONS, NetworkView, network_bu
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.job import Job, build
 from decentral_dp.network_command import coalitions_of, comparisons
 from decentral_dp.plots.pairs import by_distance, by_topology, heat_map, write_pairs
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 LAMBDA, RIDGE, CLIP = 0.25, 0.4, 0.7
 SCENARIO: dict[str, Any] = {

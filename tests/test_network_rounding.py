@@ -12,7 +12,6 @@ from test_network import CLIP, LAMBDA, RIDGE, job_of
 from decentral_dp import topology
 from decentral_dp.curious_neighbours import network_budget
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.job import Job
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.network_accounting import NetworkBudget, pairwise
@@ -20,6 +19,7 @@ from decentral_dp.privacy.network_rounding import Sent, certified_epsilon, round
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.privacy.release_cost import grid
 from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.simulation.jobs import Job
 
 
 def messages(job: Job) -> list[Any]:

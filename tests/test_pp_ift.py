@@ -11,11 +11,12 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError, load
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"kind": "box", "low": -3.0, "high": 0.5}

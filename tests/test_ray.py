@@ -21,7 +21,7 @@ import yaml
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.ray import RayEngine, core_share
-from decentral_dp.job import build
+from decentral_dp.simulation.job_builder import build
 
 Make = Callable[..., dict[str, Any]]
 ROOT = Path(__file__).parent.parent

@@ -12,10 +12,11 @@ from scipy.optimize import minimize
 
 import decentral_dp
 from decentral_dp import InputError, load
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.pooled_bounds import PooledBounds
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"kind": "box", "low": -3.0, "high": 0.5}

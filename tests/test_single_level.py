@@ -29,9 +29,10 @@ from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.gossip_plan import plan
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 NAMES = ("ldp_single_level", "dp_dsgd")
 ALGORITHMS = {"ldp_single_level": LdpSingleLevel, "dp_dsgd": DpDsgd}

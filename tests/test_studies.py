@@ -22,24 +22,24 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-import decentral_dp.study
+import decentral_dp.studies
 from decentral_dp import cli
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.job import build
 from decentral_dp.plots.study_plots import _label
 from decentral_dp.privacy.accountants import price
 from decentral_dp.runner import run
 from decentral_dp.scenario import load, shipped_names
-from decentral_dp.study import study_runs as cell_files
-from decentral_dp.study.conduct import Findings, check_plot, conduct
-from decentral_dp.study.epsilons import described
-from decentral_dp.study.grid import axes, cells, label_all
-from decentral_dp.study.measures import check_names, names_of
-from decentral_dp.study.pool import in_processes
-from decentral_dp.study.study_runs import Task, task_of
-from decentral_dp.study.study_schema import Study, load_study
-from decentral_dp.study.study_tables import interval
-from decentral_dp.study.verdicts import Verdict, check_claims, verdict
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.studies import study_runs as cell_files
+from decentral_dp.studies.conduct import Findings, check_plot, conduct
+from decentral_dp.studies.epsilons import described
+from decentral_dp.studies.grid import axes, cells, label_all
+from decentral_dp.studies.measures import check_names, names_of
+from decentral_dp.studies.pool import in_processes
+from decentral_dp.studies.study_runs import Task, task_of
+from decentral_dp.studies.study_schema import Study, load_study
+from decentral_dp.studies.study_tables import interval
+from decentral_dp.studies.verdicts import Verdict, check_claims, verdict
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -563,7 +563,7 @@ def test_what_is_done_is_not_computed_again(make: Make, tmp_path: Path, monkeypa
     first = conduct(make(**small, seeds=2), out, jobs=1)
     before = files(out)
     assert first.computed == len(before) == 4
-    monkeypatch.setattr("decentral_dp.study.pool.compute", lambda task: pytest.fail("computed again"))
+    monkeypatch.setattr("decentral_dp.studies.pool.compute", lambda task: pytest.fail("computed again"))
     # Other words, other pictures and fewer measures need no other numbers.
     again = conduct(make(**small, seeds=2, title="Another", measure=["test_loss"]), out, jobs=1)
     assert again.computed == 0
@@ -643,7 +643,7 @@ def test_cells_of_another_package_or_of_other_inputs_are_computed_anew_and_repla
     assert foreign.exists()
     # A cell that does not come out again leaves its old file, for whoever returns to that state.
     monkeypatch.setattr(cell_files, "package_digest", lambda: "a third")
-    monkeypatch.setattr("decentral_dp.study.pool.compute", lambda task: cell_files.lost("no memory"))
+    monkeypatch.setattr("decentral_dp.studies.pool.compute", lambda task: cell_files.lost("no memory"))
     assert again(3)[::2] == (3, 4)
 
 
@@ -672,7 +672,7 @@ def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
     crash = tmp_path / "crash"
     crash.mkdir()
     (crash / "sitecustomize.py").write_text(
-        "import os, decentral_dp.study.study_runs as c\n"
+        "import os, decentral_dp.studies.study_runs as c\n"
         "real, done = c.compute, []\n"
         "def compute(task):\n"
         "    done.append(task)\n"
@@ -717,7 +717,7 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
     # Each of the two workers stays in its 26th cell: however late the interrupt comes, the study is not done before.
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "sitecustomize.py").write_text(
-        "import time, decentral_dp.study.study_runs as c\n"
+        "import time, decentral_dp.studies.study_runs as c\n"
         "real, done = c.compute, []\n"
         "def compute(task):\n"
         "    done.append(task)\n"
@@ -758,7 +758,7 @@ def test_workers_end_at_once_where_their_parent_was_killed(make: Make, tmp_path:
     # Cells that would take five minutes: a worker that ends with its cell only is far too late on any machine.
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(
-        "import pathlib, time, decentral_dp.study.study_runs as c\n"
+        "import pathlib, time, decentral_dp.studies.study_runs as c\n"
         "def compute(task):\n"
         "    pathlib.Path(task.folder, f'{task.key}.begun').touch()\n"
         "    time.sleep(300)\n"
@@ -919,7 +919,7 @@ def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> N
 
 def test_the_described_study_is_one() -> None:
     """What the package's description shows is a study that would be run."""
-    lines = (decentral_dp.study.__doc__ or "").splitlines()
+    lines = (decentral_dp.studies.__doc__ or "").splitlines()
     text = "\n".join(line.removeprefix("    ") for line in lines if line.startswith("    "))
     study = load_study(tomllib.loads(text))
     check_claims(study, axes(study))

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from schedules import STEPS, Power, noise, stream
 
 import decentral_dp
-from decentral_dp.describe import at_infinity as described
-from decentral_dp.describe import delta_notes, notes
 from decentral_dp.errors import InputError
-from decentral_dp.job import build
 from decentral_dp.privacy.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.infinite_horizon import DecayingRelease, at_infinity, losses, remainder
+from decentral_dp.simulation.gossip_statement import at_infinity as limits
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.statement import Horizon, delta_cautions
 
 
 def queries(*channels: str, agent: int = 1, clip: float = 1.0) -> list[DecayingRelease]:
@@ -130,9 +130,9 @@ def test_a_job_says_what_its_finite_shards_cost_for_ever(
         privacy={"mechanism": mechanism, "y": {"decay": 0.1}, "z": {"decay": 0.1}},
     )
     job = build(decentral_dp.load(base))
-    finite = described(job)["finite_data"]
+    finite = limits(job).finite_data
     assert float(job.budget.epsilon.max()) * 0.99 < finite < 40.0
-    assert any("stays bounded" in note for note in notes(job))
+    assert any("stays bounded" in note for note in job.statement().notes)
     for change in (
         {"privacy": {"y": {"decay": 0.45}}},
         {"privacy": {"delta": 0.0}},
@@ -144,12 +144,12 @@ def test_a_job_says_what_its_finite_shards_cost_for_ever(
         if mechanism == "gaussian" and change == {"privacy": {"delta": 0.0}}:
             continue
         never = build(decentral_dp.load(base | worse))
-        assert described(never)["finite_data"] == math.inf
-        assert any("without bound" in note for note in notes(never))
+        assert limits(never).finite_data == math.inf
+        assert any("without bound" in note for note in never.statement().notes)
     private = build(decentral_dp.load(base | {"algorithm": {**base["algorithm"], "protocol": "private"}}))
     # Unknown is said to be unknown: no bound is derived for a state that remembers, and none is refuted.
-    assert described(private)["finite_data"] is None
-    assert any("is unknown" in note for note in notes(private))
+    assert limits(private).finite_data is None
+    assert any("is unknown" in note for note in private.statement().notes)
 
 
 @pytest.mark.parametrize(("noise_decay", "bounded"), [(0.1, True), (0.5, False)])
@@ -160,7 +160,7 @@ def test_one_level_alone_has_the_limit_of_its_only_channel(
     base = scenario(privacy={"y": {"decay": noise_decay}, "mechanism": "gaussian"})
     base["algorithm"] = {"kind": kind, "rounds": 300, "y": {"scale": 1.0, "decay": 0.9}}
     job = build(decentral_dp.load(base))
-    finite = described(job)["finite_data"]
+    finite = limits(job).finite_data
     assert math.isfinite(finite) == bounded
     if bounded:
         [noised] = job.noise.values()
@@ -174,27 +174,27 @@ def test_what_is_not_known_of_other_algorithms_is_not_called_infinite(scenario: 
     base = scenario()
     base["algorithm"] |= {"kind": "ma_dsbo", "rounds": 2, "inner": 2, "inverse": 2}
     job = build(decentral_dp.load(base))
-    assert described(job) == {"finite_data": None, "endless_stream": None}
-    assert described(job, channel="y")["finite_data"] is None
-    assert any("is unknown" in note for note in notes(job))
-    assert not any("without bound" in note for note in notes(job))
+    assert limits(job) == Horizon(None, None)
+    assert limits(job, channel="y").finite_data is None
+    assert any("is unknown" in note for note in job.statement().notes)
+    assert not any("without bound" in note for note in job.statement().notes)
     off = build(decentral_dp.load(base | {"privacy": {"guarantee": "none"}}))
-    assert described(off)["finite_data"] == math.inf
+    assert limits(off).finite_data == math.inf
     scales = {c: {"scale": 0.1} for c in "xyz"}
     printed = build(decentral_dp.load(base | {"privacy": {"guarantee": "as_printed", **scales}}))
-    assert described(printed)["finite_data"] == math.inf
-    told = " ".join(notes(printed))
+    assert limits(printed).finite_data == math.inf
+    told = " ".join(printed.statement().notes)
     assert "nothing is clipped" in told
     assert "boxes" not in told
 
 
 def test_a_large_delta_is_called_large(scenario: Callable[..., dict[str, Any]]) -> None:
     def told(delta: float, **changes: Any) -> list[str]:
-        return delta_notes(build(decentral_dp.load(scenario(privacy={"delta": delta}, **changes))))
+        return delta_cautions(build(decentral_dp.load(scenario(privacy={"delta": delta}, **changes))))
 
     # 455 records of five agents, four fifths of 569: 91 each.
     assert told(1e-5) == told(0.99 / 91) == []
     for delta in (1.0 / 91, 0.5):
         [note] = told(delta)
         assert "is not small beside 1/91" in note
-    assert told(0.5)[0] in notes(build(decentral_dp.load(scenario(privacy={"delta": 0.5}))))
+    assert told(0.5)[0] in build(decentral_dp.load(scenario(privacy={"delta": 0.5}))).statement().notes

@@ -23,7 +23,6 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
-from decentral_dp.job import build
 from decentral_dp.privacy.bounded import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.ledger import Recorder, assemble
@@ -34,6 +33,7 @@ from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledRele
 from decentral_dp.problems.logistic import LogisticHyperparameter
 from decentral_dp.problems.quadratic import Quadratic
 from decentral_dp.problems.softmax import SoftmaxHyperparameter
+from decentral_dp.simulation.job_builder import build
 
 Make = Callable[..., dict[str, Any]]
 

@@ -19,13 +19,15 @@ from test_trusted_refusals import content
 
 import decentral_dp
 from decentral_dp import load
-from decentral_dp.describe import privacy_summary
 from decentral_dp.formatting import epsilon_text, price_text
-from decentral_dp.job import Job, build
 from decentral_dp.plots import FIGURES
 from decentral_dp.plots.drawing import read_drawing
 from decentral_dp.privacy.problem_constants import ProblemConstants
-from decentral_dp.summary import print_plan, print_run
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.plan_text import print_plan
+from decentral_dp.simulation.plans import Plan
+from decentral_dp.summary import print_run
 
 SECOND = "second_order_dp_bilevel"
 CLIP = {"privacy.clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
@@ -102,7 +104,7 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
     job = job_of(
         "dp_bilevel", **{"privacy.guarantee": "as_printed", "privacy.epsilon": 3.0, "algorithm.inner": 4, **CLIP}
     )
-    privacy = privacy_summary(job)
+    privacy = job.statement().to_dict()
     claim = privacy["claimed"]
     assert (claim["epsilon_max"], claim["delta"], claim["agents"]) == (3.0, 1e-5, [3.0] * 5)
     assert "Kornowski" in claim["source"]
@@ -119,7 +121,7 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
 
 
 def test_a_pure_claim_has_no_delta() -> None:
-    privacy = privacy_summary(job_of("grid_walk", **{"privacy.guarantee": "as_printed", "algorithm.rounds": 1}))
+    privacy = job_of("grid_walk", **{"privacy.guarantee": "as_printed", "algorithm.rounds": 1}).statement().to_dict()
     assert privacy["claimed"]["delta"] == 0.0
     assert math.isinf(privacy["epsilon_max"])
     assert [p["price"]["train"] for p in privacy["prices"]] == [[math.inf, math.inf]]
@@ -128,7 +130,7 @@ def test_a_pure_claim_has_no_delta() -> None:
 
 @pytest.mark.parametrize("kind", ["pp_ift", SECOND])
 def test_prices_of_the_plan_add_up_to_the_target(kind: str) -> None:
-    privacy = privacy_summary(job_of(kind, **{"privacy.epsilon": 5.0}))
+    privacy = job_of(kind, **{"privacy.epsilon": 5.0}).statement().to_dict()
     assert privacy["at_infinity"] is None
     for records in ("train", "validation"):
         total = sum(p["releases"] * p["price"][records][0] ** 2 for p in privacy["prices"] if records in p["price"])
@@ -138,24 +140,24 @@ def test_prices_of_the_plan_add_up_to_the_target(kind: str) -> None:
 
 
 def test_who_sees_what_is_what_the_program_does() -> None:
-    asks, pools = (" ".join(privacy_summary(job_of(kind))["seen"]) for kind in ("pp_ift", SECOND))
+    asks, pools = (" ".join(job_of(kind).statement().to_dict()["seen"]) for kind in ("pp_ift", SECOND))
     assert "∇_y l, ∇_y h and ∇²_yy l" in asks
     assert "hands its records" not in asks
     assert "hands its records" in pools
     assert "sums over its records" not in pools
     # ∇_x h reads no record here.
     assert "∇_x h" not in asks
-    off = " ".join(privacy_summary(job_of(SECOND, **{"privacy.guarantee": "none"}))["seen"])
+    off = " ".join(job_of(SECOND, **{"privacy.guarantee": "none"}).statement().to_dict()["seen"])
     assert "protects nobody" in off
 
 
 def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    assert privacy_summary(job_of(SECOND))["constants"] == "analytic"
+    assert job_of(SECOND).statement().to_dict()["constants"] == "analytic"
     given = {"privacy.constants": {name: 1.0 for name in ProblemConstants._fields if name != "label"}}
-    privacy = privacy_summary(job_of(SECOND, **given))
+    privacy = job_of(SECOND, **given).statement().to_dict()
     assert privacy["constants"] == "declared"
     assert any("only if they are true" in note for note in privacy["notes"])
-    print_plan(job_of(SECOND, **given))
+    print_plan(Plan.of(job_of(SECOND, **given)))
     assert "certified, if the declared constants are true: ε = 4.00" in " ".join(capsys.readouterr().out.split())
     page = page_of(made(SECOND, **given))
     assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
@@ -204,12 +206,12 @@ def test_the_end_of_a_run_names_what_its_scores_are_of(capsys: pytest.CaptureFix
 def test_a_plan_has_an_end_and_prices(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     job = job_of("pp_ift", **CLIP)
-    print_plan(job)
+    print_plan(Plan.of(job))
     said = capsys.readouterr().out
     assert "T → ∞" not in said
     assert all(len(line) <= 80 for line in said.splitlines())
     rows = {line.split()[0]: line.split() for line in said.splitlines() if re.match(r"(y|gx) ", line)}
-    for entry in privacy_summary(job)["prices"]:
+    for entry in job.statement().to_dict()["prices"]:
         row = rows[entry["channel"]]
         assert row[1:3] == [str(entry["releases"]), str(entry["width"])]
         assert row[4] == epsilon_text(entry["price"]["train"][1])

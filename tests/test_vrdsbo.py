@@ -37,8 +37,9 @@ from decentral_dp.algorithms.decentralised import vrdsbo
 from decentral_dp.algorithms.decentralised.vrdsbo import Vrdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 ALGORITHM = {
     "kind": "vrdsbo",

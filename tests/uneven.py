@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import decentral_dp
-from decentral_dp.job import Job, build
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
 
 M = np.array([[1.0, 0.0], [0.5, 1.0], [1.0, -2.0]])
 C = np.array([[0.3, 0.0], [0.0, 0.4], [0.1, -0.2]])

@@ -1,415 +1,69 @@
-"""Algorithms by name. Each entry builds its algorithm from the scenario's [algorithm] table and the guarantee."""
+"""Algorithms by name, from the entries at the end of their modules. A new one is a module and a line of `_MODULES`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from types import ModuleType
 
-from decentral_dp.algorithms.central.bsa import Bsa
-from decentral_dp.algorithms.central.double_spider import DoubleSpider
-from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
-from decentral_dp.algorithms.central.dp_sgd_dual import DpSgdDual
-from decentral_dp.algorithms.central.dp_sgda import DpSgda
-from decentral_dp.algorithms.central.dp_spider import DpSpider
-from decentral_dp.algorithms.central.dptd import Dptd
-from decentral_dp.algorithms.central.exponential_mechanism import ExponentialMechanism
-from decentral_dp.algorithms.central.gradient_norm_exponential_mechanism import GradientNormMechanism
-from decentral_dp.algorithms.central.grid_walk import GridWalk
-from decentral_dp.algorithms.central.pp_ift import PpIft
-from decentral_dp.algorithms.central.privatediff import PrivateDiff
-from decentral_dp.algorithms.central.privatediff_xy import PrivateDiffXY
-from decentral_dp.algorithms.central.protocol import Coordinated
-from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider
-from decentral_dp.algorithms.central.regularisation_tuner import RegularisationTuner
-from decentral_dp.algorithms.central.regularised_exponential_mechanism import RegularisedExponentialMechanism
-from decentral_dp.algorithms.central.scdro import Scdro, check_unprotected
-from decentral_dp.algorithms.central.second_order_dp_bilevel import SecondOrder
-from decentral_dp.algorithms.central.warm_start import WarmStart
-from decentral_dp.algorithms.decentralised.dsbo_jhip import DsboJhip
-from decentral_dp.algorithms.decentralised.gbdsbo import Gbdsbo
-from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
-from decentral_dp.algorithms.decentralised.ma_dsbo import MaDsbo
-from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
-from decentral_dp.algorithms.decentralised.spdb import Spdb
-from decentral_dp.algorithms.decentralised.vrdsbo import Vrdsbo
-from decentral_dp.algorithms.protocol import Algorithm, StepSize
-from decentral_dp.algorithms.references import (
-    ARORA,
-    BSA,
-    CHEN_WANG,
-    DP_DRO,
-    DP_SGD,
-    DPTD,
-    DSBO_JHIP,
-    DSGD,
-    GBDSBO,
-    KORNOWSKI,
-    LOWY_LIU,
-    MA_DSBO,
-    PRIVATEDIFF,
-    SCDRO,
-    SPDB,
-    VRDBO,
-    Citation,
+from decentral_dp.algorithms.central import (
+    bsa,
+    double_spider,
+    dp_bilevel,
+    dp_sgd_dual,
+    dp_sgda,
+    dp_spider,
+    dptd,
+    exponential_mechanism,
+    gradient_norm_exponential_mechanism,
+    grid_walk,
+    pp_ift,
+    privatediff,
+    privatediff_xy,
+    recursive_spider,
+    regularisation_tuner,
+    regularised_exponential_mechanism,
+    scdro,
+    second_order_dp_bilevel,
+    warm_start,
+)
+from decentral_dp.algorithms.decentralised import dsbo_jhip, gbdsbo, ldp_dsbo, ma_dsbo, single_level, spdb, vrdsbo
+from decentral_dp.algorithms.entry import Entry, Options
+
+__all__ = ["ALGORITHMS", "Entry", "Options"]
+
+# In the order in which they are listed.
+_MODULES: tuple[ModuleType, ...] = (
+    ldp_dsbo,
+    ma_dsbo,
+    dsbo_jhip,
+    gbdsbo,
+    single_level,
+    vrdsbo,
+    spdb,
+    bsa,
+    regularisation_tuner,
+    pp_ift,
+    second_order_dp_bilevel,
+    dp_bilevel,
+    dp_sgda,
+    dptd,
+    privatediff,
+    privatediff_xy,
+    double_spider,
+    recursive_spider,
+    dp_spider,
+    dp_sgd_dual,
+    scdro,
+    exponential_mechanism,
+    regularised_exponential_mechanism,
+    gradient_norm_exponential_mechanism,
+    grid_walk,
+    warm_start,
 )
 
-# Keys of the [algorithm] table that some algorithms need and others refuse: step sizes, and numbers.
-STEPS = ("x", "y", "z", "averaging", "dual")
-NUMBERS = ("inner", "inverse", "smoothness", "momentum", "penalty")
-WORDS = ("domain", "solver", "rate", "method", "candidates", "strength", "period", "longest")
-OPTIONS = STEPS + NUMBERS + WORDS
+
+def _entries(module: ModuleType) -> tuple[Entry, ...]:
+    found: tuple[Entry, ...] = module.ENTRIES if hasattr(module, "ENTRIES") else (module.ENTRY,)
+    return found
 
 
-Built = TypeVar("Built")
-
-
-class Options(NamedTuple):
-    """What a scenario says of its algorithm: step sizes and numbers by key, constant start, protocol."""
-
-    steps: Mapping[str, StepSize]
-    numbers: Mapping[str, Any]
-    init: Mapping[str, float]
-    protocol: str
-
-
-class Entry(NamedTuple):
-    """A registered algorithm: how to build it, one line for the list, the module that describes it, what it needs.
-
-    citations: whom to cite. message: what message t = 1, 2, … carries, where one sentence can say it.
-    """
-
-    build: Callable[[Options, str], Algorithm | Coordinated]
-    summary: str
-    home: str
-    options: tuple[str, ...]
-    citations: tuple[Citation, ...]
-    message: str = ""
-    # Whether protocol = "private" can be chosen.
-    private: bool = False
-    # Keys that may be left out: the algorithm then settles them from public facts.
-    optional: tuple[str, ...] = ()
-    # Whether it is a trusted coordinator's program, and whether δ = 0 will do: it adds no Gaussian noise.
-    trusted: bool = False
-    pure: bool = False
-    # Where the paper states the budget of its own calibration, which "as_printed" runs.
-    claim: str = ""
-    # The kind of problem it is for: "bilevel" or "minimax".
-    solves: str = "bilevel"
-    # Key → how a scenario could give it, where the usual example does not fit.
-    example: Mapping[str, str] = MappingProxyType({})
-
-
-def _plain(algorithm: Callable[..., Built]) -> Callable[[Options, str], Built]:
-    """Fields named as the keys are; the printed protocol where the guarantee is that of the papers."""
-
-    def build(options: Options, guarantee: str) -> Built:
-        protocol = "printed" if guarantee == "as_printed" else options.protocol
-        return algorithm(**options.steps, **options.numbers, protocol=protocol, start=options.init)
-
-    return build
-
-
-def _unprotected(options: Options, guarantee: str) -> Scdro:
-    """Raises InputError for any guarantee but none."""
-    check_unprotected(guarantee)
-    return _plain(Scdro)(options, guarantee)
-
-
-_NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
-# A minimax problem in a scenario, for the examples of `show`.
-_AUC = {
-    "problem": '"auc_maximisation"',
-    "problem_keys": "# Public: no count of these records.\npositive_share = 0.6",
-    "clip": "clip.x = 1.0",
-}
-_ASCENT = {"y": "{ scale = 0.5 }", "solver": '"ascent"'}
-_DRO = {
-    "problem": '"dro"',
-    "problem_keys": 'divergence = "chi2"\nstrength = 1.0\ncap = 5.0',
-    "clip": "clip.x = 1.0",
-}
-_KL = {"problem": '"kl_dro"', "problem_keys": "strength = 1.0\nradius = 0.5\ncap = 5.0", "clip": "clip.x = 1.0"}
-_TD = {
-    "problem": '"mspbe"',
-    "data": '"cartpole"',
-    "problem_keys": 'discount = 0.9\nmodel = { kind = "mlp", hidden = [50] }\nsynthetic = { records = 20, steps = 50 }',
-    "clip": "clip.x = 3.0\nclip.y = 3.0",
-}
-_ONE_STEP = (
-    "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
-    "λ_(t−1) · gradient + noise of deviation σ_t."
-)
-
-ALGORITHMS: dict[str, Entry] = {
-    "ldp_dsbo": Entry(
-        _plain(LdpDsbo),
-        "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
-        "decentral_dp.algorithms.decentralised.ldp_dsbo",
-        ("x", "y", "z"),
-        (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),),
-        _ONE_STEP,
-        private=True,
-    ),
-    "ma_dsbo": Entry(
-        _plain(MaDsbo),
-        "nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP)",
-        "decentral_dp.algorithms.decentralised.ma_dsbo",
-        ("x", "y", "z", "inner", "inverse"),
-        (Citation("Algorithm", MA_DSBO), _NOISED),
-    ),
-    "dsbo_jhip": Entry(
-        _plain(DsboJhip),
-        "nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022)",
-        "decentral_dp.algorithms.decentralised.dsbo_jhip",
-        ("x", "y", "z", "inner", "inverse"),
-        (Citation("Algorithm", DSBO_JHIP), _NOISED),
-    ),
-    "gbdsbo": Entry(
-        _plain(Gbdsbo),
-        "one time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022)",
-        "decentral_dp.algorithms.decentralised.gbdsbo",
-        ("x", "y", "averaging", "inverse", "smoothness"),
-        (Citation("Algorithm", GBDSBO), _NOISED),
-    ),
-    "ldp_single_level": Entry(
-        _plain(LdpSingleLevel),
-        "the lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)",
-        "decentral_dp.algorithms.decentralised.single_level",
-        ("y",),
-        (Citation("Algorithm (its lower level alone, Appendix G.3)", CHEN_WANG),),
-        _ONE_STEP,
-    ),
-    "dp_dsgd": Entry(
-        _plain(DpDsgd),
-        "decentralised DP-SGD on the lower level: a local noised step first, then gossip",
-        "decentral_dp.algorithms.decentralised.single_level",
-        ("y",),
-        (Citation("Decentralised SGD, here with noise", DSGD),),
-        _ONE_STEP,
-    ),
-    "vrdsbo": Entry(
-        _plain(Vrdsbo),
-        "variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO)",
-        "decentral_dp.algorithms.decentralised.vrdsbo",
-        ("x", "y", "averaging", "momentum", "smoothness", "inverse"),
-        (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG)),
-    ),
-    "spdb": Entry(
-        _plain(Spdb),
-        "personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022)",
-        "decentral_dp.algorithms.decentralised.spdb",
-        ("x", "y", "penalty", "dual", "smoothness", "inverse"),
-        (Citation("A primal-dual method after", SPDB),),
-    ),
-    "bsa": Entry(
-        _plain(Bsa),
-        "a server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018)",
-        "decentral_dp.algorithms.central.bsa",
-        ("x", "y", "inner", "inverse", "smoothness"),
-        (Citation("Algorithm", BSA),),
-    ),
-    "regularisation_tuner": Entry(
-        _plain(RegularisationTuner),
-        "a trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7)",
-        "decentral_dp.algorithms.central.regularisation_tuner",
-        (),
-        (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
-        optional=("method", "penalty", "candidates", "domain"),
-        trusted=True,
-    ),
-    "pp_ift": Entry(
-        _plain(PpIft),
-        "a trusted coordinator: implicit differentiation at a private lower-level point, private by construction",
-        "decentral_dp.algorithms.central.pp_ift",
-        (),
-        (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
-        optional=("x", "inner", "smoothness", "solver", "domain"),
-        trusted=True,
-    ),
-    "second_order_dp_bilevel": Entry(
-        _plain(SecondOrder),
-        "a trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1)",
-        "decentral_dp.algorithms.central.second_order_dp_bilevel",
-        (),
-        (Citation("Algorithm", LOWY_LIU),),
-        optional=("x", "domain"),
-        trusted=True,
-        claim="Theorem 4.2 of Lowy & Liu (2025), as printed",
-    ),
-    "dp_bilevel": Entry(
-        _plain(DpBilevel),
-        "a trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024)",
-        "decentral_dp.algorithms.central.dp_bilevel",
-        (),
-        (Citation("Algorithm", KORNOWSKI),),
-        optional=("x", "penalty", "inner", "smoothness", "rate", "solver", "domain"),
-        trusted=True,
-        claim="Theorems 4 and 11 of Kornowski (2024), as printed",
-    ),
-    "dp_sgda": Entry(
-        _plain(DpSgda),
-        "a trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022)",
-        "decentral_dp.algorithms.central.dp_sgda",
-        ("x",),
-        (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
-        optional=("y", "rate", "solver"),
-        trusted=True,
-        solves="minimax",
-        claim="Theorem 1 and the explicit values after it, as printed",
-        example=_AUC | _ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
-    ),
-    "dptd": Entry(
-        _plain(Dptd),
-        "a trusted coordinator: minimax with momentum on both sides, for temporal differences (Zhao et al., 2023)",
-        "decentral_dp.algorithms.central.dptd",
-        ("x", "y", "averaging"),
-        (Citation("An algorithm of the kind of", DPTD),),
-        optional=("rate",),
-        trusted=True,
-        solves="minimax",
-        example=_TD,
-    ),
-    "privatediff": Entry(
-        _plain(PrivateDiff),
-        "a trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025)",
-        "decentral_dp.algorithms.central.privatediff",
-        ("x", "period"),
-        (Citation("Algorithms 3 and 4; certified here with a y that is released", PRIVATEDIFF),),
-        optional=("y", "inner", "smoothness", "rate", "solver"),
-        trusted=True,
-        solves="minimax",
-        claim="Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed",
-        example=_AUC | _ASCENT | {"smoothness": "1.0"},
-    ),
-    "privatediff_xy": Entry(
-        _plain(PrivateDiffXY),
-        "a trusted coordinator: minimax, both gradients carried on by differences, on one sample a round",
-        "decentral_dp.algorithms.central.privatediff_xy",
-        ("x", "y", "period"),
-        (Citation("After Algorithm 3", PRIVATEDIFF),),
-        optional=("smoothness", "rate"),
-        trusted=True,
-        solves="minimax",
-        example=_AUC | {"smoothness": "1.0"},
-    ),
-    "double_spider": Entry(
-        _plain(DoubleSpider),
-        "a trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025)",
-        "decentral_dp.algorithms.central.double_spider",
-        ("x", "y", "period"),
-        (Citation("Algorithm 2, with per-record clips", DP_DRO),),
-        optional=("smoothness", "rate", "longest"),
-        trusted=True,
-        solves="minimax",
-        claim="Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1",
-        example=_DRO | {"smoothness": "1.0"},
-    ),
-    "recursive_spider": Entry(
-        _plain(RecursiveSpider),
-        "a trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025)",
-        "decentral_dp.algorithms.central.recursive_spider",
-        ("x", "y", "period", "averaging"),
-        (Citation("Algorithm 3, corrected", DP_DRO),),
-        optional=("smoothness", "rate"),
-        trusted=True,
-        solves="minimax",
-        claim="Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1",
-        example=_KL | {"smoothness": "1.0"},
-    ),
-    "dp_spider": Entry(
-        _plain(DpSpider),
-        "a trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023)",
-        "decentral_dp.algorithms.central.dp_spider",
-        ("x", "period"),
-        (
-            Citation("Algorithm, with per-record clips", ARORA),
-            Citation("On (x, η) as one variable (Section 3)", DP_DRO),
-        ),
-        optional=("y", "smoothness", "rate"),
-        trusted=True,
-        solves="minimax",
-        claim="the calibration of Arora et al. (2023), its constant taken as 1",
-        example=_DRO | {"smoothness": "1.0"},
-    ),
-    "dp_sgd_dual": Entry(
-        _plain(DpSgdDual),
-        "a trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective)",
-        "decentral_dp.algorithms.central.dp_sgd_dual",
-        ("x",),
-        (Citation("DP-SGD", DP_SGD), Citation("On (x, η) as one variable (Section 3)", DP_DRO)),
-        optional=("y", "rate"),
-        trusted=True,
-        solves="minimax",
-        claim="Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1",
-        example=_DRO,
-    ),
-    "scdro": Entry(
-        _unprotected,
-        "a baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022)",
-        "decentral_dp.algorithms.central.scdro",
-        ("x", "y", "averaging"),
-        (Citation("After the algorithm", SCDRO), Citation("As the baseline that is not private (Table 3)", DP_DRO)),
-        optional=("rate",),
-        trusted=True,
-        solves="minimax",
-        example=_KL | {"guarantee": '"none"', "clip": ""},
-    ),
-    "exponential_mechanism": Entry(
-        _plain(ExponentialMechanism),
-        "a trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)",
-        "decentral_dp.algorithms.central.exponential_mechanism",
-        ("domain",),
-        (Citation("Mechanism (Equation 4, its scale corrected)", LOWY_LIU),),
-        optional=("method", "candidates"),
-        trusted=True,
-        pure=True,
-        claim="Equation 4 of Lowy & Liu (2025), as printed",
-        example={"rounds": "1", "method": '"grid"'},
-    ),
-    "regularised_exponential_mechanism": Entry(
-        _plain(RegularisedExponentialMechanism),
-        "a trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5)",
-        "decentral_dp.algorithms.central.regularised_exponential_mechanism",
-        ("domain",),
-        (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
-        optional=("method", "strength"),
-        trusted=True,
-        claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
-        example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
-    ),
-    "gradient_norm_exponential_mechanism": Entry(
-        _plain(GradientNormMechanism),
-        "a trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)",
-        "decentral_dp.algorithms.central.gradient_norm_exponential_mechanism",
-        ("domain",),
-        (Citation("Mechanism (Appendix C.3, its scale corrected)", LOWY_LIU),),
-        optional=("method", "candidates"),
-        trusted=True,
-        pure=True,
-        claim="Appendix C.3 of Lowy & Liu (2025), as printed",
-        example={"rounds": "1", "method": '"grid"'},
-    ),
-    "grid_walk": Entry(
-        _plain(GridWalk),
-        "a trusted coordinator: a Markov chain for the exponential mechanism, at ε = ∞ (Lowy & Liu, 2025, B.3)",
-        "decentral_dp.algorithms.central.grid_walk",
-        ("domain",),
-        (Citation("Algorithm (Appendix B.3)", LOWY_LIU),),
-        optional=("candidates", "inner"),
-        trusted=True,
-        pure=True,
-        claim="Theorem B.15 of Lowy & Liu (2025), as printed",
-        example={"guarantee": '"as_printed"', "rounds": "1", "inner": "10000"},
-    ),
-    "warm_start": Entry(
-        _plain(WarmStart),
-        "a trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2)",
-        "decentral_dp.algorithms.central.warm_start",
-        ("domain",),
-        (Citation("Algorithm 2", LOWY_LIU),),
-        optional=("x", "candidates"),
-        trusted=True,
-        claim="Theorem 4.3 of Lowy & Liu (2025), as printed",
-    ),
-}
+ALGORITHMS: dict[str, Entry] = {entry.kind: entry for module in _MODULES for entry in _entries(module)}

@@ -1,1 +1,1 @@
-"""What a scenario may say: components of the user's own, and the reference that is generated from the fields."""
+"""Configuration: keys that follow from what components declare, components of the user's own, and the reference."""

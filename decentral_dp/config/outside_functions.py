@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.config.outside import checked_options, name_of, source_of
+from decentral_dp.config.outside_components import checked_options, name_of, source_of
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels
 from decentral_dp.errors import InputError

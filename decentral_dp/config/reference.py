@@ -13,7 +13,7 @@ from decentral_dp.data import DATASETS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.schema import PrivacyTable, ProblemTable, RunTable, Scenario, TopologyTable
-from decentral_dp.study.study_schema import Study
+from decentral_dp.studies.study_schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, names, title
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "reference"

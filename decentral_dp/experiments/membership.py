@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from decentral_dp.attack.attack_scores import auc, class_only
+from decentral_dp.adversaries.attack_scores import auc, class_only
 from decentral_dp.data import load
 from decentral_dp.experiments.draws import generator, mu_of, noised
 from decentral_dp.experiments.findings import Check, Interval, Row, over_seeds, values

@@ -24,7 +24,7 @@ from decentral_dp.plots.axes import (
 )
 from decentral_dp.plots.drawing import Curve, Drawing, curve
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.report.text import number, power_text
+from decentral_dp.report.text import power_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
         return False
     ax = figure.subplots()
     curves = {"last released values": (last, ORANGE, "--")} if last else {}
-    curves[str(d.result.get("evaluated_on") or "test accuracy")] = (main, BLUE, "-")
+    curves[d.result.evaluated_on or "test accuracy"] = (main, BLUE, "-")
     draw_curves(ax, curves)
     whose = "of the exact lower solution" if d.solved else "on held-out records"
     ax.set_ylabel(f"accuracy {whose} (share)")
@@ -121,10 +121,10 @@ def consensus(figure: Figure, d: Drawing) -> bool:
 
 def epsilon(figure: Figure, d: Drawing) -> bool:
     """Certified ε spent by the worst agent, beside target, cap and the paper's claim."""
-    spent, privacy = curve(d.metrics, "epsilon_spent"), d.result.get("privacy") or {}
-    claimed = number((privacy.get("claimed") or {}).get("epsilon_max"))
-    certified = number(privacy.get("epsilon_max"))
-    if privacy.get("guarantee") == "none" or not certified:
+    spent, privacy = curve(d.metrics, "epsilon_spent"), d.result.privacy
+    claimed = privacy.claimed_epsilon
+    certified = privacy.epsilon_max
+    if not privacy.is_noisy or not certified:
         return False
     proven = spent is not None and bool(np.any(spent.mean > 0))
     levels = [Level(value, GREY, "--", name) for name, value in d.limits.items() if 0 < value < math.inf]
@@ -154,13 +154,13 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
         )
     _draw_levels(ax, levels)
     whose = "ε spent" if d.trusted else "ε spent by the worst agent"
-    ax.set_ylabel(f"{whose}, δ = {delta_text(number(privacy.get('delta')))}")
+    ax.set_ylabel(f"{whose}, δ = {delta_text(privacy.delta)}")
     title(ax, _verdict(d, certified, claimed), 52 if d.trusted else 60)
     return True
 
 
 def _verdict(d: Drawing, certified: float, claimed: float | None) -> str:
-    word = "Provable" if d.result.get("privacy", {}).get("guarantee") == "as_printed" else "Certified"
+    word = "Provable" if d.result.privacy.guarantee == "as_printed" else "Certified"
     if math.isinf(certified):
         text = f"{word} ε is ∞"
     else:

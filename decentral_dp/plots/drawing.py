@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from pyarrow.parquet import read_schema
 
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.report.folder import broken, published_x, read_result, read_scenario
+from decentral_dp.report.folder import broken, published_x, read_scenario
 from decentral_dp.report.text import number
-from decentral_dp.report.trusted import is_minimax, is_trusted, solves
+from decentral_dp.simulation.result import RunResult, read_result
 
 OVERFLOW = 1e100  # Beyond this a curve is drawn as overflown: axes in float64 cannot hold it.
 DRAWN_ROUNDS = 120
@@ -27,7 +27,7 @@ class Drawing(NamedTuple):
     folder has none. start: the value that every coordinate of x had first, where it is known.
     """
 
-    result: Mapping[str, Any]
+    result: RunResult
     metrics: pd.DataFrame
     ledger: pd.DataFrame
     limits: Mapping[str, float]
@@ -36,21 +36,21 @@ class Drawing(NamedTuple):
 
     @property
     def diverged(self) -> bool:
-        return self.result.get("status") == "diverged"
+        return self.result.has_diverged
 
     @property
     def trusted(self) -> bool:
         """Whether one value is published for all, by a coordinator whom all trust."""
-        return is_trusted(self.result)
+        return self.result.privacy.is_trusted
 
     @property
     def minimax(self) -> bool:
-        return is_minimax(self.result)
+        return self.result.is_minimax
 
     @property
     def solved(self) -> bool:
         """Whether x alone is published, so that scores are those of an exact lower solution that nobody sees."""
-        return self.trusted and solves(self.result)
+        return self.trusted and self.result.solves_lower
 
     def score(self, name: str) -> Curve | None:
         """A score over rounds, of what was published or else of the exact lower solution there."""
@@ -81,7 +81,7 @@ def read_drawing(folder: Path) -> Drawing:
     start = number(scenario["algorithm"].get("init", {}).get("x", 0.0)) if "algorithm" in scenario else None
     if "algorithm" in result:
         # A coordinator brings the start into its domain.
-        start = number(((result["algorithm"] or {}).get("start") or {}).get("x"))
+        start = number((result.algorithm.get("start") or {}).get("x"))
     return Drawing(result, _read_metrics(folder), _read_ledger(folder, result), limits, published_x(folder), start)
 
 
@@ -94,12 +94,12 @@ def _read_metrics(folder: Path) -> pd.DataFrame:
     return frame if "value" in frame else pd.DataFrame({"round": [], "agent": [], "name": [], "value": []})
 
 
-def _read_ledger(folder: Path, result: Mapping[str, Any]) -> pd.DataFrame:
+def _read_ledger(folder: Path, result: RunResult) -> pd.DataFrame:
     """The ledger at no more than DRAWN_ROUNDS rounds, evenly spaced on a log axis."""
     path = folder / "ledger.parquet"
     if not path.exists():
         return pd.DataFrame()
-    last = max(1, int(result.get("rounds", 0)), int(result.get("rounds_planned", 0)))
+    last = max(1, result.rounds, result.rounds_planned or 0)
     keep = np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round().astype(int))
     try:
         # A run without any release has a ledger without columns.

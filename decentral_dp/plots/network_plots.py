@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from decentral_dp.plots.axes import BLUE, GREY, title
 from decentral_dp.plots.drawing import Drawing
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.report.text import capitalised, number, topology_name
+from decentral_dp.simulation.result import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ NUMBERED_AGENTS = 30
 def topology(figure: Figure, d: Drawing) -> bool:
     from matplotlib.collections import LineCollection
 
-    graph = d.result.get("topology") or {}
+    graph = d.result.topology
     m = int(graph.get("agents") or 0)
     # With a coordinator the graph plays no part.
     if not 1 <= m <= DRAWN_AGENTS or d.trusted:
@@ -63,11 +63,10 @@ def topology(figure: Figure, d: Drawing) -> bool:
     return True
 
 
-def _node_values(result: Mapping[str, Any], m: int) -> tuple[Array | None, str]:
+def _node_values(result: RunResult, m: int) -> tuple[Array | None, str]:
     """ε of every agent where it differs, else |w_ii| where that does, else None; and what it is."""
-    agents = (result.get("privacy") or {}).get("agents") or []
-    epsilon = np.asarray([number(a.get("epsilon")) or 0.0 for a in agents])
-    weight = np.asarray([number(w) or 0.0 for w in (result.get("topology") or {}).get("self_weight") or []])
+    epsilon = np.asarray([agent.epsilon or 0.0 for agent in result.privacy.agents])
+    weight = np.asarray([number(w) or 0.0 for w in result.topology.get("self_weight") or []])
     for values, label in ((epsilon, "certified ε"), (weight, "weight on neighbours |w_ii|")):
         if values.size == m and np.all(np.isfinite(values)) and np.ptp(values) > 1e-3 * np.abs(values).max():
             return values, label

@@ -14,10 +14,10 @@ import pandas as pd
 from decentral_dp.formatting import delta_text
 from decentral_dp.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
 from decentral_dp.privacy.bounded import Array
-from decentral_dp.study.epsilons import BUDGETS, deltas, guarantees
-from decentral_dp.study.grid import Axis, Label
-from decentral_dp.study.study_schema import Plot, Study
-from decentral_dp.study.verdicts import selected
+from decentral_dp.studies.epsilons import BUDGETS, deltas, guarantees
+from decentral_dp.studies.grid import Axis, Label
+from decentral_dp.studies.study_schema import Plot, Study
+from decentral_dp.studies.verdicts import selected
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

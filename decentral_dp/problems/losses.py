@@ -70,6 +70,15 @@ def from_losses(
 
     Raises InputError, with one sentence, for a loss that is not a scalar float64 function of these arguments, that
     does not depend on y, that cannot be differentiated twice, or that contradicts `free`.
+
+    Example:
+        >>> import decentral_dp
+        >>> problem = decentral_dp.from_losses(
+        ...     upper_loss=lambda x, y, features, label: (features @ y - label) ** 2,
+        ...     lower_loss=lambda x, y, features, label: (features @ y - label) ** 2,
+        ...     regulariser=lambda x, y: x.exp().sum() * (y @ y), p=1, q=3, n_features=3)
+        >>> problem.p, problem.q
+        (1, 3)
     """
     for key, size, least in (("p", p, 1), ("q", q, 1), ("n_features", n_features, 1), ("classes", classes, 2)):
         whole = isinstance(size, int | np.integer) and not isinstance(size, bool)

@@ -4,42 +4,43 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.report import trusted
 from decentral_dp.report.figures import figures
 from decentral_dp.report.markup import Html, join, tag
-from decentral_dp.report.text import Json, number
+from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statement import AgentBudget, PrivacyStatement
 
 LISTED_AGENTS = 30
 WORST_AGENTS = 5
 
 
-def budget_section(folder: Path, result: Json) -> list[Html]:
+def budget_section(folder: Path, result: RunResult) -> list[Html]:
     """A table of every agent's ε, what is in it, its growth over the rounds, and its limit."""
-    privacy = result.get("privacy") or {}
-    agents, slack = privacy.get("agents") or [], privacy.get("numerical_slack") or {}
-    if privacy.get("guarantee") == "none" or not agents:
+    privacy = result.privacy
+    agents, slack = privacy.agents, privacy.numerical_slack or {}
+    if not privacy.is_noisy or not agents:
         return []
-    columns, free = _columns(privacy), privacy.get("free_channels") or {}
+    columns, free = _columns(privacy), privacy.free_channels
     blocks = [tag("h2", "Budget of every agent"), _budget_table(agents, columns)]
-    of_two = "" if trusted.is_minimax(result) else ": the larger of one train and one validation record"
+    of_two = "" if result.is_minimax else ": the larger of one train and one validation record"
     remarks = [
         f"An agent's ε is what its most expensive record costs{of_two}. "
         "Channels are composed together, so their own budgets need not add up to it. All are rounded up."
     ]
-    if privacy.get("claimed"):
-        source = privacy["claimed"].get("source") or "the paper"
-        remarks.append(f"The claimed column shows {source}. It is shown for comparison and is not certified.")
-    if any(number(value) for value in slack.values()):
+    if privacy.claimed:
+        remarks.append(
+            f"The claimed column shows {privacy.claimed.source}. It is shown for comparison and is not certified."
+        )
+    if any(slack.values()):
         remarks.append(
             f"Each ε includes what float64 costs: beyond the ideal law of the noise, sampling may add up to "
-            f"{epsilon_text(number(slack.get('epsilon')))} to an agent's ε and "
-            f"{epsilon_text(number(slack.get('delta')))} to its δ, over the whole run."
+            f"{epsilon_text(slack.get('epsilon'))} to an agent's ε and "
+            f"{epsilon_text(slack.get('delta'))} to its δ, over the whole run."
         )
     blocks += [tag("p", remark, class_="small") for remark in remarks]
     for channel, reason in free.items():
@@ -48,13 +49,13 @@ def budget_section(folder: Path, result: Json) -> list[Html]:
     return [*blocks, *trusted.price_table(privacy), *drawn, *_forever(privacy)]
 
 
-def _forever(privacy: Json) -> list[Html]:
+def _forever(privacy: PrivacyStatement) -> list[Html]:
     """What the budget tends to as the number of rounds grows."""
-    limit, claim = privacy.get("at_infinity") or {}, privacy.get("claimed") or {}
-    finite, endless = number(limit.get("finite_data")), number(limit.get("endless_stream"))
+    limit, claim = privacy.at_infinity, privacy.claimed
+    finite, endless = (limit.finite_data, limit.endless_stream) if limit else (None, None)
     rows = []
     if finite is not None:
-        grows = math.isinf(finite) and math.isfinite(number(privacy.get("epsilon_max")) or math.inf)
+        grows = math.isinf(finite) and math.isfinite(privacy.epsilon_max or math.inf)
         why = (
             " Once all records are in use, the cost of a round falls too slowly, if at all, to add up to a finite sum."
         )
@@ -64,13 +65,13 @@ def _forever(privacy: Json) -> list[Html]:
         text = "Unknown: for this protocol no bound is derived, and none is refuted."
         rows.append(join([tag("dt", "With the records there are"), tag("dd", text)]))
     if endless is not None:
-        pure = privacy.get("mechanism") == "laplace"
-        kind = "a pure ε (δ = 0)" if pure else f"an ε at δ = {delta_text(number(privacy.get('delta')))}"
+        pure = privacy.mechanism == "laplace"
+        kind = "a pure ε (δ = 0)" if pure else f"an ε at δ = {delta_text(privacy.delta)}"
         text = f"ε → {epsilon_text(endless)}, if new records kept arriving for ever: {kind}, in exact arithmetic."
         if math.isinf(endless):
             text = "ε → ∞, even if new records kept arriving for ever: the cost of a round falls too slowly, if at all."
         rows.append(join([tag("dt", "With an endless stream"), tag("dd", f"{text} Not a budget of this finite data.")]))
-    if (claimed := number(claim.get("epsilon_max_at_infinity"))) is not None:
+    if claim and (claimed := claim.epsilon_max_at_infinity) is not None:
         rows.append(join([tag("dt", "Claimed, not certified"), tag("dd", f"ε → {epsilon_text(claimed)}.")]))
     return [tag("h3", "If the run never ended (T → ∞)"), tag("dl", *rows, class_="facts")] if rows else []
 
@@ -81,32 +82,31 @@ class Column:
 
     group: str
     name: str
-    read: Callable[[Json, int], float | None]
+    read: Callable[[AgentBudget, int], float | None]
 
 
-def _columns(privacy: Json) -> list[Column]:
-    agents, free = privacy["agents"], privacy.get("free_channels") or {}
-    claimed = privacy.get("claimed") or {}
-    claims, at_delta = claimed.get("agents") or [], number(claimed.get("delta"))
-    channels = [c for c in agents[0].get("channels") or {} if c not in free]
-    records = list(agents[0].get("records") or {})
+def _columns(privacy: PrivacyStatement) -> list[Column]:
+    agents, free, claimed = privacy.agents, privacy.free_channels, privacy.claimed
+    claims, at_delta = (claimed.agents, claimed.delta) if claimed else ((), None)
+    channels = [c for c in agents[0].channels if c not in free]
+    records = list(agents[0].records)
 
-    def at(*path: str) -> Callable[[Json, int], float | None]:
-        def read(agent: Json, _: int) -> float | None:
-            found: Any = agent
-            for key in path:
-                found = found.get(key) if isinstance(found, Mapping) else None
-            return number(found)
+    def of_channel(channel: str, pure: bool) -> Callable[[AgentBudget, int], float | None]:
+        def read(agent: AgentBudget, _: int) -> float | None:
+            cost = agent.channels.get(channel)
+            return None if cost is None else cost.epsilon_pure if pure else cost.epsilon
 
         return read
 
-    def claim(_: Json, row: int) -> float | None:
-        entry = claims[row] if row < len(claims) else None
-        return number(entry.get("epsilon") if isinstance(entry, Mapping) else entry)
+    def of_record(kind: str) -> Callable[[AgentBudget, int], float | None]:
+        return lambda agent, _: agent.records.get(kind)
+
+    def claim(_: AgentBudget, row: int) -> float | None:
+        return claims[row] if row < len(claims) else None
 
     columns = [
-        Column("Whole run", f"ε at δ = {delta_text(number(privacy.get('delta')))}", at("epsilon")),
-        Column("Whole run", "pure ε (δ = 0)", at("epsilon_pure")),
+        Column("Whole run", f"ε at δ = {delta_text(privacy.delta)}", lambda agent, _: agent.epsilon),
+        Column("Whole run", "pure ε (δ = 0)", lambda agent, _: agent.epsilon_pure),
     ]
     if claims:
         # Beside what it is to be compared with, where a narrow page still shows it.
@@ -114,17 +114,17 @@ def _columns(privacy: Json) -> list[Column]:
         name = f"ε at δ = {delta_text(at_delta)}" if at_delta else "pure ε"
         columns.append(Column("Claimed, not certified", name, claim))
     for channel in channels:
-        columns.append(Column(f"Channel {channel}", "ε", at("channels", channel, "epsilon")))
-        pure = at("channels", channel, "epsilon_pure")
+        columns.append(Column(f"Channel {channel}", "ε", of_channel(channel, pure=False)))
+        pure = of_channel(channel, pure=True)
         if not claims and any(math.isfinite(pure(a, 0) or 0.0) and pure(a, 0) is not None for a in agents):
             columns.append(Column(f"Channel {channel}", "pure ε", pure))
-    return columns + [Column("ε of one record", kind, at("records", kind)) for kind in records]
+    return columns + [Column("ε of one record", kind, of_record(kind)) for kind in records]
 
 
-def _budget_table(agents: Sequence[Json], columns: Sequence[Column]) -> Html:
+def _budget_table(agents: Sequence[AgentBudget], columns: Sequence[Column]) -> Html:
     """One row per agent, equal rows merged; beyond LISTED_AGENTS rows the range and the most expensive agents."""
     values = [[column.read(agent, row) for column in columns] for row, agent in enumerate(agents)]
-    names = [str(agent.get("agent", row)) for row, agent in enumerate(agents)]
+    names = [str(agent.agent) for agent in agents]
     merged: dict[tuple[str, ...], list[str]] = {}
     for name, row in zip(names, values, strict=True):
         merged.setdefault(tuple(map(epsilon_text, row)), []).append(name)

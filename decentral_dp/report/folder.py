@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,6 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import Array
-
-
-def read_result(folder: Path) -> dict[str, Any]:
-    """The run's result.json. Raises InputError where there is none that can be read."""
-    path = folder / "result.json"
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{folder}: no result.json found here; name the folder that a run has written.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not JSON ({error}); run the scenario again to write the folder anew.") from None
-    if not isinstance(result, dict):
-        raise InputError(f"{path}: got a {type(result).__name__}, wanted an object; run the scenario again.")
-    return result
 
 
 def scenario_text(folder: Path) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.report import trusted
 from decentral_dp.report.markup import Html, Part, tag
-from decentral_dp.report.text import Json, number
+from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statement import Claim, PrivacyStatement
 
 RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), " in ", tag("code", "state.npz"))
 
 
-def guarantee_section(result: Json) -> list[Html]:
+def guarantee_section(result: RunResult) -> list[Html]:
     """The verdict, what kind of noise it rests on, what ε compares, and what it covers."""
-    privacy = result.get("privacy") or {}
+    privacy = result.privacy
     blocks = [tag("h2", "The guarantee"), _verdict(privacy)]
-    if privacy.get("guarantee") == "none":
+    if not privacy.is_noisy:
         return blocks
-    kind = "" if trusted.is_minimax(result) else ", its kind (train or validation)"
+    kind = "" if result.is_minimax else ", its kind (train or validation)"
     adjacency = tag(
         "p",
         tag("strong", "What ε compares. "),
@@ -24,27 +25,27 @@ def guarantee_section(result: Json) -> list[Html]:
         "and its place. Partition, split, order, counts, classes and scaling constants are "
         "public. A person with several records is protected less, and runs on the same records add up.",
     )
-    notes = [tag("li", str(note)) for note in privacy.get("notes") or []]
+    notes = [tag("li", str(note)) for note in privacy.notes]
     return [
         *blocks,
         *_about_noise(privacy),
-        *(trusted.who_saw(privacy) if trusted.is_trusted(result) else []),
+        *(trusted.who_saw(privacy) if result.privacy.is_trusted else []),
         adjacency,
         *_coverage(privacy, result),
         *([tag("h3", "Notes"), tag("ul", *notes)] if notes else []),
     ]
 
 
-def _verdict(privacy: Json) -> Html:
-    guarantee, delta = str(privacy.get("guarantee")), delta_text(number(privacy.get("delta")))
-    epsilon = epsilon_text(number(privacy.get("epsilon_max")))
+def _verdict(privacy: PrivacyStatement) -> Html:
+    guarantee, delta = privacy.guarantee, delta_text(privacy.delta)
+    epsilon = epsilon_text(privacy.epsilon_max)
     proven = (
         "Nothing can be proven for this protocol on this problem: the certified ε is ∞."
         if epsilon == "∞"
         else f"What can be proven for it is ε = {epsilon} at δ = {delta}."
     )
-    claim = privacy.get("claimed")
-    if privacy.get("seen"):
+    claim = privacy.claimed
+    if privacy.is_trusted:
         return _trusted_verdict(privacy, epsilon, delta, proven)
     # Only where the paper prints a budget are protocol and constants its own.
     whose = "The paper's protocol and constants." if claim else "Noise on every message, and nothing is clipped."
@@ -65,8 +66,8 @@ def _verdict(privacy: Json) -> Html:
     return _note(guarantee, *verdicts.get(guarantee, _unknown(guarantee)))
 
 
-def _trusted_verdict(privacy: Json, epsilon: str, delta: str, proven: str) -> Html:
-    guarantee, claim = str(privacy.get("guarantee")), privacy.get("claimed")
+def _trusted_verdict(privacy: PrivacyStatement, epsilon: str, delta: str, proven: str) -> Html:
+    guarantee, claim = privacy.guarantee, privacy.claimed
     what = (
         "The noise is the paper's, by its own formula; what it is worth follows from what one record can really move."
     )
@@ -79,7 +80,7 @@ def _trusted_verdict(privacy: Json, epsilon: str, delta: str, proven: str) -> Ht
         ),
         "none": ("None. ", "Noise was switched off, and the coordinator published what it found: nothing is private."),
     }
-    level = "as_printed" if trusted.is_declared(privacy) and guarantee == "certified" else guarantee
+    level = "as_printed" if privacy.is_declared and guarantee == "certified" else guarantee
     return _note(level, *verdicts.get(guarantee, _unknown(guarantee)))
 
 
@@ -92,8 +93,8 @@ def _note(guarantee: str, verdict: str, words: str) -> Html:
     return tag("p", tag("strong", verdict), words, class_=f"note {level}")
 
 
-def _about_noise(privacy: Json) -> list[Html]:
-    noise = str(privacy.get("noise") or "")
+def _about_noise(privacy: PrivacyStatement) -> list[Html]:
+    noise = privacy.noise
     if noise == "secret":
         return [tag("p", "The noise came from the operating system and was written nowhere.")]
     if noise in ("", "off"):
@@ -106,20 +107,20 @@ def _about_noise(privacy: Json) -> list[Html]:
     return [tag("p", tag("strong", "This is a simulation: "), words, class_="note warn")]
 
 
-def _coverage(privacy: Json, result: Json) -> list[Html]:
-    unbounded = epsilon_text(number(privacy.get("epsilon_max"))) == "∞"
+def _coverage(privacy: PrivacyStatement, result: RunResult) -> list[Html]:
+    unbounded = epsilon_text(privacy.epsilon_max) == "∞"
     empty = " (by ε = ∞, which protects nothing)" if unbounded else ""
-    if trusted.is_trusted(result):
+    if result.privacy.is_trusted:
         lists = trusted.coverage(privacy, result, RELEASED, empty)
     else:
-        lists = _lists(bool((result.get("topology") or {}).get("central")), empty)
+        lists = _lists(bool(result.topology.get("central")), empty)
     use: list[Part] = [
         tag("strong", "To pass results on, "),
         "copy the arrays ",
         *RELEASED,
         " to a new file, add the scenario without its seed, and leave out everything else in this folder.",
     ]
-    if privacy.get("noise") != "secret":
+    if privacy.noise != "secret":
         use.append(" Do so only after a run whose noise is secret.")
     return [lists, *([] if unbounded else [tag("p", *use)])]
 
@@ -150,8 +151,8 @@ def _lists(central: bool, empty: str) -> Html:
     return tag("div", covered, private, class_="pair")
 
 
-def _claim_in_words(claim: Json) -> str:
-    source, value = claim.get("source") or "the paper", number(claim.get("epsilon_max"))
+def _claim_in_words(claim: Claim) -> str:
+    source, value = claim.source, claim.epsilon_max
     if value is None:
         return f"The claimed number ({source}) is undefined on this graph."
     return f"The claimed number {epsilon_text(value)} ({source}) is not a guarantee."

@@ -9,7 +9,8 @@ from decentral_dp.report import trusted, trusted_facts
 from decentral_dp.report.figures import figures
 from decentral_dp.report.folder import published_x
 from decentral_dp.report.markup import Html, Part, formula, tag
-from decentral_dp.report.text import Json, article, capitalised, number, power_text, topology_name
+from decentral_dp.report.text import article, capitalised, number, power_text, topology_name
+from decentral_dp.simulation.result import RunResult
 
 METRIC_NAMES = {
     "upper_loss": "Upper loss (validation records)",
@@ -43,9 +44,9 @@ METRIC_NAMES = {
 ENDINGS = {"_last": ", last released values", "_unreleased": ", unreleased state"}
 
 
-def outcome_section(folder: Path, result: Json) -> list[Html]:
+def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     """A table of the last metrics, and the curves."""
-    metrics = result.get("metrics") or {}
+    metrics = result.metrics
     rows = []
     # A budget is no metric: it stands in its own table, rounded up.
     plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
@@ -55,18 +56,18 @@ def outcome_section(folder: Path, result: Json) -> list[Html]:
         ending = next((e for e in ENDINGS if name.endswith(e)), "")
         stem = name.removesuffix(ending)
         # What the scores of a coordinator are of is said above the table.
-        qualified = "" if trusted.is_trusted(result) else ENDINGS.get(ending, "")
+        qualified = "" if result.privacy.is_trusted else ENDINGS.get(ending, "")
         label = METRIC_NAMES.get(stem, stem.replace("_", " ")) + qualified
         band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
-        cells = [number(v) for v in ((value,) if trusted.is_trusted(result) else (value, *band))]
+        cells = [number(v) for v in ((value,) if result.privacy.is_trusted else (value, *band))]
         shown = ["" if v is None else power_text(v, pad=True) for v in cells]
         rows.append(tag("tr", tag("th", label, scope="row"), *(tag("td", s, class_="number") for s in shown)))
-    alone = trusted.is_trusted(result)
+    alone = result.privacy.is_trusted
     names = ("Metric", "Value") if alone else ("Metric", "Mean over agents", "Lowest agent", "Highest agent")
     heads = [tag("th", text, scope="col") for text in names]
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
-    where = f"Evaluated on: {result['evaluated_on']}. " if result.get("evaluated_on") else ""
-    if result.get("status") == "diverged":
+    where = f"Evaluated on: {result.evaluated_on}. " if result.evaluated_on else ""
+    if result.has_diverged:
         where += "The last evaluation before the run diverged. "
     drawn = ("accuracy", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
     curves = figures(folder, *drawn, captions=trusted.captions(result))
@@ -79,12 +80,12 @@ def outcome_section(folder: Path, result: Json) -> list[Html]:
     ]
 
 
-def topology_section(folder: Path, result: Json) -> list[Html]:
+def topology_section(folder: Path, result: RunResult) -> list[Html]:
     """The graph in words and as a drawing."""
-    graph = result.get("topology") or {}
+    graph = result.topology
     if not graph:
         return []
-    if trusted.is_trusted(result):
+    if result.privacy.is_trusted:
         return [tag("h2", "Topology"), tag("p", trusted.topology_text(result))]
     if graph.get("agents") == 1:
         return [tag("h2", "Topology"), tag("p", "One agent, who talks to nobody.")]

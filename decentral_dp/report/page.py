@@ -6,13 +6,14 @@ from pathlib import Path
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.report.budgets import budget_section
-from decentral_dp.report.folder import read_result, read_scenario, scenario_text
+from decentral_dp.report.folder import read_scenario, scenario_text
 from decentral_dp.report.guarantee import guarantee_section
 from decentral_dp.report.markup import Html, join, tag
 from decentral_dp.report.opening import opening, what_was_run
 from decentral_dp.report.outcome import outcome_section, topology_section
 from decentral_dp.report.text import Json
 from decentral_dp.report.theorem import theorem_section
+from decentral_dp.simulation.result import RunResult, read_result
 
 
 def write_report(folder: Path) -> Path:
@@ -27,7 +28,7 @@ def write_report(folder: Path) -> Path:
         from decentral_dp.plots import write_plots
 
         write_plots(folder)
-    title = str(scenario.get("title") or (result.get("problem") or {}).get("kind") or "A run without a title")
+    title = str(scenario.get("title") or result.problem.get("kind") or "A run without a title")
     sections = [
         *opening(title, result),
         *what_was_run(result, scenario),
@@ -54,7 +55,7 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def _scenario_and_citation(folder: Path, result: Json, scenario: Json) -> list[Html]:
+def _scenario_and_citation(folder: Path, result: RunResult, scenario: Json) -> list[Html]:
     text, kind = scenario_text(folder), str((scenario.get("algorithm") or {}).get("kind") or "")
     summary = tag("summary", "The scenario, fully resolved")
     missing = tag("p", "The folder holds no scenario.toml.")
@@ -62,7 +63,7 @@ def _scenario_and_citation(folder: Path, result: Json, scenario: Json) -> list[H
         tag("h2", "Scenario"),
         tag("details", summary, tag("pre", text)) if text else missing,
         tag("h2", "How to cite"),
-        *_citations(kind, str((result.get("privacy") or {}).get("guarantee"))),
+        *_citations(kind, result.privacy.guarantee),
     ]
 
 

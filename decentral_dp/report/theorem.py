@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from decentral_dp.report.markup import Html, Part, formula, join, tag
 from decentral_dp.report.text import Json, number, power_text
+from decentral_dp.simulation.result import RunResult
 
 
-def theorem_section(result: Json) -> list[Html]:
+def theorem_section(result: RunResult) -> list[Html]:
     """Which case of the theorem applies, and every condition once, with its margin and the cases that ask for it."""
-    theorem = result.get("theorem") or {}
+    theorem = result.theorem
     cases = theorem.get("cases") or []
     if not cases:
         return []

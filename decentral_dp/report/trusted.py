@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from decentral_dp.formatting import delta_text, epsilon_text, price_text
 from decentral_dp.report.markup import Html, Part, formula, join, tag
-from decentral_dp.report.text import Json, number
+from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statement import Claim, PrivacyStatement
 
 _CAPTIONS = {
     "losses": "Losses by round, each over the records of all agents.",
@@ -37,59 +36,36 @@ _MINIMAX_CAPTIONS = {
 }
 
 
-def is_trusted(result: Json) -> bool:
-    """Whether the run is a trusted coordinator's: then it says who sees what."""
-    return bool((result.get("privacy") or {}).get("seen"))
-
-
-def is_minimax(result: Json) -> bool:
-    """Whether the problem is a minimax problem."""
-    return (result.get("problem") or {}).get("solves") == "minimax"
-
-
-def captions(result: Json) -> dict[str, str] | None:
+def captions(result: RunResult) -> dict[str, str] | None:
     """What is said of figures instead of the usual; None where nobody is trusted."""
-    if not is_trusted(result):
+    if not result.privacy.is_trusted:
         return None
     of_whom = " They are those of the exact lower solution at the published x, which nobody sees."
-    hidden = of_whom if solves(result) else ""
-    texts = {**_CAPTIONS, **(_MINIMAX_CAPTIONS if is_minimax(result) else {})}
+    hidden = of_whom if result.solves_lower else ""
+    texts = {**_CAPTIONS, **(_MINIMAX_CAPTIONS if result.is_minimax else {})}
     return {name: text + (hidden if name in ("losses", "accuracy") else "") for name, text in texts.items()}
 
 
-def topology_text(result: Json) -> str:
+def topology_text(result: RunResult) -> str:
     """Who talks to whom."""
-    pools = any("hands its records" in str(sentence) for sentence in result["privacy"]["seen"])
+    pools = result.privacy.pools_records
     asks = (
         "Every agent hands its records to a trusted coordinator" if pools else "A trusted coordinator asks every agent"
     )
     return f"{asks}; the scenario's graph plays no part."
 
 
-def is_declared(privacy: Json) -> bool:
-    """Whether ε rests on constants that nobody has proven."""
-    return privacy.get("constants") == "declared"
-
-
-def solves(result: Json) -> bool:
-    """Whether x alone was published, so that scores are those of an exact lower solution that nobody sees."""
-    metrics = result.get("metrics") or {}
-    return not is_minimax(result) and "upper_loss" not in metrics and "upper_loss_unreleased" in metrics
-
-
 # The guarantee --------------------------------------------------------------------------------------------------------
 
 
-def certified(privacy: Json, epsilon: str, delta: str) -> tuple[str, str]:
+def certified(privacy: PrivacyStatement, epsilon: str, delta: str) -> tuple[str, str]:
     """The verdict, and why it holds."""
-    reasons = ["each record's contribution is clipped"] if privacy.get("clip") else []
-    if privacy.get("constants") == "analytic":
+    reasons = ["each record's contribution is clipped"] if privacy.clip else []
+    if privacy.constants == "analytic":
         reasons.append("what one record can do is bounded by constants that are theorems about this problem")
-    if is_declared(privacy):
+    if privacy.is_declared:
         reasons.append("what one record can do is bounded by the declared constants")
-    noise = (
-        "draws every release at random" if privacy.get("mechanism") == "exponential" else "adds noise to a release once"
-    )
+    noise = "draws every release at random" if privacy.mechanism == "exponential" else "adds noise to a release once"
     because = f"{' and '.join(reasons)}; " if reasons else ""
     words = (
         "An adversary who sees everything that the coordinator publishes, and knows everything except one record of "
@@ -98,14 +74,14 @@ def certified(privacy: Json, epsilon: str, delta: str) -> tuple[str, str]:
         "it publishes it; the price of every release was fixed before the run, and how much noise that takes follows "
         "from public sensitivities alone. It does not hold against the coordinator, whom every agent trusts."
     )
-    if is_declared(privacy):
+    if privacy.is_declared:
         return "Certified only if the declared constants are true, which nobody has proven or checked. ", words
     return "Certified. ", words
 
 
-def who_saw(privacy: Json) -> list[Html]:
+def who_saw(privacy: PrivacyStatement) -> list[Html]:
     """Who sees what, and what bounds one record."""
-    items = [tag("li", _with_formulas(str(sentence))) for sentence in privacy.get("seen") or []]
+    items = [tag("li", _with_formulas(str(sentence))) for sentence in privacy.seen]
     return [tag("h3", "Who sees what"), tag("ul", *items)]
 
 
@@ -114,10 +90,10 @@ def _with_formulas(sentence: str) -> Html:
     return join([formula(word) if "_" in word else word for word in sentence.split(" ")], " ")
 
 
-def coverage(privacy: Json, result: Json, released: tuple[Part, ...], empty: str) -> Html:
+def coverage(privacy: PrivacyStatement, result: RunResult, released: tuple[Part, ...], empty: str) -> Html:
     """What the guarantee is for, and what it is not for."""
     hidden = tag("li", "the exact lower solution at the published x, which the scores are of")
-    solved = [hidden] if solves(result) else []
+    solved = [hidden] if result.solves_lower else []
     covered = tag(
         "div",
         tag("h3", "Covered"),
@@ -144,25 +120,24 @@ def coverage(privacy: Json, result: Json, released: tuple[Part, ...], empty: str
     return tag("div", covered, private, class_="pair")
 
 
-def price_table(privacy: Json) -> list[Html]:
+def price_table(privacy: PrivacyStatement) -> list[Html]:
     """What each release may cost, channel by channel."""
-    listed = [p for p in privacy.get("prices") or [] if isinstance(p, Mapping)]
+    listed = privacy.prices
     if not listed:
         return []
-    kinds = [k for k in ("train", "validation") if any(k in (p.get("price") or {}) for p in listed)]
+    kinds = [k for k in ("train", "validation") if any(k in p.price for p in listed)]
     rows = []
     for entry in listed:
-        unit, price, rate = str(entry.get("unit")), entry.get("price") or {}, entry.get("rate") or {}
-        each = [price_text([number(v) or 0.0 for v in price[k]] if k in price else None, unit) for k in kinds]
-        share = f"a sample, {min(number(v) or 0.0 for v in rate.values()):.3g} of them" if rate else "all records"
-        cells = [str(entry.get("releases")), str(entry.get("width")), *each, share]
-        rows.append(tag("tr", tag("th", str(entry.get("channel")), scope="row"), *(tag("td", c) for c in cells)))
+        each = [price_text(entry.price.get(k), entry.unit) for k in kinds]
+        share = f"a sample, {min(entry.rate.values()):.3g} of them" if entry.rate else "all records"
+        cells = [str(entry.releases), str(entry.width), *each, share]
+        rows.append(tag("tr", tag("th", entry.channel, scope="row"), *(tag("td", c) for c in cells)))
     names = ("Channel", "Releases", "Numbers each", *(f"One {k} record" for k in kinds), "Read")
     heads = tag("tr", *(tag("th", name, scope="col") for name in names))
-    sampled = any(entry.get("rate") for entry in listed)
+    sampled = any(entry.rate for entry in listed)
     stated = "Fixed before the run; the scale of a release is its sensitivity over its price"
     stated += ", for the kind of record that needs more; the other kind is charged less." if len(kinds) > 1 else "."
-    if any(entry.get("unit") == "μ" for entry in listed):
+    if any(entry.unit == "μ" for entry in listed):
         stated += (
             " μ: nobody tells two data sets that differ in the record apart more surely than two Gaussians of "
             "deviation 1 at the distance μ."
@@ -176,8 +151,7 @@ def price_table(privacy: Json) -> list[Html]:
     ]
 
 
-def claim_words(claim: Json) -> str:
+def claim_words(claim: Claim) -> str:
     """The claim and its δ."""
-    delta, epsilon = number(claim.get("delta")), epsilon_text(number(claim.get("epsilon_max")))
-    at = f" at δ = {delta_text(delta)}" if delta is not None else ""
-    return f"The claimed ε = {epsilon}{at} ({claim.get('source')}) is not a guarantee."
+    at = f" at δ = {delta_text(claim.delta)}" if claim.delta is not None else ""
+    return f"The claimed ε = {epsilon_text(claim.epsilon_max)}{at} ({claim.source}) is not a guarantee."

@@ -9,7 +9,9 @@ from decentral_dp.privacy.bounded import Array
 from decentral_dp.report.markup import Html, Part, formula, join, tag
 from decentral_dp.report.settings import settings_text
 from decentral_dp.report.text import Json, capitalised, number, power_text
-from decentral_dp.report.trusted import solves, topology_text
+from decentral_dp.report.trusted import topology_text
+from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statement import PrivacyStatement
 
 # How a mechanism is called in a sentence.
 _MECHANISMS = {
@@ -22,21 +24,21 @@ _MECHANISMS = {
 LISTED_COORDINATES = 4
 
 
-def rows(result: Json, scenario: Json, counts: str) -> list[tuple[str, Part]]:
+def rows(result: RunResult, scenario: Json, counts: str) -> list[tuple[str, Part]]:
     """The facts of the run as (name, what); counts: of records."""
-    problem, privacy, ran = result.get("problem") or {}, result.get("privacy") or {}, result.get("algorithm") or {}
+    problem, privacy, ran = result.problem, result.privacy, result.algorithm
     stated, settled = scenario.get("privacy") or {}, ran.get("settled") or {}
     steps = {k: v for k, v in settled.items() if isinstance(v, Mapping)}
     # A share of 1 is no sample.
     rest = {k: v for k, v in settled.items() if k not in steps and (k, v) != ("rate", 1.0)}
     plain = {k: v if isinstance(v, str) else power_text(v) for k, v in rest.items()}
-    noisy = privacy.get("guarantee") != "none"
+    noisy = privacy.is_noisy
     return [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
         ("Dimensions", f"x: {problem['p']}, y: {problem['q']}" if "p" in problem and "q" in problem else ""),
         ("Records", counts),
         ("Topology", capitalised(topology_text(result)).rstrip(".")),
-        ("Algorithm", " · ".join(str(v) for v in (ran.get("kind"), privacy.get("protocol")) if v)),
+        ("Algorithm", " · ".join(str(v) for v in (ran.get("kind"), privacy.protocol) if v)),
         ("Step sizes", join([_step(k, v) for k, v in steps.items()], ", ") if steps else ""),
         ("Settings", settings_text(plain)),
         ("Left out", left_out_text(ran, rest)),
@@ -44,40 +46,39 @@ def rows(result: Json, scenario: Json, counts: str) -> list[tuple[str, Part]]:
         ("Start", start_text(ran.get("start")) if not draws_x(privacy) else ""),
         ("Releases", releases_text(privacy)),
         ("Noise", noise_text(privacy, stated) if noisy else "none"),
-        ("Clip per record", settings_text(_short(privacy.get("clip")))),
+        ("Clip per record", settings_text(_short(privacy.clip))),
         ("Constants", constants_text(privacy)),
-        ("Evaluated on", str(result.get("evaluated_on") or "")),
-        ("Versions", settings_text(result.get("versions"))),
+        ("Evaluated on", result.evaluated_on),
+        ("Versions", settings_text(result.versions)),
     ]
 
 
-def constants_text(privacy: Json) -> str:
+def constants_text(privacy: PrivacyStatement) -> str:
     """Where the bounds on one record come from."""
     return {
         "analytic": "analytic: theorems about this problem, for all records of bounded length",
         "declared": "declared: nobody has proven or checked them",
-    }.get(str(privacy.get("constants")), "")
+    }.get(str(privacy.constants), "")
 
 
-def noise_text(privacy: Json, stated: Json) -> str:
+def noise_text(privacy: PrivacyStatement, stated: Json) -> str:
     """How noise comes in, and what it was fitted to."""
-    names = [_MECHANISMS.get(name, name) for name in str(privacy.get("mechanism") or "").split(" and ")]
+    names = [_MECHANISMS.get(name, name) for name in privacy.mechanisms]
     asked = number(stated.get("epsilon"))
     if asked is None:
         return capitalised(" and ".join(names))
     fitted = f"as the paper calibrates it for ε = {power_text(asked)}"
-    if privacy.get("guarantee") == "certified":
+    if privacy.guarantee == "certified":
         fitted = f"as much as ε = {power_text(asked)} needs over all planned rounds"
     return capitalised(f"{' and '.join(names)}, {fitted}")
 
 
-def releases_text(privacy: Json) -> str:
+def releases_text(privacy: PrivacyStatement) -> str:
     """ "y: 50 of 30 numbers; gx: 10 of 1 number"."""
     stated = [
-        f"{p.get('channel')}: {p.get('releases')} of {p.get('width')} {'number' if p.get('width') == 1 else 'numbers'}"
-        for p in privacy.get("prices") or []
+        f"{p.channel}: {p.releases} of {p.width} {'number' if p.width == 1 else 'numbers'}" for p in privacy.prices
     ]
-    free = list(privacy.get("free_channels") or {})
+    free = list(privacy.free_channels)
     stated += [f"{', '.join(free)}: no record read"] if free else []
     return "; ".join(stated)
 
@@ -92,9 +93,9 @@ def domain_text(domain: object, p: int) -> str:
     return f"ball of radius {domain.get('radius'):g} around 0" if kind == "ball" else "simplex"
 
 
-def draws_x(privacy: Json) -> bool:
+def draws_x(privacy: PrivacyStatement) -> bool:
     """Whether x is itself a release, drawn at random, so that it starts nowhere."""
-    return any(str(p.get("channel")) in ("x", "x0") for p in privacy.get("prices") or [])
+    return any(p.channel in ("x", "x0") for p in privacy.prices)
 
 
 def start_text(start: object) -> str:
@@ -119,37 +120,37 @@ def left_out_text(ran: Json, shown: Json) -> str:
     return f"{', '.join(map(str, names))}: by default, or from public facts" if names else ""
 
 
-def score(result: Json, before: str) -> str:
+def score(result: RunResult, before: str) -> str:
     """The end of the first sentence."""
-    metrics, ending = result.get("metrics") or {}, "_unreleased" if solves(result) else ""
-    of = f" of the {result.get('evaluated_on')}" if ending else ""
-    accuracy, loss = number(metrics.get(f"test_accuracy{ending}")), number(metrics.get(f"upper_loss{ending}"))
-    if (auc := number(metrics.get("test_auc"))) is not None:
+    ending = "_unreleased" if result.solves_lower else ""
+    of = f" of the {result.evaluated_on}" if ending else ""
+    accuracy, loss = result.metric(f"test_accuracy{ending}"), result.metric(f"upper_loss{ending}")
+    if (auc := result.metric("test_auc")) is not None:
         return f"; held-out AUC {auc:.3f}{before}"
     if accuracy is not None:
         return f"; held-out accuracy {accuracy:.2f}{of}{before}"
     return f"; upper loss {power_text(loss)}{of}{before}" if loss is not None else ""
 
 
-def score_tile(result: Json, diverged: bool) -> list[tuple[str, str, str]]:
+def score_tile(result: RunResult, diverged: bool) -> list[tuple[str, str, str]]:
     """Held-out AUC or accuracy, where there is one."""
-    ending, metrics = "_unreleased" if solves(result) else "", result.get("metrics") or {}
-    accuracy, auc = number(metrics.get(f"test_accuracy{ending}")), number(metrics.get("test_auc"))
+    ending = "_unreleased" if result.solves_lower else ""
+    accuracy, auc = result.metric(f"test_accuracy{ending}"), result.metric("test_auc")
     if accuracy is None and auc is None:
         return []
-    note = "at the last evaluation before it diverged" if diverged else f"of the {result.get('evaluated_on')}"
+    note = "at the last evaluation before it diverged" if diverged else f"of the {result.evaluated_on}"
     return [("Held-out AUC", f"{auc:.3f}", note) if auc is not None else ("Held-out accuracy", f"{accuracy:.2f}", note)]
 
 
-def published_text(x: Array | None, result: Json) -> list[Html]:
+def published_text(x: Array | None, result: RunResult) -> list[Html]:
     """The published x, where it is short; (1, p)."""
     if x is None or not 0 < x.size <= LISTED_COORDINATES:
         return []
     values = ", ".join(power_text(float(v)).replace("-", "−") for v in x.reshape(-1))
-    ran = result.get("algorithm") or {}
+    ran = result.algorithm
     start, where = number((ran.get("start") or {}).get("x")), domain_text(ran.get("domain"), x.size)
     stated = f"x = {values}" if x.size == 1 else f"x = ({values})"
-    if start is not None and not draws_x(result.get("privacy") or {}):
+    if start is not None and not draws_x(result.privacy):
         stated += f", from a start at {start:g}".replace("-", "−")
     stated += f", in the {where}" if where else ""
     return [tag("p", tag("strong", "Published: "), f"{stated}.")]

@@ -33,6 +33,8 @@ class Tuned:
     weight: of the regulariser. model: (d,) private minimiser at this weight. ledger: the releases made. budget: what
     they were planned to cost, which bounds what they did. path: the weights in the order in which they were tried.
     statement: the guarantee in words.
+
+    Example: see `tune`.
     """
 
     weight: float

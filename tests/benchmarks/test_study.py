@@ -10,12 +10,12 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.runner import run
 from decentral_dp.scenario import load
-from decentral_dp.study.conduct import conduct
-from decentral_dp.study.grid import Cell, cells
-from decentral_dp.study.pool import cores
-from decentral_dp.study.study_runs import Task, compute, read, task_of, write
-from decentral_dp.study.study_schema import Study, load_study
-from decentral_dp.study.study_tables import results, summary
+from decentral_dp.studies.conduct import conduct
+from decentral_dp.studies.grid import Cell, cells
+from decentral_dp.studies.pool import cores
+from decentral_dp.studies.study_runs import Task, compute, read, task_of, write
+from decentral_dp.studies.study_schema import Study, load_study
+from decentral_dp.studies.study_tables import results, summary
 
 
 def study_of(seeds: int) -> Study:

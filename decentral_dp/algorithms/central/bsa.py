@@ -32,9 +32,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.neumann import V_TERMS, planned_series
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, free_release, grid, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import BSA, Citation
 from decentral_dp.exchange import Answer, Ask
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.agents import LocalDataset
@@ -53,11 +56,13 @@ class State(NamedTuple):
 class Bsa:
     """x, y: step sizes α, β. inner, inverse, smoothness: K, b, L. protocol; start: constants, 0 where absent."""
 
-    x: StepSize
-    y: StepSize
-    inner: int
-    inverse: int
-    smoothness: float
+    x: StepSize = option("α, of x along the hypergradient")
+    y: StepSize = option("β, of y in every inner iteration")
+    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
+    inverse: int = option(
+        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
+    )
+    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -115,3 +120,11 @@ class Bsa:
             "v": planned_series(public, v_index, v_t, k, self.smoothness),
             "gx": released(public, ends - 1, [Use(term, always, rounds) for term in U_TERMS]),
         }
+
+
+ENTRY = Entry(
+    "bsa",
+    Bsa,
+    "a server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018)",
+    (Citation("Algorithm", BSA),),
+)

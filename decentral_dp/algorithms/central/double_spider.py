@@ -58,7 +58,11 @@ from decentral_dp.algorithms.central.spider_schedule import (
     is_anchor,
     split,
 )
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import DRO
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DP_DRO, Citation
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -72,12 +76,33 @@ _TERMS = {_Y: "grad_y", _X: "grad_x"}
 class DoubleSpider:
     """x, y: η. period: T. smoothness: L. rate: q. longest: of a step of x."""
 
-    x: StepSize
-    y: StepSize
-    period: int
-    smoothness: float | None = None
-    rate: float = 1.0
-    longest: float | None = None
+    x: StepSize = option("η_x, of x")
+    y: StepSize = option("η_y, of the dual variable")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    longest: float | None = option(
+        "length that no step of x exceeds; without it steps are as long as they come",
+        default=None,
+        example="1.0",
+        above=0,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -165,3 +190,15 @@ def _larger(s: SpiderState) -> float:
     with np.errstate(all="ignore"):
         found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
     return found if math.isfinite(found) else 0.0
+
+
+ENTRY = Entry(
+    "double_spider",
+    DoubleSpider,
+    "a trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025)",
+    (Citation("Algorithm 2, with per-record clips", DP_DRO),),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1",
+    example=DRO | {"smoothness": "1.0"},
+)

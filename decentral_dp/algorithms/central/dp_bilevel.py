@@ -50,7 +50,10 @@ from decentral_dp.algorithms.central.lower_objective import LowerObjective
 from decentral_dp.algorithms.central.lower_solvers import SOLVERS, Solver, check_perturbed, solver_of
 from decentral_dp.algorithms.central.printed_scales import calibrated
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import internal, option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import KORNOWSKI, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
 from decentral_dp.privacy.bounded import Array, Bounded, Split
@@ -77,18 +80,37 @@ class DpBilevel:
     rate: of Poisson samples. solver: a key of `inner.SOLVERS`.
     """
 
-    x: StepSize | None = None
-    penalty: float | None = None
-    inner: int | None = None
-    smoothness: float | None = None
-    rate: float = 1.0
-    solver: str = "dp_gd"
+    x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
+    penalty: float | None = option(
+        "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", at_least=0
+    )
+    inner: int | None = option(
+        "steps of the lower-level solver; settled by public constants if left out",
+        default=None,
+        unit="steps",
+        example="5",
+        at_least=1,
+    )
+    smoothness: float | None = option(
+        "b, the inverse of the step of dp_gd; settled by public constants if left out",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
     # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².
-    reads: bool = True
-    stages: int = 1
-    shares: Mapping[str, float] = field(default_factory=dict)
+    reads: bool = internal(True)
+    stages: int = internal(1)
+    shares: Mapping[str, float] = internal(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
@@ -285,3 +307,14 @@ class DpBilevel:
             factors = dict.fromkeys(self._step_terms(context), 1.0)
             out["gx"] = calibrated(context, factors, context.problem.p, self.rate, rounds, 1, each)
         return out
+
+
+ENTRY = Entry(
+    "dp_bilevel",
+    DpBilevel,
+    "a trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024)",
+    (Citation("Algorithm", KORNOWSKI),),
+    trusted=True,
+    claim="Theorems 4 and 11 of Kornowski (2024), as printed",
+    domain="optional",
+)

@@ -30,7 +30,11 @@ from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.minimax_steps import alike, check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_releases import check_one_clip, joint_step, root_log
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import DRO
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DP_DRO, DP_SGD, Citation
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -47,9 +51,15 @@ class State(NamedTuple):
 class DpSgdDual:
     """x, y: η. rate: q."""
 
-    x: StepSize
-    y: StepSize | None = None
-    rate: float = 1.0
+    x: StepSize = option("η, of x, and of the dual variable where y is left out")
+    y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -90,3 +100,15 @@ class DpSgdDual:
         size = max(1.0 / (self.rate * context.n), math.sqrt(rounds) / context.n)
         scale = asked.bound * root_log(delta) / math.sqrt(epsilon) * size
         return alike(self.planned_releases(context, rounds), {"g": (scale, context.sensitivity_of(asked))})
+
+
+ENTRY = Entry(
+    "dp_sgd_dual",
+    DpSgdDual,
+    "a trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective)",
+    (Citation("DP-SGD", DP_SGD), Citation("On (x, η) as one variable (Section 3)", DP_DRO)),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1",
+    example=DRO,
+)

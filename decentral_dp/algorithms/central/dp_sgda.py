@@ -43,7 +43,11 @@ from decentral_dp.algorithms.central.minimax_steps import (
     step_of,
 )
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import ASCENT, AUC
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
@@ -65,10 +69,16 @@ _DUAL_SHARE = 0.1
 class DpSgda:
     """x, y: η. rate: q. solver: "ascent" or "closed_form"."""
 
-    x: StepSize
-    y: StepSize | None = None
-    rate: float = 1.0
-    solver: str = "ascent"
+    x: StepSize = option("η_x, of x, downwards")
+    y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -137,3 +147,15 @@ class DpSgda:
         asked = self._questions(context, self.init(context))
         noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in asked.items()}
         return alike(self.planned_releases(context, rounds), noise)
+
+
+ENTRY = Entry(
+    "dp_sgda",
+    DpSgda,
+    "a trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022)",
+    (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 1 and the explicit values after it, as printed",
+    example=AUC | ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
+)

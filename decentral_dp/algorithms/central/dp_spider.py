@@ -49,7 +49,11 @@ from decentral_dp.algorithms.central.spider_schedule import (
     is_anchor,
     split,
 )
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import DRO
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import ARORA, DP_DRO, Citation
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -69,11 +73,27 @@ class State(NamedTuple):
 class DpSpider:
     """x, y: η. period: T. smoothness: L. rate: q."""
 
-    x: StepSize
-    period: int
-    y: StepSize | None = None
-    smoothness: float | None = None
-    rate: float = 1.0
+    x: StepSize = option("η, of x, and of the dual variable where y is left out")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -132,3 +152,18 @@ class DpSpider:
             "d": (unit * max(1.0 / size, often), context.sensitivity_of(change)),
         }
         return alike(self.planned_releases(context, rounds), noise)
+
+
+ENTRY = Entry(
+    "dp_spider",
+    DpSpider,
+    "a trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023)",
+    (
+        Citation("Algorithm, with per-record clips", ARORA),
+        Citation("On (x, η) as one variable (Section 3)", DP_DRO),
+    ),
+    trusted=True,
+    solves="minimax",
+    claim="the calibration of Arora et al. (2023), its constant taken as 1",
+    example=DRO | {"smoothness": "1.0"},
+)

@@ -25,22 +25,19 @@ Limit cases: a_t = 1 is DP-SGDA. The output is the last iterate.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, NoReturn, Self
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.central.minimax_steps import (
-    check_clipped,
-    check_init,
-    one_event,
-    questions,
-    slope,
-)
-from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.declared import DeclaredCoordinator, release_gradients
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import TEMPORAL_DIFFERENCES
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DPTD, Citation
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Release, Request, Response
+from decentral_dp.exchange import Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 
@@ -58,46 +55,48 @@ class State(NamedTuple):
 class Dptd:
     """x, y: η. averaging: a. rate: q."""
 
-    x: StepSize
-    y: StepSize
-    averaging: StepSize
-    rate: float = 1.0
-    protocol: Literal["released", "printed"] = "released"
-    start: Mapping[str, float] = field(default_factory=dict)
+    x: StepSize = option("η_x, of x, downwards")
+    y: StepSize = option("η_y, of y, upwards")
+    averaging: StepSize = option("a, weight of the newest gradient in both running averages, cut at 1")
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
 
-    needs_constants = False
-    needs_records = False
-    queries = ("grad_x", "grad_y")
-    releases_per_round = 1
+    QUERIES = ("grad_x", "grad_y")
+    SHARES: ClassVar[Mapping[str, float]] = {"grad_x": 0.5, "grad_y": 0.5}
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
-        check_clipped(context, self.queries)
-        return self, context
-
-    def init(self, context: MinimaxContext) -> State:
-        x, y = context.start("x", self.start), context.start("y", self.start)
+    def init(self, context: MinimaxContext, x: Array, y: Array) -> State:
         return State(x, y, np.zeros_like(x), np.zeros_like(y))
 
     def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
-        released = (yield Release(**(yield Ask(**questions(context, ("gx", "gy"), s.x, s.y, self.rate))))).released
+        g = yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)
         newest = min(1.0, self.averaging(t))
-        v = (1.0 - newest) * s.v + newest * slope(context, released, "gx", s.x, s.y, t)
-        w = (1.0 - newest) * s.w + newest * slope(context, released, "gy", s.x, s.y, t)
+        v, w = (1.0 - newest) * s.v + newest * g.x, (1.0 - newest) * s.w + newest * g.y
         x = context.problem.project_x(s.x - self.x(t) * v)
         return State(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
 
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
-
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
-        return one_event(context, rounds, {"gx": 0.5, "gy": 0.5}, self.rate)
-
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> NoReturn:
+def _check_guarantee(guarantee: str) -> None:
+    """Raises InputError for the paper's noise."""
+    if guarantee == "as_printed":
         raise InputError(
             'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
             '"certified", or "none".'
         )
+
+
+ENTRY = Entry(
+    "dptd",
+    Dptd,
+    "a trusted coordinator: minimax with momentum on both sides, for temporal differences (Zhao et al., 2023)",
+    (Citation("An algorithm of the kind of", DPTD),),
+    trusted=True,
+    solves="minimax",
+    example=TEMPORAL_DIFFERENCES,
+    check_guarantee=_check_guarantee,
+    complete=DeclaredCoordinator,
+)

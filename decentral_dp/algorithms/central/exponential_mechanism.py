@@ -41,6 +41,9 @@ from decentral_dp.algorithms.central.single_draw import (
     no_score,
     printed_records,
 )
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.exchange import Pool, Request, Response, SelectionMechanism
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.problem_constants import printed_score
@@ -54,8 +57,16 @@ NAME = "exponential_mechanism"
 class ExponentialMechanism:
     """method: "grid" or "cells". candidates: along each axis of a grid."""
 
-    method: str = "grid"
-    candidates: int | None = None
+    method: str = option(
+        'how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid"
+    )
+    candidates: int | None = option(
+        "candidates along each axis of the grid; settled by default",
+        default=None,
+        unit="points",
+        example="65",
+        at_least=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -102,3 +113,16 @@ def printed_scale(context: CoordinatorContext, epsilon: float) -> float:
     """2s/ε with s of Equation 4."""
     width = context.domain.diameter(context.problem.p)
     return 2.0 * printed_score(constants_of(context), printed_records(context), width) / epsilon
+
+
+ENTRY = Entry(
+    "exponential_mechanism",
+    ExponentialMechanism,
+    "a trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)",
+    (Citation("Mechanism (Equation 4, its scale corrected)", LOWY_LIU),),
+    trusted=True,
+    pure=True,
+    claim="Equation 4 of Lowy & Liu (2025), as printed",
+    example={"rounds": "1", "method": '"grid"'},
+    domain="required",
+)

@@ -35,6 +35,9 @@ from decentral_dp.algorithms.central.single_draw import (
     law_of,
     no_score,
 )
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.exchange import Pool, Request, Response, SelectionMechanism
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.problem_constants import printed_slope
@@ -48,8 +51,16 @@ NAME = "gradient_norm_exponential_mechanism"
 class GradientNormMechanism:
     """method: "grid" or "cells". candidates: along each axis of a grid."""
 
-    method: str = "grid"
-    candidates: int | None = None
+    method: str = option(
+        'how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid"
+    )
+    candidates: int | None = option(
+        "candidates along each axis of the grid; settled by default",
+        default=None,
+        unit="points",
+        example="65",
+        at_least=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -89,3 +100,16 @@ class GradientNormMechanism:
     ) -> dict[str, Calibration]:
         # 2G, as the formula for n = 1 says.
         return calibration(self.law(context, no_score), printed_slope(constants_of(context), 1) / epsilon)
+
+
+ENTRY = Entry(
+    "gradient_norm_exponential_mechanism",
+    GradientNormMechanism,
+    "a trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)",
+    (Citation("Mechanism (Appendix C.3, its scale corrected)", LOWY_LIU),),
+    trusted=True,
+    pure=True,
+    claim="Appendix C.3 of Lowy & Liu (2025), as printed",
+    example={"rounds": "1", "method": '"grid"'},
+    domain="required",
+)

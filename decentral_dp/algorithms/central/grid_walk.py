@@ -34,6 +34,9 @@ from decentral_dp.algorithms.central.single_draw import (
     drawn,
     no_score,
 )
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.privacy.bounded import Array
@@ -50,8 +53,12 @@ _MOST_STEPS = 10_000_000
 class GridWalk:
     """candidates: cells along each axis. inner: steps of the walk."""
 
-    candidates: int | None = None
-    inner: int | None = None
+    candidates: int | None = option(
+        "cells along each axis; settled by default", default=None, unit="points", example="65", at_least=1
+    )
+    inner: int | None = option(
+        "steps of the walk; settled by default", default=None, unit="steps", example="5", at_least=1
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -100,3 +107,16 @@ class GridWalk:
         law, scale = self.law(context, no_score), printed_scale(context, 0.5 * epsilon)
         law.check(scale)
         return calibration(law, scale)
+
+
+ENTRY = Entry(
+    "grid_walk",
+    GridWalk,
+    "a trusted coordinator: a Markov chain for the exponential mechanism, at ε = ∞ (Lowy & Liu, 2025, B.3)",
+    (Citation("Algorithm (Appendix B.3)", LOWY_LIU),),
+    trusted=True,
+    pure=True,
+    claim="Theorem B.15 of Lowy & Liu (2025), as printed",
+    example={"guarantee": '"as_printed"', "rounds": "1", "inner": "10000"},
+    domain="required",
+)

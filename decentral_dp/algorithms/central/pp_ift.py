@@ -39,8 +39,11 @@ from decentral_dp.algorithms.central.dp_bilevel_defaults import Defaults
 from decentral_dp.algorithms.central.lower_solvers import SOLVERS, LowerObjective, Solver, check_perturbed, solver_of
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import usual_step
+from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.messages import check_message
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
 from decentral_dp.privacy.bounded import Array, Bounded, Split
@@ -65,10 +68,21 @@ class State(NamedTuple):
 class PpIft:
     """x: η. inner: K. smoothness: of g. None: settled by public constants."""
 
-    x: StepSize | None = None
-    inner: int | None = None
-    smoothness: float | None = None
-    solver: str = "dp_gd"
+    x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
+    inner: int | None = option(
+        "K, steps of the lower-level solver; settled by public constants if left out",
+        default=None,
+        unit="steps",
+        example="5",
+        at_least=1,
+    )
+    smoothness: float | None = option(
+        "of g, the inverse of the step of dp_gd; settled by public constants if left out",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -181,3 +195,13 @@ _MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian"
 def kind_of(context: CoordinatorContext, term: str) -> Split | None:
     """The records that a term reads, if any."""
     return split_read(term, context.problem.reads_records) if context.reads(term) else None
+
+
+ENTRY = Entry(
+    "pp_ift",
+    PpIft,
+    "a trusted coordinator: implicit differentiation at a private lower-level point, private by construction",
+    (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
+    trusted=True,
+    domain="optional",
+)

@@ -54,7 +54,11 @@ from decentral_dp.algorithms.central.spider_schedule import (
     is_anchor,
     split,
 )
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import ASCENT, AUC
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
@@ -77,13 +81,31 @@ class State(NamedTuple):
 class PrivateDiff:
     """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: L. rate: q. solver: "ascent" or "closed_form"."""
 
-    x: StepSize
-    period: int
-    y: StepSize | None = None
-    inner: int | None = None
-    smoothness: float | None = None
-    rate: float = 1.0
-    solver: str = "ascent"
+    x: StepSize = option("η_x, of x, downwards")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
+    inner: int | None = option(
+        "steps of y in every round; settled by default", default=None, unit="steps", example="5", at_least=1
+    )
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -176,3 +198,15 @@ class PrivateDiff:
         self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
     ) -> dict[str, Calibration]:
         return printed_form.calibrated(self, context, rounds, epsilon, delta)
+
+
+ENTRY = Entry(
+    "privatediff",
+    PrivateDiff,
+    "a trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025)",
+    (Citation("Algorithms 3 and 4; certified here with a y that is released", PRIVATEDIFF),),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed",
+    example=AUC | ASCENT | {"smoothness": "1.0"},
+)

@@ -44,7 +44,11 @@ from decentral_dp.algorithms.central.spider_schedule import (
     is_anchor,
     split,
 )
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import AUC
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
@@ -59,11 +63,27 @@ _TERMS = {"x": "grad_x", "y": "grad_y"}
 class PrivateDiffXY:
     """x, y: η. period: T. smoothness: L. rate: q."""
 
-    x: StepSize
-    y: StepSize
-    period: int
-    smoothness: float | None = None
-    rate: float = 1.0
+    x: StepSize = option("η_x, of x, downwards")
+    y: StepSize = option("η_y, of y, upwards")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -124,3 +144,14 @@ def _carried(t: int, period: int, released: Bundle, variable: str, estimate: Arr
     if is_anchor(t, period):
         return released[anchor][0] if anchor in released else estimate
     return np.asarray(estimate + released[change][0]) if change in released else estimate
+
+
+ENTRY = Entry(
+    "privatediff_xy",
+    PrivateDiffXY,
+    "a trusted coordinator: minimax, both gradients carried on by differences, on one sample a round",
+    (Citation("After Algorithm 3", PRIVATEDIFF),),
+    trusted=True,
+    solves="minimax",
+    example=AUC | {"smoothness": "1.0"},
+)

@@ -53,7 +53,11 @@ from decentral_dp.algorithms.central.spider_schedule import (
     is_anchor,
     split,
 )
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import KL_DRO
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DP_DRO, Citation
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
@@ -81,12 +85,28 @@ class State(NamedTuple):
 class RecursiveSpider:
     """x, y: η. period: T. averaging: β. smoothness: L. rate: q."""
 
-    x: StepSize
-    y: StepSize
-    period: int
-    averaging: StepSize
-    smoothness: float | None = None
-    rate: float = 1.0
+    x: StepSize = option("η_x, of x")
+    y: StepSize = option("η_y, of the dual variable")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    averaging: StepSize = option("β, weight of the newest estimate in the running mean")
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -165,3 +185,15 @@ class RecursiveSpider:
         self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
     ) -> dict[str, Calibration]:
         return printed_form.calibrated(self, context, rounds, epsilon, delta)
+
+
+ENTRY = Entry(
+    "recursive_spider",
+    RecursiveSpider,
+    "a trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025)",
+    (Citation("Algorithm 3, corrected", DP_DRO),),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1",
+    example=KL_DRO | {"smoothness": "1.0"},
+)

@@ -35,6 +35,9 @@ import numpy as np
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import KORNOWSKI, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Released, Request, Response
 from decentral_dp.privacy.bounded import Array, Split
@@ -68,9 +71,15 @@ class RegularisationTuner:
     start: constants; x is in the middle of its box where absent.
     """
 
-    method: str = "ppift"
-    penalty: float | None = None
-    candidates: int | None = None
+    method: str = option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
+    penalty: float | None = option("λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0)
+    candidates: int | None = option(
+        "strengths that the method em chooses among; 65 if left out",
+        default=None,
+        unit="points",
+        example="65",
+        at_least=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -187,3 +196,13 @@ class RegularisationTuner:
             'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
             '"certified".'
         )
+
+
+ENTRY = Entry(
+    "regularisation_tuner",
+    RegularisationTuner,
+    "a trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7)",
+    (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
+    trusted=True,
+    domain="optional",
+)

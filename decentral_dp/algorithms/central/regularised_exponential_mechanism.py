@@ -43,6 +43,9 @@ from decentral_dp.algorithms.central.single_draw import (
     no_score,
     printed_records,
 )
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.privacy.bounded import Array
@@ -60,8 +63,15 @@ _ROOM = 1.0 + 1e-6
 class RegularisedExponentialMechanism:
     """strength: μ_r, None: settled by public constants. method: "tangent" or "cells"; None: what fits."""
 
-    strength: float | None = None
-    method: str | None = None
+    strength: float | None = option(
+        "μ_r, of the quadratic regulariser; settled by public constants if left out",
+        default=None,
+        example="1.0",
+        above=0,
+    )
+    method: str | None = option(
+        '"tangent" or "cells"; what fits the problem if left out', default=None, example='"tangent"'
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -140,3 +150,15 @@ class RegularisedExponentialMechanism:
         self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
     ) -> dict[str, Calibration]:
         return calibration(self.law(context), self._slope(context) / context.budget)
+
+
+ENTRY = Entry(
+    "regularised_exponential_mechanism",
+    RegularisedExponentialMechanism,
+    "a trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5)",
+    (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
+    trusted=True,
+    claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
+    example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
+    domain="required",
+)

@@ -29,7 +29,11 @@ from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.minimax_steps import check_init
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.spider_releases import composed
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import KL_DRO
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DP_DRO, SCDRO, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
@@ -53,10 +57,16 @@ class State(NamedTuple):
 class Scdro:
     """x, y: η. averaging: β. rate: q."""
 
-    x: StepSize
-    y: StepSize
-    averaging: StepSize
-    rate: float = 1.0
+    x: StepSize = option("η_x, of x")
+    y: StepSize = option("η_y, of the dual variable")
+    averaging: StepSize = option("β, weight of the newest estimate in the moving averages")
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -106,3 +116,15 @@ def check_unprotected(guarantee: str) -> None:
             'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor '
             '"as_printed". Set guarantee = "none" to run it as a baseline; recursive_spider is private.'
         )
+
+
+ENTRY = Entry(
+    "scdro",
+    Scdro,
+    "a baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022)",
+    (Citation("After the algorithm", SCDRO), Citation("As the baseline that is not private (Table 3)", DP_DRO)),
+    trusted=True,
+    solves="minimax",
+    example=KL_DRO | {"guarantee": '"none"', "clip": ""},
+    check_guarantee=check_unprotected,
+)

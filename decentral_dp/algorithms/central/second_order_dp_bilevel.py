@@ -31,7 +31,10 @@ import numpy as np
 
 from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
@@ -52,7 +55,7 @@ class State(NamedTuple):
 class SecondOrder:
     """x: η, or None for 1/(2b). protocol; start: constants, 0 where absent."""
 
-    x: StepSize | None = None
+    x: StepSize | None = option("η, of x; 1/(2b) of the hyper-objective if left out", default=None)
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -124,3 +127,14 @@ def bounds_of(context: CoordinatorContext) -> PooledBounds:
     if context.family is None:
         raise ValueError("prices over pooled records need the problem's constants")
     return PooledBounds(context.family, context.counts["train"], context.counts["validation"])
+
+
+ENTRY = Entry(
+    "second_order_dp_bilevel",
+    SecondOrder,
+    "a trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1)",
+    (Citation("Algorithm", LOWY_LIU),),
+    trusted=True,
+    claim="Theorem 4.2 of Lowy & Liu (2025), as printed",
+    domain="optional",
+)

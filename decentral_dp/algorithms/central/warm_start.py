@@ -32,7 +32,10 @@ from decentral_dp.algorithms.central.exponential_mechanism import printed_scale
 from decentral_dp.algorithms.central.protocol import Calibration, Charge
 from decentral_dp.algorithms.central.second_order_dp_bilevel import SecondOrder, State, bounds_of
 from decentral_dp.algorithms.central.single_draw import check_compact, no_score
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Request, Response
 from decentral_dp.privacy.bounded import Array
@@ -48,8 +51,14 @@ START_SHARE = 0.5
 class WarmStart:
     """x: η, None: settled by public constants. candidates: along each axis."""
 
-    x: StepSize | None = None
-    candidates: int | None = None
+    x: StepSize | None = option("η, of x after the start; settled by public constants if left out", default=None)
+    candidates: int | None = option(
+        "candidates for the start along each axis; settled by default",
+        default=None,
+        unit="points",
+        example="65",
+        at_least=1,
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -116,3 +125,14 @@ class WarmStart:
             {kind: np.array([s]) for kind, s in law.sensitivity.items()},
         )
         return {"x0": start, **self._descent.printed_calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
+
+
+ENTRY = Entry(
+    "warm_start",
+    WarmStart,
+    "a trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2)",
+    (Citation("Algorithm 2", LOWY_LIU),),
+    trusted=True,
+    claim="Theorem 4.3 of Lowy & Liu (2025), as printed",
+    domain="required",
+)

@@ -61,9 +61,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.messages import check_message
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, fading, free_release, grid, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import DSBO_JHIP, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.bounded import SPLITS, Array
 from decentral_dp.privacy.bounded_matrices import transposed, unproven
@@ -85,11 +89,13 @@ class State(NamedTuple):
 class DsboJhip:
     """x, y, z: step sizes η, β, γ. inner, inverse: K, N. protocol: "released" or "printed". start: constants."""
 
-    x: StepSize
-    y: StepSize
-    z: StepSize
-    inner: int
-    inverse: int
+    x: StepSize = option("η, of x along the hypergradient")
+    y: StepSize = option("β, of y in every inner iteration")
+    z: StepSize = option("γ, of the tracked matrix")
+    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
+    inverse: int = option(
+        "N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -222,3 +228,11 @@ def _transposed_times(z: Array, vectors: Array) -> Array:
     """Zᵀ v, row by row: Z flat (b, q·p), v (b, q)."""
     rows, q = vectors.shape
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
+
+
+ENTRY = Entry(
+    "dsbo_jhip",
+    DsboJhip,
+    "nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022)",
+    (Citation("Algorithm", DSBO_JHIP), NOISED),
+)

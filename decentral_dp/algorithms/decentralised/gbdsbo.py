@@ -52,9 +52,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.messages import check_message
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, before, fading, free_release, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import GBDSBO, Citation
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.bounded import SPLITS, Array
@@ -74,11 +78,13 @@ class State(NamedTuple):
 class Gbdsbo:
     """x, y, averaging: α, γ, β. inverse: b. smoothness: L. protocol: "released" or "printed". start: constants."""
 
-    x: StepSize
-    y: StepSize
-    averaging: StepSize
-    inverse: int
-    smoothness: float
+    x: StepSize = option("α, of x along the hypergradient")
+    y: StepSize = option("γ, of y")
+    averaging: StepSize = option("β, weight of the newest estimate in the running averages")
+    inverse: int = option(
+        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
+    )
+    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -191,3 +197,11 @@ class Gbdsbo:
 def _times(matrices: Array, vectors: Array) -> Array:
     """Row by row, (b, n, q) times (b, q)."""
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
+
+
+ENTRY = Entry(
+    "gbdsbo",
+    Gbdsbo,
+    "one time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022)",
+    (Citation("Algorithm", GBDSBO), NOISED),
+)

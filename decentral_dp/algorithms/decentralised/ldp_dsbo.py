@@ -37,8 +37,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import ONE_STEP
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import CHEN_WANG, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split, memory_slack
 from decentral_dp.privacy.private_state import hidden_state, private_state
@@ -58,9 +62,9 @@ class State(NamedTuple):
 class LdpDsbo:
     """x, y, z: step sizes λ. protocol: "released", "private" or "printed". start: constants, 0 where absent."""
 
-    x: StepSize
-    y: StepSize
-    z: StepSize
+    x: StepSize = option("λ_x, of x along the hypergradient")
+    y: StepSize = option("λ_y, of y along the lower gradient")
+    z: StepSize = option("λ_z, of z, the product of inverse Hessian and gradient")
     protocol: Literal["released", "private", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -136,3 +140,12 @@ class LdpDsbo:
         ones, unbounded = np.ones(shares), np.full(shares, np.inf)
         index = np.arange(1, public.rounds + 1)
         return {c: Planned(out[c], dict.fromkeys(SPLITS, ones), unbounded, index) for c in CHANNELS}
+
+
+ENTRY = Entry(
+    "ldp_dsbo",
+    LdpDsbo,
+    "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
+    (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),),
+    message=ONE_STEP,
+)

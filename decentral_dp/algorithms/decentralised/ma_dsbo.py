@@ -45,8 +45,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import NOISED
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, nothing_proven, released, tracked
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import MA_DSBO, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.bounded import Array, memory_slack
 from decentral_dp.problems.agents import LocalDataset
@@ -72,11 +76,13 @@ class State(NamedTuple):
 class MaDsbo:
     """x, y, z: step sizes α, β, γ. inner, inverse: K, N. protocol: "released" or "printed". start: constants."""
 
-    x: StepSize
-    y: StepSize
-    z: StepSize
-    inner: int
-    inverse: int
+    x: StepSize = option("α, of x along the hypergradient")
+    y: StepSize = option("β, of y in every inner iteration")
+    z: StepSize = option("γ, of z, the product of inverse Hessian and gradient")
+    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
+    inverse: int = option(
+        "N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -186,3 +192,11 @@ class MaDsbo:
             "z": nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
             "d": nothing_proven(public, d_index),
         }
+
+
+ENTRY = Entry(
+    "ma_dsbo",
+    MaDsbo,
+    "nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP)",
+    (Citation("Algorithm", MA_DSBO), NOISED),
+)

@@ -28,8 +28,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import ONE_STEP
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, free_release, nothing_proven, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import CHEN_WANG, DSGD, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.agents import LocalDataset
@@ -46,7 +50,7 @@ class State(NamedTuple):
 class LdpSingleLevel:
     """y: step size λ. protocol: "released" or "printed". start: constants, 0 where absent."""
 
-    y: StepSize
+    y: StepSize = option("λ, of y along the lower gradient")
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -74,7 +78,7 @@ class LdpSingleLevel:
 class DpDsgd:
     """y: step size λ. protocol: "released" or "printed". start: constants, 0 where absent."""
 
-    y: StepSize
+    y: StepSize = option("λ, of y along the lower gradient")
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -115,3 +119,21 @@ def _planned(algorithm: LdpSingleLevel | DpDsgd, public: Public) -> dict[str, Pl
         return {"x": x, "y": nothing_proven(public, indices, algorithm.y.scale > 0.0)}
     use = Use("lower_grad_y", algorithm.y.series(public.rounds), indices - 1)
     return {"x": x, "y": released(public, indices, [use])}
+
+
+ENTRIES = (
+    Entry(
+        "ldp_single_level",
+        LdpSingleLevel,
+        "the lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)",
+        (Citation("Algorithm (its lower level alone, Appendix G.3)", CHEN_WANG),),
+        message=ONE_STEP,
+    ),
+    Entry(
+        "dp_dsgd",
+        DpDsgd,
+        "decentralised DP-SGD on the lower level: a local noised step first, then gossip",
+        (Citation("Decentralised SGD, here with noise", DSGD),),
+        message=ONE_STEP,
+    ),
+)

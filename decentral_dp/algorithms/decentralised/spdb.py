@@ -40,9 +40,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, grid, nothing_proven, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import SPDB, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.problems.agents import LocalDataset
 
@@ -62,12 +65,14 @@ class State(NamedTuple):
 class Spdb:
     """x, y: step sizes α, β. penalty, dual: ρ, ρ'. smoothness, inverse: L, b. protocol; start: constants."""
 
-    x: StepSize
-    y: StepSize
-    penalty: float
-    dual: StepSize
-    smoothness: float
-    inverse: int
+    x: StepSize = option("α, of x")
+    y: StepSize = option("β, of the personal y")
+    penalty: float = option("ρ, weight of disagreement on x", example="1.0", at_least=0)
+    dual: StepSize = option("ρ', of the multipliers")
+    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
+    inverse: int = option(
+        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -119,3 +124,11 @@ class Spdb:
             "y": released(public, ends, [Use("lower_grad_y", beta, rounds)]),
             "v": planned_series(public, index, t, k, self.smoothness),
         }
+
+
+ENTRY = Entry(
+    "spdb",
+    Spdb,
+    "personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022)",
+    (Citation("A primal-dual method after", SPDB),),
+)

@@ -43,9 +43,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.neumann import V_TERMS, planned_series, solved
+from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.pricing import Use, before, fading, free_release, grid, nothing_proven, released
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import CHEN_WANG, VRDBO, Citation
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.bounded import Array, memory_slack
 from decentral_dp.problems.agents import LocalDataset
@@ -77,12 +80,16 @@ class State(NamedTuple):
 class Vrdsbo:
     """x, y: step sizes β. averaging, momentum: η, α. smoothness, inverse: L, b. protocol; start: constants."""
 
-    x: StepSize
-    y: StepSize
-    averaging: StepSize
-    momentum: float
-    smoothness: float
-    inverse: int
+    x: StepSize = option("β of x")
+    y: StepSize = option("β of y")
+    averaging: StepSize = option("η, of the interpolation between old and new points")
+    momentum: float = option(
+        "α of κ_t = max(0, 1 − α η_t²), the weight of the past in both estimates", example="0.5", at_least=0
+    )
+    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
+    inverse: int = option(
+        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
+    )
     protocol: Literal["released", "printed"] = "released"
     start: Mapping[str, float] = field(default_factory=dict)
 
@@ -196,3 +203,11 @@ def _less(factor: Array, size: Array) -> Array:
     """factor · size, 0 where the factor is 0, however large the other."""
     with np.errstate(invalid="ignore"):
         return np.where(factor == 0.0, 0.0, factor * size)
+
+
+ENTRY = Entry(
+    "vrdsbo",
+    Vrdsbo,
+    "variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO)",
+    (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG)),
+)

@@ -5,9 +5,10 @@ et al. 2021, Equation 3),
 
     f(w, a, b; α; ξ) = (1−π)(h−a)² 1₊ + π(h−b)² 1₋ + 2α(π h 1₋ − (1−π) h 1₊),      r = 2απ(1−π) − π(1−π)α²,
 
-whose min over a, b and max over α is π(1−π)(1 − E[h|+] + E[h|−])² where π is the share of positive records. It is
-2π(1−π)-strongly concave in α ∈ [0, 2]. ∂f/∂α = 2t with t = π h 1₋ − (1−π) h 1₊ ∈ [−(1−π), π]: for every record there is
-a ball of radius 1, and argmax_α F = 1 + mean(t)/(π(1−π)) needs a mean whose ball has radius 1/2.
+whose min over a, b and max over α is π(1−π) E(1 − h₊ + h₋)², of independent positive and negative records, where π is
+the share of positive ones. It is 2π(1−π)-strongly concave in α ∈ [0, 2]. ∂f/∂α = 2t with t = π h 1₋ − (1−π) h 1₊ ∈
+[−(1−π), π]: for every record there is a ball of radius 1, and argmax_α F = 1 + mean(t)/(π(1−π)) needs a mean whose
+ball has radius 1/2.
 
 Accuracy and F1 of held-out records are those of the cut that tells as many positive as there are.
 

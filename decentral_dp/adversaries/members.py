@@ -1,0 +1,126 @@
+"""Whose records are compared in a run: train records, the members, with held-out test records, the others.
+
+A ceiling of `privacy.auc_bounds.within_run` is about members and others that could have changed places. Where they
+could not, an attack tells their difference as groups, of which a guarantee for records says nothing: that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.adversaries.attack_scores import auc, bilevel_scores, class_only, minimax_scores
+from decentral_dp.config.outside_components import component
+from decentral_dp.errors import InputError
+from decentral_dp.metrics import pooled
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.protocol import Attackable
+from decentral_dp.problems.protocol import Placed
+from decentral_dp.schema import Partition
+from decentral_dp.simulation.jobs import Job
+
+# Scored one by one, losses of bilevel problems are slow.
+_MOST_BILEVEL = 2000
+
+
+class Attacked(NamedTuple):
+    """What came out of one run: how many members and others, and attack → AUC over all their pairs."""
+
+    members: int
+    others: int
+    auc: Mapping[str, float]
+
+
+def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
+    """Score every member and every other record by what a run of the job published, (agents, d) for each variable.
+
+    Of several agents' values the average counts. Raises InputError as `require_attackable`, and for values that are
+    not of this job.
+    """
+    require_attackable(job)
+    wanted = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
+    for name, width in wanted.items():
+        if name not in published:
+            raise InputError(
+                f"attack: {job.scenario.algorithm.kind} publishes no {name}, and without it {job.scenario.problem.kind}"
+                " gives no model that could be asked about a record. Attack a run of another algorithm."
+            )
+        if published[name].ndim != 2 or published[name].shape[1] != width:
+            raise InputError(
+                f"attack: the published {name} has shape {published[name].shape}, and the scenario beside it makes "
+                f"{width} numbers of it. Give a run folder as it was written, with the data as they were."
+            )
+    model = {name: published[name].mean(axis=0) for name in wanted}
+    agents = list(zip(job.records["train"], job.records["validation"], strict=True))
+    members, others = pooled(agents)[0], tuple(job.test or ())
+    records = type(members)(*(np.concatenate(columns) for columns in zip(members, others, strict=True)))
+    if job.solves == "minimax":
+        scores = minimax_scores(job.problem, model["x"], records)
+    else:
+        scores = bilevel_scores(job.problem, model["x"], model["y"], records)
+    n = len(members[0])
+    found = {name: auc(values[:n], values[n:]) for name, values in scores.items()}
+    return Attacked(n, job.shards.test.size, found)
+
+
+def require_attackable(job: Job) -> None:
+    """Refuse what cannot be attacked, or attacked fairly. Raises InputError with the reason."""
+    kind, shards = job.scenario.problem.kind, job.shards
+    if not shards.test.size:
+        raise InputError(
+            "attack: this scenario holds out no test records, so there is nothing to tell its train records from. "
+            "Set problem.test, for example to 0.3."
+        )
+    if not shards.exchangeable:
+        raise InputError(
+            f"attack: {shards.why_not} An attack would measure how these groups differ{_apart(job)}, not membership. "
+            "Hold out a random share (problem.test) of data as they are."
+        )
+    if job.solves == "minimax":
+        if not isinstance(job.problem, Attackable):
+            raise InputError(
+                f"attack: what {kind} publishes is no model that could be asked about a record. Attack a run of a "
+                "classifier or of a regression."
+            )
+        return
+    if isinstance(job.problem, Placed) or job.problem.accuracy(*_zeros(job), job.test) is None:
+        raise InputError(
+            f"attack: {kind} has no classifier that treats train and test records alike, so their losses cannot be "
+            "compared. Attack a run of a minimax problem, or of a bilevel one that classifies."
+        )
+    if job.setting == "gossip" and not _dealt_at_random(job):
+        raise InputError(
+            "attack: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
+            'so a train and a test record could not have changed places. Set problem.partition = "iid".'
+        )
+    n = int(shards.train_counts.sum()) + shards.test.size
+    if n > _MOST_BILEVEL:
+        raise InputError(
+            f"attack: {n} records would be scored one by one, and a bilevel problem allows {_MOST_BILEVEL}. Attack a "
+            "run on fewer records, for example with problem.limit."
+        )
+
+
+def _dealt_at_random(job: Job) -> bool:
+    """Whether agents got their records whatever those are; without a word on it, files may have an owner column."""
+    table = job.scenario.problem
+    if component(job.scenario, "partition") is not None:
+        return False
+    if isinstance(table.partition, Partition):
+        return table.partition.kind == "iid"
+    return table.partition == "iid" or not table.data.lower().endswith((".csv", ".npz"))
+
+
+def _zeros(job: Job) -> tuple[Array, Array]:
+    return np.zeros((1, job.problem.p)), np.zeros((1, job.problem.q))
+
+
+def _apart(job: Job) -> str:
+    """How well classes alone tell the groups apart, where there are classes."""
+    shards = job.shards
+    if not shards.classes:
+        return ""
+    found = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
+    return f" (their classes alone tell them apart with an AUC of {found:.2f})"

@@ -1,0 +1,216 @@
+"""Runs of one scenario, as many as an interval needs, and what their AUCs say beside a ceiling.
+
+One run's AUC moves with its noise, and with who happened to be held out: pairs of one run share both, and a thousand of
+them are no thousand observations. So the scenario is repeated with fresh noise and another split, and the interval is
+Student's over runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+from scipy.special import rel_entr
+
+from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
+from decentral_dp.errors import InputError
+from decentral_dp.experiments.findings import Interval, over_seeds
+from decentral_dp.privacy.auc_bounds import within_run
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.runner import run
+from decentral_dp.scenario import load
+from decentral_dp.schema import Scenario
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+
+
+class Verdict(NamedTuple):
+    """An attack's AUC over runs beside a ceiling. interval: None of one run. above: its lower end exceeds the ceiling.
+
+    chance: the probability that the mean of so many AUCs is as large although their expectation keeps to the ceiling
+    is at most this, whatever their law (Hoeffding 1963, Theorem 1); 1 where the mean is below.
+    """
+
+    auc: float
+    interval: Interval | None
+    above: bool
+    chance: float
+
+
+def judge(aucs: Sequence[float], ceiling: float) -> Verdict:
+    """Raises ValueError without any AUC."""
+    if not aucs:
+        raise ValueError("there is no AUC to judge")
+    mean = float(np.mean(aucs))
+    interval = Interval(*np.clip(over_seeds(aucs), 0.0, 1.0).tolist()) if len(aucs) > 1 else None
+    chance = 1.0
+    if mean > ceiling:
+        chance = math.exp(-len(aucs) * float(rel_entr(mean, ceiling) + rel_entr(1.0 - mean, 1.0 - ceiling)))
+    return Verdict(mean, interval, interval is not None and interval.low > ceiling, chance)
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What an attack on runs of one scenario found. each: run by run, those given first; given: how many those are.
+
+    ceiling: what the certified budget allows; claimed: (ε, δ, ceiling) of what a paper says of its own noise, where
+    it says something. verdicts, against_claim: attack → verdict.
+    """
+
+    job: Job
+    each: tuple[Attacked, ...]
+    given: int
+    epsilon: float
+    delta: float
+    ceiling: float
+    claimed: tuple[float, float, float] | None
+    verdicts: Mapping[str, Verdict]
+    against_claim: Mapping[str, Verdict]
+
+    @property
+    def broken(self) -> bool:
+        """Whether an attack does better than the certificate allows."""
+        return any(v.above for v in self.verdicts.values())
+
+
+class Given(NamedTuple):
+    """A run folder read back: its job, and variable → (agents, d) published values."""
+
+    folder: Path
+    job: Job
+    published: Mapping[str, Array]
+
+
+def read(folder: Path) -> Given:
+    """Raises InputError."""
+    for name in ("scenario.toml", "state.npz"):
+        if not (folder / name).is_file():
+            raise InputError(f"attack: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
+    job = build(load(folder / "scenario.toml"))
+    try:
+        with (folder / "state.npz").open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: np.asarray(stored[name]) for name in stored.files}
+    except (OSError, ValueError, BadZipFile) as error:
+        raise InputError(f"attack: {folder / 'state.npz'} cannot be read ({error}). Give a whole run folder.") from None
+    start = "published_"
+    return Given(folder, job, {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)})
+
+
+def attack(
+    folders: str | Path | Sequence[str | Path], runs: int = 10, progress: Callable[[int, int], None] | None = None
+) -> Inference:
+    """Try to tell the train records of runs from held-out ones by what was published.
+
+    Args:
+        folders: a run folder, or several of one scenario with other seeds.
+        runs: runs in all; the scenario is repeated with fresh noise and another split until there are so many.
+        progress: called with runs done, and runs in all.
+
+    Returns:
+        AUC of every attack with its interval over runs, beside the AUC that the certified ε allows.
+
+    Raises:
+        InputError: a folder is none of a run, or its scenario cannot be attacked fairly.
+
+    Example:
+        >>> import tempfile, decentral_dp
+        >>> scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2", "problem.partition=\\"iid\\""])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = decentral_dp.run(scenario, out=f"{folder}/run")
+        ...     found = decentral_dp.attack(f"{folder}/run", runs=2)
+        >>> found.broken, len(found.each), 0.5 <= found.ceiling <= 1.0
+        (False, 2, True)
+    """
+    listed = [folders] if isinstance(folders, str | Path) else folders
+    if not listed:
+        raise InputError("attack: no run folder is given. Give at least one.")
+    return infer([Path(folder) for folder in listed], runs, progress)
+
+
+def infer(folders: Sequence[Path], runs: int, progress: Any = None) -> Inference:
+    """Attack the runs of these folders, and repeat their scenario until there are `runs` in all.
+
+    progress: called with (done, in all). Raises InputError.
+    """
+    given = [read(folder) for folder in folders]
+    for one in given:
+        require_attackable(one.job)
+    _require_alike(given)
+    first, total = given[0].job, max(runs, len(given))
+    each = []
+    for k in range(total):
+        if k < len(given):
+            each.append(attacked(given[k].job, given[k].published))
+        else:
+            done = run(repetition(first.scenario, k))
+            each.append(attacked(done.job, done.published))
+        if progress is not None:
+            progress(k + 1, total)
+    return judged(first, each, len(given))
+
+
+def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
+    """Every attack's AUCs beside what the job's budget, and the claim, allow."""
+    epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
+    ceiling, claim = within_run(epsilon, delta), job.claimed()
+    aucs = {name: [one.auc[name] for one in each] for name in each[0].auc}
+    scores = None
+    if claim is not None:
+        said, at = claim.epsilon_max or 0.0, claim.delta or 0.0
+        scores = said, at, within_run(said, at)
+    return Inference(
+        job, tuple(each), given, epsilon, delta, ceiling, scores,
+        {name: judge(values, ceiling) for name, values in aucs.items()},
+        {} if scores is None else {name: judge(values, scores[2]) for name, values in aucs.items()},
+    )  # fmt: skip
+
+
+def repetition(s: Scenario, number: int) -> Scenario:
+    """The scenario with other noise and another split; its graph stays. Without a seed the noise stays secret."""
+    public = s.seed if s.seed is not None else 0
+    content = s.model_dump(exclude_unset=True)
+    split = s.problem.seed if s.problem.seed is not None else public
+    content["problem"] = content["problem"] | {"seed": _seed("split", split, number)}
+    if s.seed is not None:
+        content["seed"] = _seed("noise", s.seed, number)
+    if s.topology.kind is not None and s.topology.seed is None:
+        content["topology"] = content["topology"] | {"seed": public}
+    content["run"] = content.get("run", {}) | {"engine": "local", "evaluate_every": s.algorithm.rounds}
+    return load(content, folder=s.folder)
+
+
+def _seed(purpose: str, base: int, number: int) -> int:
+    return int.from_bytes(blake2b(f"attack {purpose} {base} {number}".encode(), digest_size=6).digest(), "big")
+
+
+def _require_alike(given: Sequence[Given]) -> None:
+    """Refuse several runs that are no repetitions of one another."""
+    for k, one in enumerate(given):
+        for other in given[:k]:
+            if _content(one.job.scenario) != _content(other.job.scenario):
+                raise InputError(
+                    f"attack: {one.folder} and {other.folder} are runs of different scenarios, and their AUCs have no "
+                    "common mean. Give runs that differ in their seeds alone."
+                )
+            if np.array_equal(one.job.shards.test, other.job.shards.test) and np.array_equal(
+                one.job.shards.features, other.job.shards.features
+            ):
+                raise InputError(
+                    f"attack: {one.folder} and {other.folder} hold out the same records, and an interval over such "
+                    "runs would not tell how an AUC moves with the split. Give runs of different problem.seed, or one "
+                    "run, which --runs repeats."
+                )
+
+
+def _content(s: Scenario) -> dict[str, Any]:
+    """Everything but names, seeds, and where and how often it is looked at."""
+    content = s.model_dump(mode="json", exclude={"seed", "title", "description", "versions", "run"})
+    for table in ("problem", "topology"):
+        content[table].pop("seed", None)
+    return content

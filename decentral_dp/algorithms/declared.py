@@ -1,0 +1,252 @@
+"""Algorithms that state what they release, and leave the plan of it to be derived.
+
+A gossip algorithm states, for every channel that it sends each round, the terms that one release carries, each with the
+name of the step size (or of the number) that multiplies it:
+
+    channels = ("x", "y")
+    RELEASES = {"y": {"lower_grad_y": "y"}}
+
+    def init(self, dataset, x, y): ...           x, y: where all agents start, (b, p) and (b, q)
+    def step(self, t, dataset, s): ...           one `Gossip` (or `Ask`) a round
+
+A coordinator's algorithm states the terms that it asks for, and how each round's budget is shared among them:
+
+    QUERIES = ("grad_x", "grad_y")
+    SHARES = {"grad_x": 0.5, "grad_y": 0.5}      equal ones if left out
+
+    def init(self, context, x, y): ...           (p,) and (q,)
+    def step(self, t, context, s): ...           calls `release_gradients`, as often as `releases_per_round` says
+
+Limits: what a release carries must be clipped means times public factors, and released values. An algorithm that keeps
+a private state, or whose releases change from round to round, states `releases` and `planned_releases` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.central.minimax_steps import CHANNELS as MINIMAX_CHANNELS
+from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.pricing import Use, free_release, released
+from decentral_dp.algorithms.protocol import Channel, Planned, Public
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, Bundle, ClippedSum, Release, Request, Response
+from decentral_dp.privacy.bounded import CHANNELS, Array
+from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, split_read
+
+# Term → the channel that its mean is released on, where that is not its name; and short names of what is returned.
+_CHANNEL_OF = {term: channel for channel, term in MINIMAX_CHANNELS.items()}
+_SHORT = {"grad_x": "x", "grad_y": "y"}
+# Terms that need a vector: which the series of the lower level are multiplied by.
+_ALONG = ("lower_hvp", "lower_jvp")
+# Terms that a declared coordinator of a minimax problem may ask for.
+MINIMAX_TERMS = ("grad_x", "grad_y", "joint")
+
+
+def release_gradients(
+    t: int,
+    context: CoordinatorContext | MinimaxContext,
+    queries: Sequence[str],
+    x: Array,
+    y: Array,
+    rate: float = 1.0,
+    along: Array | None = None,
+) -> Generator[Request, Response, Bundle]:
+    """Ask all agents for the means of these terms at one public point, and release them with noise.
+
+    Args:
+        t: the round.
+        context: what the coordinator knows.
+        queries: terms, of `problems.protocol` or `problems.minimax.protocol`.
+        x: (p,), public.
+        y: (q,), public.
+        rate: below 1, of one Poisson sample that all these terms read.
+        along: (q,) vector of lower_hvp and lower_jvp.
+
+    Returns:
+        Term → its gradient, (d,): the released mean, with the data-independent part. grad_x and grad_y are also there
+        as x and y.
+    """
+    read = [term for term in queries if context.reads(term)]
+    asked: dict[str, Any] = {}
+    for term in read:
+        if isinstance(context, MinimaxContext):
+            asked[_channel(term)] = context.query(term, x, y, rate)
+        else:
+            asked[_channel(term)] = ClippedSum(term, x, y, along if term in _ALONG else None, rate)
+    noised = (yield Release(**(yield Ask(**asked)))).released
+    out = {}
+    for term in queries:
+        public = _public(t, context, term, x, y, along)
+        out[term] = np.asarray(public + noised[_channel(term)][0]) if term in read else public
+    return Bundle(out | {_SHORT[term]: value for term, value in out.items() if term in _SHORT})
+
+
+def _channel(term: str) -> str:
+    return _CHANNEL_OF.get(term, term)
+
+
+def _public(t: int, context: Any, term: str, x: Array, y: Array, along: Array | None) -> Array:
+    """The data-independent part of a term, (d,)."""
+    if isinstance(context, MinimaxContext):
+        return context.problem.public(term, x, y, t)
+    if not term.startswith("lower_"):
+        return np.zeros(context.problem.p if CLIP_OF_TERM[term] == "x" else context.problem.q)
+    at = np.zeros_like(y) if along is None else along
+    parts = context.problem.regulariser(x[None], y[None], at[None])._asdict()
+    return np.asarray(parts[term.removeprefix("lower_")][0])
+
+
+@dataclass(frozen=True)
+class DeclaredGossip:
+    """A gossip algorithm with its plan derived. program: as its author wrote it. initial: variable → constant start."""
+
+    program: Any
+    initial: Mapping[str, float]
+
+    protocol = "released"
+    releases_per_round = 1
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return tuple(self.program.channels)
+
+    @property
+    def central(self) -> bool:
+        return bool(getattr(self.program, "central", False))
+
+    def init(self, dataset: Any) -> Any:
+        return self.program.init(dataset, dataset.start("x", self.initial), dataset.start("y", self.initial))
+
+    def step(self, t: int, dataset: Any, s: Any) -> Generator[Request, Response, Any]:
+        return (yield from self.program.step(t, dataset, s))
+
+    def _terms(self, channel: str) -> Mapping[str, str | float]:
+        stated: Mapping[str, str | float] = self.program.RELEASES.get(channel, {})
+        return stated
+
+    def _sent(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.channels, *self.program.RELEASES)))
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        out = {}
+        for channel in self._sent():
+            terms = tuple(self._terms(channel))
+            family = channel if channel in CHANNELS else CLIP_OF_TERM[terms[0]] if terms else "y"
+            out[channel] = Channel(family, p if family == "x" else q, terms)
+        return out
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Release t + 1 carries the terms of round t, each times its factor."""
+        indices = np.arange(1, public.rounds + 1)
+        out = {}
+        for channel in self._sent():
+            terms = self._terms(channel)
+            uses = [Use(term, self._series(factor, public.rounds), indices - 1) for term, factor in terms.items()]
+            out[channel] = released(public, indices, uses) if uses else free_release(public, indices[-1:])
+        return out
+
+    def _series(self, factor: str | float, rounds: int) -> Array:
+        """The factor of each round: of a step size, a number, or a function of t, by the name of the attribute."""
+        value = getattr(self.program, factor) if isinstance(factor, str) else factor
+        if hasattr(value, "series"):
+            return np.asarray(value.series(rounds))
+        return np.array([value(t) if callable(value) else value for t in range(rounds)], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class DeclaredCoordinator:
+    """A coordinator's algorithm with its plan derived. program, initial: as of `DeclaredGossip`."""
+
+    program: Any
+    initial: Mapping[str, float]
+
+    protocol = "released"
+    needs_constants = False
+    needs_records = False
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return tuple(self.program.QUERIES)
+
+    @property
+    def releases_per_round(self) -> int:
+        return int(getattr(self.program, "releases_per_round", 1))
+
+    def resolve_defaults(self, context: Any) -> tuple[DeclaredCoordinator, Any]:
+        if isinstance(context, MinimaxContext):
+            check_init(self.initial)
+            check_clipped(context, self.queries)
+            return self, context
+        for term in self.queries:
+            if context.noisy and context.reads(term) and not np.isfinite(context.bound(term)):
+                family = CLIP_OF_TERM[term]
+                raise InputError(
+                    f"privacy.clip.{family}: missing. Nothing else bounds what one record adds to {term}; give for "
+                    f"example clip.{family} = 1.0."
+                )
+        return self, context
+
+    def init(self, context: Any) -> Any:
+        return self.program.init(context, context.start("x", self.initial), context.start("y", self.initial))
+
+    def step(self, t: int, context: Any, s: Any) -> Generator[Request, Response, Any]:
+        return (yield from self.program.step(t, context, s))
+
+    def published(self, s: Any) -> dict[str, Array]:
+        if hasattr(self.program, "published"):
+            return dict(self.program.published(s))
+        return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
+
+    def free_channels(self, context: Any) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: Any, rounds: int) -> dict[str, Charge]:
+        """One price for all rounds, each round's μ² shared among the terms that read records."""
+        shares: Mapping[str, float] = getattr(self.program, "SHARES", {})
+        rate, positions = float(getattr(self.program, "rate", 1.0)), range(self.releases_per_round)
+        parts = {
+            _channel(term): Part(
+                positions, _width(context, term), (_split(context, term),), shares.get(term, 1.0), rate
+            )
+            for term in self.queries
+            if context.reads(term)
+        }
+        return gaussian_charges(rounds, self.releases_per_round, parts)
+
+    def printed_calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> NoReturn:
+        raise InputError(
+            'privacy.guarantee: this algorithm states no noise of a paper, so it has no "as_printed". Use "certified", '
+            'or "none".'
+        )
+
+
+def _split(context: Any, term: str) -> Any:
+    return "train" if isinstance(context, MinimaxContext) else split_read(term, context.problem.reads_records)
+
+
+def _width(context: Any, term: str) -> int:
+    if isinstance(context, MinimaxContext):
+        return context.problem.width(term)
+    return int(context.problem.p if CLIP_OF_TERM[term] == "x" else context.problem.q)
+
+
+def stated_terms(algorithm: type) -> tuple[str, ...]:
+    """The terms that a class states, by `QUERIES` or `RELEASES`."""
+    if hasattr(algorithm, "QUERIES"):
+        return tuple(getattr(algorithm, "QUERIES"))  # noqa: B009 # Of a class that is not known to have one.
+    releases = getattr(algorithm, "RELEASES", {})
+    return tuple(term for terms in releases.values() for term in terms)
+
+
+def unknown_term(algorithm: type, known: Sequence[str] = (*TERMS, *MINIMAX_TERMS)) -> str | None:
+    """The first term that a class states and that no problem has."""
+    return next((term for term in stated_terms(algorithm) if term not in known), None)

@@ -1,0 +1,102 @@
+"""What is known of an algorithm beside its code: the entry at the end of its module, from which the registry is built.
+
+Keys, types, defaults and descriptions are those of the fields (`options`); the entry says what no field can.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.options import DOMAIN, Option, options_of
+from decentral_dp.algorithms.protocol import Algorithm
+from decentral_dp.algorithms.references import Citation
+
+
+class Options(NamedTuple):
+    """What a scenario says of its algorithm: values by key, constant start, protocol."""
+
+    values: Mapping[str, Any]
+    init: Mapping[str, float]
+    protocol: str
+
+
+class Entry(NamedTuple):
+    """A registered algorithm, or one from outside.
+
+    kind: its name in a scenario. algorithm: its dataclass. summary: one line for the list.
+    citations: whom to cite. message: what message t = 1, 2, … carries, where one sentence can say it.
+    """
+
+    kind: str
+    algorithm: type
+    summary: str
+    citations: tuple[Citation, ...]
+    message: str = ""
+    # Whether it is a trusted coordinator's program, and whether δ = 0 will do: it adds no Gaussian noise.
+    trusted: bool = False
+    pure: bool = False
+    # Where the paper states the budget of its own calibration, which "as_printed" runs.
+    claim: str = ""
+    # The kind of problem it is for: "bilevel" or "minimax".
+    solves: Literal["bilevel", "minimax"] = "bilevel"
+    # Whether it needs, may be given, or refuses a domain of x.
+    domain: Literal["required", "optional", "none"] = "none"
+    # Key → how a scenario could give it, where the usual example does not fit.
+    example: Mapping[str, str] = MappingProxyType({})
+    # Refuses a guarantee that it cannot give.
+    check_guarantee: Callable[[str], None] | None = None
+    # Where an algorithm from outside comes from, as a note says it; "" for ours. source: what the noise root hashes.
+    origin: str = ""
+    source: bytes = b""
+    # Makes the runnable program of a dataclass that leaves out what can be derived.
+    complete: Callable[[Any, Mapping[str, float]], Any] | None = None
+    # The object itself, where one was given in Python.
+    instance: Any = None
+
+    @property
+    def keys(self) -> tuple[Option, ...]:
+        """Every key that it takes, required ones first where the dataclass has them first."""
+        domain = () if self.domain == "none" else (DOMAIN._replace(required=self.domain == "required"),)
+        return (*options_of(self.algorithm), *domain)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Keys that must be given."""
+        return tuple(o.key for o in self.keys if o.required)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Keys that may be left out: the algorithm then settles them from public facts."""
+        return tuple(o.key for o in self.keys if not o.required)
+
+    @property
+    def private(self) -> bool:
+        """Whether protocol = "private" can be chosen."""
+        return any("private" in str(f.type) for f in dataclasses.fields(self.algorithm) if f.name == "protocol")
+
+    @property
+    def home(self) -> str:
+        """The module that describes it."""
+        return self.algorithm.__module__
+
+    def build(self, options: Options, guarantee: str) -> Algorithm | Coordinated:
+        """The algorithm with these values; its printed protocol where the guarantee is that of the papers."""
+        if self.check_guarantee is not None:
+            self.check_guarantee(guarantee)
+        protocol = "printed" if guarantee == "as_printed" else options.protocol
+        names = {f.name for f in dataclasses.fields(self.algorithm)}
+        common = {"protocol": protocol, "start": options.init}
+        built: Any = self.instance
+        if built is None:
+            built = self.algorithm(**options.values, **{k: v for k, v in common.items() if k in names})
+        program: Algorithm | Coordinated = built if self.complete is None else self.complete(built, options.init)
+        return program
+
+
+def example_of(given: Option) -> str:
+    """A key as a scenario could give it."""
+    return f"{given.key} = {given.example}"

@@ -1,0 +1,196 @@
+"""Hyper-parameters as they are declared: the field of an algorithm's dataclass is the key of the scenario.
+
+    x: StepSize = option("step size of x")                               required
+    rate: float = option("share of a sample", default=1.0, above=0, at_most=1)
+
+A plain field, `x: StepSize` or `rate: float = 1.0`, is a key as well, without a description. Every field of `__init__`
+is a key, except those of `RESERVED`, which every scenario has, and those declared by `internal`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import InputError
+
+# Fields that the common keys of the table give: algorithm.protocol and algorithm.init.
+RESERVED = ("protocol", "start")
+# Keys of the table that every algorithm has, so that no field may be called like one.
+COMMON = ("kind", "rounds", "init", "protocol", "sampler")
+_METADATA = "decentral_dp"
+_SCALARS = (StepSize, int, float, bool, str)
+
+
+class Bounds(NamedTuple):
+    """What a number must be: above, at least, below, at most; None where there is no such bound."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+
+
+class Option(NamedTuple):
+    """A key of the [algorithm] table.
+
+    type: StepSize, int, float, bool, str, a Literal of texts, or a tuple of these. default: None where the algorithm
+    settles it or does without. example: as a scenario could give it, in TOML. unit: of a number, "" where it has none.
+    """
+
+    key: str
+    type: Any
+    required: bool
+    default: Any
+    description: str
+    unit: str
+    example: str
+    bounds: Bounds
+
+
+def option(
+    description: str,
+    *,
+    default: Any = MISSING,
+    unit: str = "",
+    example: str = "",
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+) -> Any:
+    """Declare a field of an algorithm as a key of the scenario.
+
+    Args:
+        description: what it means, in a phrase.
+        default: its value where the scenario leaves it out; without one it is required.
+        unit: what is counted or measured, for example "rounds".
+        example: as a scenario could give it, in TOML; by its type or default if left out.
+        above, at_least, below, at_most: bounds of a number, and of every element of a list.
+
+    Returns:
+        A `dataclasses.field`.
+    """
+    declared = {"description": description, "unit": unit, "example": example}
+    metadata = {_METADATA: declared | {"bounds": Bounds(above, at_least, below, at_most)}}
+    return dataclasses.field(metadata=metadata) if default is MISSING else dataclasses.field(
+        default=default, metadata=metadata
+    )  # fmt: skip
+
+
+def internal(default: Any = MISSING, default_factory: Any = MISSING) -> Any:
+    """Declare a field that is filled in from other facts, and is no key."""
+    metadata = {_METADATA: {"internal": True}}
+    if default_factory is not MISSING:
+        return dataclasses.field(default_factory=default_factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+# Where x may be: a fact that a coordinator knows, and no field.
+DOMAIN = Option(
+    "domain",
+    Mapping,
+    False,
+    None,
+    'where x may be: { kind = "box", low, high }, { kind = "ball", radius } around 0, or { kind = "simplex" }',
+    "",
+    '{ kind = "box", low = -5.0, high = 0.0 }',
+    Bounds(),
+)
+
+
+def options_of(algorithm: type) -> tuple[Option, ...]:
+    """The keys that the fields of a dataclass are, in their order.
+
+    Raises:
+        InputError: for a class that is no dataclass, and for a field whose type no key of a scenario can have.
+    """
+    name = algorithm.__name__
+    if not dataclasses.is_dataclass(algorithm):
+        raise InputError(f"{name} is no dataclass. Put @dataclass(frozen=True) before the class.")
+    hints = _hints(algorithm)
+    return tuple(_option(name, f, hints[f.name]) for f in _keys(algorithm))
+
+
+def _keys(algorithm: Any) -> Iterator[dataclasses.Field[Any]]:
+    for field in dataclasses.fields(algorithm):
+        if field.init and field.name not in RESERVED and not field.metadata.get(_METADATA, {}).get("internal"):
+            yield field
+
+
+def _hints(algorithm: type) -> dict[str, Any]:
+    """The types of the fields. A class of a file of the user's own is in no module that Python knows."""
+    found = vars(algorithm).get("__init__")
+    try:
+        return get_type_hints(algorithm, getattr(found, "__globals__", None))
+    except (NameError, TypeError, SyntaxError) as error:
+        raise InputError(f"{algorithm.__name__}: the type of a field is not known ({error}). Import it.") from None
+
+
+def _option(name: str, field: dataclasses.Field[Any], hint: Any) -> Option:
+    declared = field.metadata.get(_METADATA, {})
+    plain = _plain_type(hint)
+    if plain is None:
+        wanted = "StepSize, int, float, bool, str, a Literal of texts, or a tuple of one of them"
+        given = getattr(field.type, "__name__", field.type)
+        raise InputError(
+            f"{name}.{field.name}: no key of a scenario can have the type {given}. Take {wanted}; or declare it "
+            "by internal(), which makes it no key."
+        )
+    if field.name in COMMON:
+        raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Call the field otherwise.")
+    factory = field.default_factory
+    default = field.default if factory is MISSING else factory()
+    required = default is MISSING
+    default = None if required else default
+    example = declared.get("example") or _example(plain, default)
+    description, bounds = declared.get("description", ""), declared.get("bounds", Bounds())
+    return Option(field.name, plain, required, default, description, declared.get("unit", ""), example, bounds)
+
+
+def _plain_type(hint: Any) -> Any | None:
+    """The type without "or None"; None where no value of a scenario has it."""
+    if get_origin(hint) in (Union, types.UnionType):
+        kinds = [a for a in get_args(hint) if a is not type(None)]
+        return _plain_type(kinds[0]) if len(kinds) == 1 else None
+    if get_origin(hint) is Literal:
+        return hint if all(isinstance(a, str) for a in get_args(hint)) else None
+    if get_origin(hint) is tuple:
+        inner, *rest = get_args(hint)
+        return hint if rest == [...] and inner in _SCALARS[1:] else None
+    return hint if hint in _SCALARS else None
+
+
+def _example(kind: Any, default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, int | float):
+        return str(default)
+    if isinstance(default, str):
+        return f'"{default}"'
+    if get_origin(kind) is Literal:
+        return f'"{get_args(kind)[0]}"'
+    if get_origin(kind) is tuple:
+        return f"[{_example(get_args(kind)[0], None)}]"
+    usual = {StepSize: "{ scale = 0.1, decay = 0.5 }", int: "5", float: "1.0", bool: "true", str: '"…"'}
+    return usual[kind]
+
+
+def constraint(given: Option) -> str:
+    """What a value must be, in words."""
+    if given.type is Mapping:
+        return "a table"
+    if get_origin(given.type) is Literal:
+        return " or ".join(f'"{a}"' for a in get_args(given.type))
+    listed = get_origin(given.type) is tuple
+    kind = get_args(given.type)[0] if listed else given.type
+    b = given.bounds
+    names = {StepSize: "a step size", int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    words = {"above": b.above, "of at least": b.at_least, "below": b.below, "of at most": b.at_most}
+    limits = " and ".join(f"{word} {bound:g}" for word, bound in words.items() if bound is not None)
+    text = f"{names[kind]} {limits}".strip()
+    return f"a list, each {text}" if listed else text

@@ -1,0 +1,108 @@
+"""Algorithms from outside the package: what a class is told by what it implements, and its entry.
+
+A gossip algorithm has `channels`; a coordinator's has `QUERIES`, or `queries`; it is for minimax problems where it says
+`solves = "minimax"`, or asks for terms that only those have. Each states what it releases (`declared`), or plans it
+itself (`protocol.Algorithm`, `central.protocol.Coordinated`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import marshal
+from typing import Any, Literal
+
+from decentral_dp.algorithms.declared import (
+    MINIMAX_TERMS,
+    DeclaredCoordinator,
+    DeclaredGossip,
+    stated_terms,
+    unknown_term,
+)
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import options_of
+from decentral_dp.errors import InputError
+
+# What an algorithm that plans its releases itself has to have, beside its channels or queries.
+_GOSSIP = ("init", "step", "releases", "planned_releases", "releases_per_round", "central", "protocol")
+_COORDINATED = (
+    *("init", "step", "published", "releases_per_round", "protocol", "needs_constants", "needs_records"),
+    *("resolve_defaults", "free_channels", "planned_releases", "printed_calibration"),
+)
+
+
+def entry_of_class(algorithm: Any, kind: str, origin: str, source: bytes = b"") -> Entry:
+    """The entry of a class from outside.
+
+    Args:
+        algorithm: the class, a dataclass.
+        kind: as the scenario names it.
+        origin: where it comes from, for notes.
+        source: what the noise root hashes beside the scenario and the files that it names.
+
+    Raises:
+        InputError: for what is no algorithm.
+    """
+    if not isinstance(algorithm, type):
+        raise InputError(f"algorithm.kind: {kind} is no class. Name a frozen dataclass with init and step.")
+    try:
+        options_of(algorithm)
+    except InputError as error:
+        raise InputError(f"algorithm.kind: {kind}: {error}") from None
+    trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
+    if not trusted and not hasattr(algorithm, "channels"):
+        raise InputError(
+            f"algorithm.kind: {kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its "
+            'QUERIES. Add one of them, for example channels = ("x", "y").'
+        )
+    plans = hasattr(algorithm, "planned_releases")
+    _check_complete(algorithm, kind, trusted, plans)
+    doc = inspect.getdoc(algorithm) or kind
+    return Entry(
+        kind,
+        algorithm,
+        doc.strip().split("\n")[0].rstrip("."),
+        (),
+        trusted=trusted,
+        solves=_solves(algorithm, trusted),
+        domain="optional" if trusted and _solves(algorithm, trusted) == "bilevel" else "none",
+        origin=origin,
+        source=source,
+        complete=None if plans else DeclaredCoordinator if trusted else DeclaredGossip,
+    )
+
+
+def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> None:
+    """Refuse a class that lacks what it must have. Raises InputError."""
+    if plans:
+        needed: tuple[str, ...] = _COORDINATED if trusted else _GOSSIP
+    else:
+        needed = ("init", "step") if trusted else ("init", "step", "RELEASES")
+    fields = getattr(algorithm, "__dataclass_fields__", {})
+    missing = [name for name in needed if not hasattr(algorithm, name) and name not in fields]
+    if missing:
+        what = "a coordinator's algorithm" if trusted else "a gossip algorithm"
+        why = " that plans its releases itself" if plans else ""
+        raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has. Add it.")
+    if not plans and (term := unknown_term(algorithm)) is not None:
+        raise InputError(
+            f"algorithm.kind: {kind} states the term {term!r}, and no problem has it. Take for example lower_grad_y, "
+            "upper_grad_x, grad_x or grad_y."
+        )
+
+
+def _solves(algorithm: type, trusted: bool) -> Literal["bilevel", "minimax"]:
+    given = getattr(algorithm, "solves", None)
+    if given is not None:
+        return "minimax" if given == "minimax" else "bilevel"
+    terms = stated_terms(algorithm)
+    return "minimax" if trusted and terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
+
+
+def source_of(algorithm: type) -> bytes:
+    """What a class does, as bytes that are the same wherever it is written the same."""
+    try:
+        return inspect.getsource(algorithm).encode()
+    except (OSError, TypeError):
+        # Of a class that was typed in, there are the compiled functions alone.
+        functions = [f for f in vars(algorithm).values() if inspect.isfunction(f)]
+        return b"".join(marshal.dumps(f.__code__) for f in functions)

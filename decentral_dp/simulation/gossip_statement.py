@@ -1,0 +1,262 @@
+"""The statement of privacy of agents that trust nobody: in words and numbers that anyone may know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.formatting import delta_text
+from decentral_dp.gossip_noise import clipped_families
+from decentral_dp.privacy import infinite_horizon
+from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split
+from decentral_dp.privacy.ledger import IntArray
+from decentral_dp.privacy.private_state import endless_remainder, private_state
+from decentral_dp.privacy.published_theorems import theorem_4_1, theorem_4_5
+from decentral_dp.simulation.statement import (
+    Claim,
+    Horizon,
+    PrivacyStatement,
+    agent_budgets,
+    author_notes,
+    delta_cautions,
+    free_channels,
+    noise_source,
+    numerical_slack,
+)
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.jobs import GossipJob
+
+# Rounds of the private-state recursion that are computed before its invariant bound takes over.
+_EXPLICIT_ROUNDS = 10_000
+
+# Algorithms whose every release carries one clipped step of the round, by the formulas of `privacy.infinite_horizon`.
+_ONE_STEP = (LdpDsbo, LdpSingleLevel, DpDsgd)
+OneStep = LdpDsbo | LdpSingleLevel | DpDsgd
+
+# Agents that differ in what their limits depend on; beyond so many only the worst agent's limit is given.
+_MOST_LIMITS = 16
+
+PROTOCOLS = {
+    "released": "released state (gradients and consensus at the agent's own released point)",
+    "private": "private state, gradients at the agent's own released point",
+    "printed": "private state and private gradient point (as published)",
+}
+# Where a server asks, its points are public under every protocol.
+CENTRAL_PROTOCOLS = {
+    "released": "public points, every agent's clipped answer noised by the agent",
+    "printed": "public points, answers noised but not clipped",
+}
+
+
+def privacy_statement(job: GossipJob) -> PrivacyStatement:
+    """The statement of a job of agents that trust nobody."""
+    table, budget = job.scenario.privacy, job.budget
+    certified = table.guarantee == "certified"
+    cautions = delta_cautions(job)
+    protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
+    return PrivacyStatement(
+        guarantee=table.guarantee,
+        mechanism=job.mechanism,
+        protocol=protocols[job.algorithm.protocol],
+        exchanges=job.algorithm.releases_per_round,
+        clip=_clip(job) if certified else None,
+        delta=table.delta,
+        epsilon_max=float(budget.epsilon.max()),
+        epsilon_pure_max=float(budget.epsilon_pure.max()),
+        target=table.epsilon if job.mechanism != "none" and certified else None,
+        cap=table.cap,
+        agents=agent_budgets(budget, _each_at_infinity(job)),
+        at_infinity=_limits(job),
+        claimed=claimed(job),
+        free_channels=free_channels(job.ledger),
+        noise=noise_source(job.mechanism, job.scenario.seed),
+        numerical_slack=numerical_slack(budget) if certified else None,
+        notes=tuple(_notes(job, cautions)),
+        cautions=tuple(cautions),
+    )
+
+
+def _clip(job: GossipJob) -> dict[str, Any]:
+    """The norm, and the bounds that bound anything: those of families that read records."""
+    families = clipped_families(job.algorithm.releases(job.problem.p, job.problem.q), job.problem)
+    return {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
+
+
+def at_infinity(job: GossipJob, agents: IntArray | None = None, channel: str | None = None) -> Horizon:
+    """T → ∞, in exact arithmetic: what these finite data would cost, and what an endless stream of such records would.
+
+    For the worst of the given agents (default: all), over all channels or over one. finite_data: ε at privacy.delta;
+    +inf where it is proven to diverge, or already the planned rounds have no finite ε; None where nothing is known.
+    endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None without a stream or a known bound.
+    """
+    who = np.arange(job.n_agents) if agents is None else agents
+    spent = (job.budget if channel is None else job.budget.channels[channel]).epsilon[who]
+    finite, endless = None, None
+    if (spent == 0.0).all():
+        finite = 0.0
+    elif job.mechanism == "none" or np.isinf(spent).any():
+        finite = math.inf
+    elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
+        finite = _finite_budget(job, job.algorithm, who, channel)
+    charged = job.mechanism != "none" and finite != 0.0
+    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
+        endless = _endless_budget(job, job.algorithm, who, channel)
+    return Horizon(finite, endless)
+
+
+def _limits(job: GossipJob) -> Horizon:
+    """`at_infinity` of everything, and channel by channel."""
+    return replace(at_infinity(job), channels={c: at_infinity(job, channel=c) for c in job.budget.channels})
+
+
+def _each_at_infinity(job: GossipJob) -> list[Horizon | None]:
+    """`at_infinity` agent by agent; those with equal counts, weights and noise share it. None where too many differ."""
+    facts = [job.counts[k].astype(np.float64) for k in SPLITS] + [job.topology.neighbour_weight]
+    facts += [part for s in job.noise.values() for part in (s.scale, s.decay)]
+    _, first, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
+    if first.size > _MOST_LIMITS:
+        return [None] * job.n_agents
+    limits = [at_infinity(job, np.array([i])) for i in first]
+    return [limits[g] for g in group.reshape(-1)]
+
+
+def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: str | None) -> float:
+    """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards.
+
+    Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
+    A minibatch is bounded by its whole batch, without amplification.
+    """
+    stream, worst = job.stream, 0.0
+    for split in SPLITS:
+        fewest = int(job.counts[split][who].min())
+        records = fewest if stream.kind == "accumulate" else int(stream.averaged(job.rounds, fewest))
+        queries, batch = _queries(job, algorithm, split, who, channel), stream.batch or records
+        delta = job.scenario.privacy.delta
+        cost = infinite_horizon.at_infinity(queries, batch, stream.warm_start, records, _mechanism(job), delta)
+        worst = max(worst, cost)
+    return worst
+
+
+def _endless_budget(job: GossipJob, algorithm: LdpDsbo, who: IntArray, channel: str | None) -> float | None:
+    """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
+    if algorithm.protocol == "printed" and job.constants is not None and channel is None:
+        return _endless_printed(job, algorithm, _noise(job, who), np.unique(job.topology.neighbour_weight[who]))
+    if algorithm.protocol != "released":
+        return None
+    stream, worst = job.stream, 0.0
+    delta = job.scenario.privacy.delta if job.mechanism == "gaussian" else 0.0
+    for split in SPLITS:
+        queries = _queries(job, algorithm, split, who, channel)
+        cost = infinite_horizon.at_infinity(queries, stream.batch or 1, stream.warm_start, None, _mechanism(job), delta)
+        worst = max(worst, cost)
+    return worst
+
+
+def _mechanism(job: GossipJob) -> Literal["laplace", "gaussian"]:
+    return "gaussian" if job.mechanism == "gaussian" else "laplace"
+
+
+def _noise(job: GossipJob, who: IntArray) -> dict[str, StepSize]:
+    """Channel → the smallest scale and the largest decay of any of these agents."""
+    return {c: StepSize(float(s.scale[who].min()), float(s.decay[who].max())) for c, s in job.noise.items()}
+
+
+def _queries(
+    job: GossipJob, algorithm: OneStep, split: Split, who: IntArray, channel: str | None
+) -> list[infinite_horizon.DecayingRelease]:
+    """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
+    noise = _noise(job, who)
+    sent = algorithm.releases(job.problem.p, job.problem.q)
+    fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split and channel in (None, c)]
+    return [
+        infinite_horizon.DecayingRelease(getattr(algorithm, c), noise[c], job.clip.bound(c) * fed.count(c))
+        for c in dict.fromkeys(fed)
+    ]
+
+
+def _endless_printed(job: GossipJob, algorithm: LdpDsbo, noise: Mapping[str, StepSize], weights: Array) -> float | None:
+    """Recursion for the first rounds, then its invariant bound; worst kind of record and worst self-weight."""
+    rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
+    steps = {c: getattr(algorithm, c) for c in CHANNELS}
+    seen = job.stream.warm_start + batch * np.arange(1.0, rounds + 1.0)
+    t = np.arange(1.0, rounds + 1.0)
+    worst = 0.0
+    for split in SPLITS:
+        sensitivity = private_state(job.constants, steps, weights, dict.fromkeys(SPLITS, seen), rounds, split)
+        price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)
+        spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
+        for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
+            left = endless_remainder(job.constants, steps, float(weight), last, rounds, batch, noise, split)
+            worst = max(worst, float(paid) + left)
+    return worst
+
+
+def claimed(job: GossipJob) -> Claim | None:
+    """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
+    if job.scenario.privacy.guarantee != "as_printed" or not isinstance(job.algorithm, LdpDsbo):
+        return None
+    steps = {c: getattr(job.algorithm, c) for c in CHANNELS}
+    weight = float(job.topology.neighbour_weight.min())
+    claim = theorem_4_5(steps, job.noise, weight, job.rounds)
+    endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
+    return Claim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
+
+
+def _notes(job: GossipJob, cautions: Sequence[str]) -> list[str]:
+    """Sentences that belong beside the numbers."""
+    out = [*job.shards.notes, *job.budget.notes, *cautions, *author_notes(job)]
+    if job.scenario.privacy.guarantee == "as_printed":
+        out += _printed_notes(job)
+    if job.mechanism != "none":
+        out.append(_limit(job, at_infinity(job).finite_data))
+    return out
+
+
+def _printed_notes(job: GossipJob) -> list[str]:
+    if not isinstance(job.algorithm, LdpDsbo):
+        return ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
+    out = ["The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."]
+    if np.isinf(job.budget.epsilon).any():
+        out = [
+            "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms "
+            "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
+        ]
+    return [
+        *out,
+        "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, and "
+        "there are losses whose exact ε exceeds it.",
+    ]
+
+
+def _limit(job: GossipJob, finite: float | None) -> str:
+    """What becomes of the budget for T → ∞ on finite shards."""
+    if finite is None:
+        return "What becomes of ε for T → ∞ on finite shards is unknown: for this protocol no bound is derived."
+    if np.isinf(job.budget.epsilon).any():
+        return "No finite ε is known for T → ∞ on finite shards: the planned rounds have none."
+    if math.isinf(finite):
+        return "A finite shard is used up: with these steps and this noise its ε grows without bound as T → ∞."
+    if finite == 0.0:
+        return "Nothing that is released reads a record: ε = 0 for T → ∞, too."
+    delta = delta_text(job.scenario.privacy.delta)
+    return (
+        f"For T → ∞ the ε of these finite shards at δ = {delta} stays bounded in exact arithmetic, since the "
+        "steps decay fast enough beside the noise. What float64 adds grows with T."
+    )
+
+
+def theorem(job: GossipJob) -> dict[str, Any] | None:
+    """Whether step sizes and noise satisfy the paper's Theorem 4.1, case by case."""
+    if not isinstance(job.algorithm, LdpDsbo):
+        return None
+    steps = {c: getattr(job.algorithm, c).decay for c in CHANNELS}
+    noise = {c: schedule.decay for c, schedule in job.noise.items()}
+    return theorem_4_1(steps, noise).to_dict()

@@ -1,0 +1,286 @@
+"""From a scenario to a job: data, problem, topology, algorithm and noise, with the ledger planned and priced.
+
+Whatever leaks around the ledger is refused here under `certified`: scaling fitted on the data, classes discovered from
+labels, missing clips.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.messages import Checked
+from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.config import outside_components as outside
+from decentral_dp.coordinator_plan import bounded_labels, check_coordinated, context_of, minimax_context, plan_of
+from decentral_dp.data import COLLECTIONS, Shards
+from decentral_dp.errors import InputError
+from decentral_dp.gossip_noise import calibrated_schedules, capped, charged_channels, clips, schedules
+from decentral_dp.gossip_plan import plan
+from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.bounded import Array, Norm, Split
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.randomness import secret_root, seeded_root
+from decentral_dp.privacy.scheduled_releaser import NoiseSchedule
+from decentral_dp.problems.protocol import Placed, Problem, take
+from decentral_dp.scenario import load
+from decentral_dp.scenario_components import (
+    algorithm_of,
+    entry_of,
+    is_coordinated,
+    is_minimax,
+    minimax_of,
+    problem_of,
+    shards_of,
+    stream_of,
+    topology_of,
+    with_algorithm,
+)
+from decentral_dp.schema import Scenario, by_channel, put
+from decentral_dp.simulation.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
+from decentral_dp.simulation.rehearsal import rehearse
+from decentral_dp.simulation.statement import Setting
+from decentral_dp.topology import Topology
+
+
+def build(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    problem: Problem | None = None,
+    algorithm: Any = None,
+    topology: Any = None,
+    data: Any = None,
+    partition: Any = None,
+) -> Job:
+    """Build everything that a scenario names, and plan and price its releases.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        problem: used instead of the one that the scenario names: one made with `from_losses`, or an instance of a class
+            as docs/add_a_problem.md describes it.
+        algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
+        topology: used instead of the one that the scenario names: a `networkx.Graph`, a `Topology`, or pairs of agents.
+        data: used instead of what the scenario names: (features, labels), a table of columns, or a `Dataset`.
+        partition: used instead of the one that the scenario names: a function, as in a file.
+
+    Returns:
+        A `GossipJob`, `CoordinatorBilevelJob` or `CoordinatorMinimaxJob`; its `budget` is what a run would cost.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+
+    Example:
+        >>> import decentral_dp
+        >>> job = decentral_dp.build("quadratic")
+        >>> job.setting, job.n_agents
+        ('gossip', 8)
+    """
+    s = scenario if isinstance(scenario, Scenario) else load(scenario)
+    s = outside.with_given(s, outside.Given(problem, topology, data, partition))
+    job = _built(s if algorithm is None else with_algorithm(s, algorithm))
+    if entry_of(job.scenario).origin:
+        rehearse(job, lambda shards: _records(job.problem, shards, job.clip))
+    return job
+
+
+def _built(s: Scenario) -> Job:
+    setting = setting_of(s)
+    if s.run.device != "cpu" and setting != "coordinator_minimax":
+        raise InputError(
+            f"run.device: {s.problem.kind} computes in numpy, on the CPU; only models of minimax problems can "
+            'use "cuda". Leave it out.'
+        )
+    match setting:
+        case "gossip":
+            return _gossip(s)
+        case "coordinator_bilevel":
+            return _coordinator_bilevel(s)
+        case "coordinator_minimax":
+            return _coordinator_minimax(s)
+
+
+def setting_of(s: Scenario) -> Setting:
+    """Who trusts whom, and what is solved. Raises InputError where no such algorithm is known."""
+    if not is_coordinated(s):
+        return "gossip"
+    return "coordinator_minimax" if is_minimax(s) else "coordinator_bilevel"
+
+
+def _gossip(s: Scenario) -> GossipJob:
+    _check_guarantee(s)
+    topology = topology_of(s)
+    shards = shards_of(s, topology.n_agents)
+    problem = problem_of(s, shards)
+    privacy, guarantee = s.privacy, s.privacy.guarantee
+    algorithm = cast(Algorithm, algorithm_of(s))
+    if isinstance(algorithm, Checked):
+        algorithm.check(problem.p, problem.q)
+    channels = algorithm.releases(problem.p, problem.q)
+    clip = clips(s, channels, problem)
+    constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
+    stream = stream_of(s)
+    counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
+    mechanism = "none" if guarantee == "none" else privacy.mechanism
+
+    def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
+        weight = topology.neighbour_weight
+        return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, mechanism, noise, final)
+
+    rounds = s.algorithm.rounds
+    charged = charged_channels(channels, problem)
+    noise = {} if mechanism == "none" else schedules(s, charged, topology.n_agents)
+    if privacy.epsilon is not None and mechanism != "none":
+        noise = calibrated_schedules(s, charged, noise, planned(noise, rounds, final=False))
+    ledger = planned(noise, rounds)
+    status, reason = "ok", None
+    if privacy.cap is not None:
+        rounds, status, reason = capped(ledger, privacy.cap, privacy.delta, rounds)
+        ledger = planned(noise, rounds)
+    return GossipJob(
+        scenario=s,
+        topology=topology,
+        shards=shards,
+        records=_records(problem, shards, clip),
+        test=_held_out(problem, shards, clip.norm),
+        stream=stream,
+        clip=clip,
+        mechanism=mechanism,
+        rounds=rounds,
+        ledger=ledger,
+        budget=price(ledger, privacy.delta),
+        status=status,
+        reason=reason,
+        _root=_root(s, shards),
+        problem=problem,
+        algorithm=algorithm,
+        constants=constants,
+        noise=noise,
+    )
+
+
+def _coordinator_bilevel(s: Scenario) -> CoordinatorBilevelJob:
+    program = check_coordinated(s)
+    topology = topology_of(s)
+    shards = shards_of(s, topology.n_agents)
+    problem = problem_of(s, shards)
+    algorithm, context = program.resolve_defaults(context_of(s, shards, problem, program))
+    return CoordinatorBilevelJob(
+        problem=problem, context=context, **_coordinated(s, topology, shards, problem, algorithm, context)
+    )
+
+
+def _coordinator_minimax(s: Scenario) -> CoordinatorMinimaxJob:
+    program = check_coordinated(s)
+    topology = topology_of(s)
+    shards = shards_of(s, topology.n_agents)
+    problem = minimax_of(s, shards)
+    algorithm, context = program.resolve_defaults(minimax_context(s, shards, problem, program))
+    return CoordinatorMinimaxJob(
+        problem=problem, context=context, **_coordinated(s, topology, shards, problem, algorithm, context)
+    )
+
+
+def _coordinated(
+    s: Scenario, topology: Topology, shards: Shards, problem: Any, algorithm: Coordinated, context: Any
+) -> dict[str, Any]:
+    """The fields that both jobs of a coordinator have."""
+    ledger = plan_of(s, algorithm, context)
+    shards = replace(shards, labels=bounded_labels(s, shards.labels))
+    return {
+        "scenario": s,
+        "topology": topology,
+        "shards": shards,
+        "records": _records(problem, shards, context.clip),
+        "test": _held_out(problem, shards, "l2"),
+        "stream": stream_of(s),
+        "clip": context.clip,
+        "mechanism": "none" if s.privacy.guarantee == "none" else "gaussian",
+        "rounds": s.algorithm.rounds,
+        "ledger": ledger,
+        "budget": price(ledger, s.privacy.delta),
+        "_root": _root(s, shards),
+        "algorithm": algorithm,
+    }
+
+
+def _check_guarantee(s: Scenario) -> None:
+    privacy, guarantee = s.privacy, s.privacy.guarantee
+    if s.problem.label_bound is not None:
+        raise InputError(
+            f"problem.label_bound: {s.algorithm.kind} clips contributions and cuts no labels. Leave it out."
+        )
+    if privacy.constants is not None:
+        raise InputError(
+            f"privacy.constants: {s.algorithm.kind} clips contributions and takes no constants. Leave them out."
+        )
+    if guarantee == "as_printed":
+        if privacy.mechanism != "laplace":
+            raise InputError(
+                'privacy.mechanism: the paper\'s protocol uses Laplace noise; "as_printed" takes "laplace" only.'
+            )
+        if privacy.epsilon is not None:
+            raise InputError(
+                'privacy.epsilon: "as_printed" cannot be calibrated, its certified budget is infinite in general. '
+                'Give scales (privacy.x, y and z), or use guarantee = "certified".'
+            )
+        if privacy.clip:
+            raise InputError('privacy.clip: the paper\'s protocol does not clip. Use guarantee = "certified" to clip.')
+        if s.algorithm.protocol == "private":
+            raise InputError('algorithm.protocol: "private" is a certified protocol; leave it out for "as_printed".')
+    elif privacy.box:
+        raise InputError(
+            'privacy.box: boxes belong to guarantee = "as_printed"; the certified protocols clip per record.'
+        )
+
+
+def _records(problem: Any, shards: Shards, clip: Clip) -> dict[Split, tuple[Any, ...]]:
+    whole = problem.prepare(shards.features, _numbers(shards.labels), clip.norm)
+    train = tuple(take(whole, index) for index in shards.train)
+    return {
+        "train": tuple(problem.placed(r, i) for i, r in enumerate(train)) if isinstance(problem, Placed) else train,
+        "validation": tuple(take(whole, index) for index in shards.validation),
+    }
+
+
+def _held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
+    if not shards.test.size:
+        return None
+    return problem.prepare(shards.features[shards.test], _numbers(shards.labels[shards.test]), norm)
+
+
+def _numbers(labels: Any) -> Array:
+    return np.asarray(labels, dtype=np.float64)
+
+
+def _root(s: Scenario, shards: Shards) -> bytes:
+    """Noise depends on everything that decides what is released, records included, so that no two jobs share a root.
+
+    The same noise on other records or other scales would cancel in a difference.
+    """
+    if s.seed is None:
+        return secret_root()
+    content = s.model_dump(mode="json", exclude={"run", "title", "description", "versions"}, exclude_none=True)
+    if s.run.device != "cpu":
+        # Another device rounds otherwise.
+        content["device"] = s.run.device
+    # The same file is the same scenario, from wherever it is named.
+    for place, path in s.files().items():
+        put(content, place, blake2b(path.read_bytes()).hexdigest())
+    if given := outside.fingerprints(s):
+        content["given"] = given
+    # So is what is in no file: the source of a class of an installed package, or of an object.
+    if source := entry_of(s).source:
+        content["algorithm"]["source"] = blake2b(source).hexdigest()
+    # Images are told by their contents and by which of them are for testing, wherever their files are.
+    content["problem"].pop("files", None)
+    filed = s.problem.data in (*COLLECTIONS, "celeba")
+    told = (shards.features, shards.labels, *((shards.test,) if filed else ()))
+    records = [blake2b(a.tobytes()).digest() for a in told]
+    return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode() + b"".join(records))

@@ -1,0 +1,350 @@
+"""Jobs: scenarios ready to run, one class for each of the three settings.
+
+Gossip: agents that trust nobody. Coordinator, bilevel or minimax: agents that trust one, which alone adds noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.data import Shards, Stream
+from decentral_dp.engines.protocol import (
+    AgentNode,
+    CoordinatorNode,
+    Engine,
+    Outcome,
+    Snapshot,
+    blocks,
+    server_blocks,
+)
+from decentral_dp.metrics import Evaluator, MinimaxEvaluator, pooled
+from decentral_dp.privacy.accountants import Budget
+from decentral_dp.privacy.bounded import LipschitzConstants, Split
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.problems.clients import ClientBlock
+from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
+from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.protocol import Problem
+from decentral_dp.schema import Scenario, by_channel
+from decentral_dp.simulation import coordinator_statement, gossip_statement
+from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, Setting
+from decentral_dp.topology import Topology
+
+Observer = Callable[[Snapshot], bool]
+
+
+class Job(Protocol):
+    """A scenario ready to run: everything public is settled, every release is planned and priced.
+
+    records: kind → per-agent records. rounds: how many will be run (fewer than asked if a cap comes first; then status
+    and reason say so). ledger: planned. budget: its price at privacy.delta.
+
+    Example:
+        >>> import decentral_dp
+        >>> job = decentral_dp.build("quadratic")
+        >>> job.solves, job.rounds, job.statement().guarantee
+        ('bilevel', 3000, 'none')
+    """
+
+    setting: ClassVar[Setting]
+    solves: ClassVar[Literal["bilevel", "minimax"]]
+
+    @property
+    def scenario(self) -> Scenario: ...
+    @property
+    def problem(self) -> Any: ...
+    @property
+    def algorithm(self) -> Algorithm | Coordinated: ...
+    @property
+    def topology(self) -> Topology: ...
+    @property
+    def shards(self) -> Shards: ...
+    @property
+    def records(self) -> Mapping[Split, tuple[Any, ...]]: ...
+    @property
+    def test(self) -> Any | None: ...
+    @property
+    def clip(self) -> Clip: ...
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def n_agents(self) -> int: ...
+    @property
+    def counts(self) -> Counts: ...
+    @property
+    def central(self) -> bool:
+        """Whether a server asks, so that nobody talks to a neighbour."""
+        ...
+
+    def start(self, engine: Engine, evaluation_rounds: Sequence[int], observe: Observer) -> Outcome:
+        """Run all rounds; observe gets a snapshot at the listed ones."""
+        ...
+
+    def evaluator(self) -> Evaluator | MinimaxEvaluator:
+        """The scores of what is released, from all records."""
+        ...
+
+    def statement(self) -> PrivacyStatement:
+        """The guarantee and its price: what anyone may know before the run."""
+        ...
+
+    def at_infinity(self) -> Horizon:
+        """The limit of the budget for T → ∞, as far as it is known."""
+        ...
+
+    def claimed(self) -> Claim | None:
+        """The budget that a paper claims: for comparison, never a certificate."""
+        ...
+
+    def theorem(self) -> dict[str, Any] | None:
+        """The conditions of a convergence theorem, case by case; None where none is known."""
+        ...
+
+    def settings(self) -> dict[str, Any] | None:
+        """The hyper-parameters as they run; None where the scenario has them all."""
+        ...
+
+    def evaluated_on(self, average: int) -> str:
+        """The values that scores are of, in words; average: the number of released values averaged."""
+        ...
+
+    def covers(self, recorded: Ledger) -> bool:
+        """Whether the plan's price holds for what was released."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planned:
+    """The fields that jobs of all settings have."""
+
+    scenario: Scenario
+    topology: Topology
+    shards: Shards
+    records: Mapping[Split, tuple[Any, ...]]
+    test: Any | None
+    stream: Stream
+    clip: Clip
+    mechanism: str
+    rounds: int
+    ledger: Ledger
+    budget: Budget
+    status: str = "ok"
+    reason: str | None = None
+    _root: bytes = field(default=b"", repr=False)
+
+    @property
+    def n_agents(self) -> int:
+        return self.topology.n_agents
+
+    @property
+    def counts(self) -> Counts:
+        return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
+
+    def _sizes(self) -> list[int]:
+        """Agents of each block, as the scenario's [run] table says."""
+        table, m = self.scenario.run, self.n_agents
+        if table.engine == "ray":
+            full, rest = divmod(m, table.agents_per_actor)
+            return [table.agents_per_actor] * full + ([rest] if rest else [])
+        parts = np.array_split(np.arange(m), min(table.blocks, m))
+        return [p.size for p in parts]
+
+    def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, list[Any]]:
+        return {k: [r[a] for a in agents] for k, r in self.records.items()}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GossipJob(_Planned):
+    """A job of agents that trust nobody. noise: channel → schedule of all agents."""
+
+    setting: ClassVar[Setting] = "gossip"
+    solves: ClassVar[Literal["bilevel", "minimax"]] = "bilevel"
+
+    problem: Problem
+    algorithm: Algorithm
+    constants: LipschitzConstants | None
+    noise: Mapping[str, NoiseSchedule]
+
+    @property
+    def central(self) -> bool:
+        return self.algorithm.central
+
+    def nodes(self) -> list[AgentNode]:
+        """The job cut into blocks of agents."""
+        sizes = self._sizes()
+        cut = server_blocks(sizes) if self.central else blocks(self.topology.mixing, sizes)
+        return [self._agent_node(*block) for block in cut]
+
+    def start(self, engine: Engine, evaluation_rounds: Sequence[int], observe: Observer) -> Outcome:
+        return engine.run(self.nodes(), self.rounds, evaluation_rounds, observe)
+
+    def evaluator(self) -> Evaluator:
+        agents = list(zip(self.records["train"], self.records["validation"], strict=True))
+        return Evaluator(self.problem, agents, self.test)
+
+    def statement(self) -> PrivacyStatement:
+        return gossip_statement.privacy_statement(self)
+
+    def at_infinity(self) -> Horizon:
+        return gossip_statement.at_infinity(self)
+
+    def claimed(self) -> Claim | None:
+        return gossip_statement.claimed(self)
+
+    def theorem(self) -> dict[str, Any] | None:
+        return gossip_statement.theorem(self)
+
+    def settings(self) -> None:
+        return None
+
+    def evaluated_on(self, average: int) -> str:
+        return f"average of the last {average} released values" if average > 1 else "last released values"
+
+    def covers(self, recorded: Ledger) -> bool:
+        return recorded.same_releases(self.ledger.until(recorded.rounds))
+
+    def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
+        dataset = LocalDataset(
+            agents,
+            self.problem,
+            self._records_of(agents),
+            self.topology.neighbour_weight[agents],
+            self.stream,
+            self.clip,
+            Streams(self._root, "batch", agents),
+            by_channel(self.scenario.privacy.box),
+            self.constants,
+        )
+        schedules = {c: s.of(agents) for c, s in self.noise.items()}
+        streams = Streams(self._root, "noise", agents)
+        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.algorithm.releases_per_round)
+        return AgentNode(agents, self.algorithm, dataset, make, neighbours, mixing, self.scenario.run.average)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Coordinated(_Planned):
+    """What jobs of a trusted coordinator share: it plans its whole budget beforehand, and publishes one value."""
+
+    algorithm: Coordinated
+    context: Any
+
+    @property
+    def central(self) -> bool:
+        return True
+
+    def coordinator_node(self) -> CoordinatorNode:
+        """The coordinator with its agents in blocks."""
+        ends = np.cumsum(self._sizes())
+        cut = [np.arange(end - size, end) for end, size in zip(ends, self._sizes(), strict=True)]
+        client_blocks = tuple(self._client_block(agents) for agents in cut)
+        make = partial(PlannedReleaser, self.ledger, self._root, self.scenario.privacy.guarantee == "as_printed")
+        return CoordinatorNode(self.algorithm, self.context, make, client_blocks, self.n_agents)
+
+    def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock | MinimaxClientBlock:
+        raise NotImplementedError
+
+    def start(self, engine: Engine, evaluation_rounds: Sequence[int], observe: Observer) -> Outcome:
+        return engine.coordinate(self.coordinator_node(), self.rounds, evaluation_rounds, observe)
+
+    def at_infinity(self) -> Horizon:
+        return coordinator_statement.at_infinity(self.budget, self.mechanism)
+
+    def theorem(self) -> None:
+        return None
+
+    def covers(self, recorded: Ledger) -> bool:
+        # A coordinator's scales follow from what it released before; what is planned is the price.
+        return recorded.costs_within(self.ledger.until(recorded.rounds))
+
+    def _pooled(self) -> tuple[Any, Any]:
+        return pooled(list(zip(self.records["train"], self.records["validation"], strict=True)))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CoordinatorBilevelJob(_Coordinated):
+    """A job of a trusted coordinator on a bilevel problem. context: what it knows beforehand."""
+
+    setting: ClassVar[Setting] = "coordinator_bilevel"
+    solves: ClassVar[Literal["bilevel", "minimax"]] = "bilevel"
+
+    problem: Problem
+    context: CoordinatorContext
+
+    def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock:
+        coins = Streams(self._root, "coins", agents)
+        return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
+
+    def evaluator(self) -> Evaluator:
+        # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
+        names = ("coordinator",)
+        return Evaluator(self.problem, [self._pooled()], self.test, gap=True, names=names, reads_state=False)
+
+    def statement(self) -> PrivacyStatement:
+        return coordinator_statement.privacy_statement(self)
+
+    def claimed(self) -> Claim | None:
+        return coordinator_statement.claimed(self)
+
+    def settings(self) -> dict[str, Any]:
+        return coordinator_statement.settings(self)
+
+    def evaluated_on(self, average: int) -> str:
+        return coordinator_statement.evaluated_on(self)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CoordinatorMinimaxJob(_Coordinated):
+    """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
+
+    setting: ClassVar[Setting] = "coordinator_minimax"
+    solves: ClassVar[Literal["bilevel", "minimax"]] = "minimax"
+
+    problem: Minimax
+    context: MinimaxContext
+
+    def _client_block(self, agents: NDArray[np.int64]) -> MinimaxClientBlock:
+        coins = Streams(self._root, "coins", agents)
+        return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
+
+    def evaluator(self) -> MinimaxEvaluator:
+        return MinimaxEvaluator(self.problem, self._pooled()[0], self.test)
+
+    def statement(self) -> PrivacyStatement:
+        return coordinator_statement.privacy_statement(self)
+
+    def claimed(self) -> Claim | None:
+        return coordinator_statement.claimed(self)
+
+    def settings(self) -> dict[str, Any]:
+        return coordinator_statement.settings(self)
+
+    def evaluated_on(self, average: int) -> str:
+        return coordinator_statement.evaluated_on(self)

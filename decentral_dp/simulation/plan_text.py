@@ -1,0 +1,272 @@
+"""The text of a plan: what the command line prints of it, and what a terminal shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from decentral_dp.formatting import delta_text, epsilon_text, price_text
+from decentral_dp.privacy.bounded import SPLITS
+from decentral_dp.simulation.statement import Horizon, PrivacyStatement, ReleasePrice
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.plans import Plan
+
+# Blanks between the columns of a table.
+_GAP = 2
+# Above so many different lines a table lists only the dearest agents.
+_MOST_ROWS = 12
+
+
+def console(file: IO[str] | None = None, width: int | None = None) -> Console:
+    """Prints text as it is: titles and paths may hold brackets, and numbers need no colours."""
+    return Console(markup=False, highlight=False, emoji=False, file=file, width=width)
+
+
+def print_plan(plan: Plan, out: Console | None = None) -> None:
+    """Budgets before running: per agent and channel, at T and for T → ∞, or with the price of every release."""
+    out, privacy = out or console(), plan.privacy
+    size = f"({rounds_text(plan.rounds)}, {_agents(plan.n_agents)})"
+    out.print(Text(plan.title or "Plan", style="bold"), size)
+    if plan.reason:
+        out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
+    # Where there is a guarantee, its notes tell of the data, too.
+    stated = () if privacy.is_noisy else plan.data_notes
+    print_items(out, [("Data", note) for note in stated] + guarantee(privacy))
+    if privacy.is_noisy:
+        out.print()
+        out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
+        for table in _budgets(privacy, out.width):
+            out.print(table, soft_wrap=True)
+        if privacy.is_trusted:
+            out.print()
+            out.print("Price of each release, fixed beforehand; noise scale = sensitivity/price:")
+            out.print(_grid(_prices(privacy.prices)), soft_wrap=True)
+        out.print()
+        print_items(out, _facts(privacy))
+    if plan.settings is not None:
+        print_items(out, _settled_values(plan.settings) + _seen(privacy))
+    _print_theorem(out, plan.theorem)
+
+
+def _seen(privacy: PrivacyStatement) -> list[tuple[str, str]]:
+    return [("Seen" if not k else "", sentence) for k, sentence in enumerate(privacy.seen)]
+
+
+def sentence(text: str) -> str:
+    """The text with a full stop."""
+    return text if text.endswith(".") else f"{text}."
+
+
+def guarantee(privacy: PrivacyStatement) -> list[tuple[str, str]]:
+    """What is guaranteed, what a paper claims, and whether the noise is secret."""
+    if not privacy.is_noisy:
+        return [("Privacy", "none: noise is off, ε = ∞.")]
+    word = "certified" if privacy.guarantee == "certified" else "provable for the protocol as printed"
+    if privacy.is_declared:
+        word += ", if the declared constants are true"
+    delta = delta_text(privacy.delta)
+    lines = [
+        (
+            "Privacy",
+            f"{word}: ε = {epsilon_text(privacy.epsilon_max)} at δ = {delta} for every agent "
+            f"(pure ε = {epsilon_text(privacy.epsilon_pure_max)}).",
+        )
+    ]
+    claim = privacy.claimed
+    if claim is not None:
+        # A claim without a δ of its own is of pure ε.
+        at = f" at δ = {delta_text(claim.delta)}" if claim.delta else ""
+        lines.append(("Claimed", f"ε = {epsilon_text(claim.epsilon_max)}{at} by {claim.source}; not certified."))
+    lines.append(("Noise", f"{privacy.noise}."))
+    return lines
+
+
+def rounds_text(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
+
+
+def _agents(count: int) -> str:
+    return "one agent" if count == 1 else f"{count} agents"
+
+
+def _budgets(privacy: PrivacyStatement, width: int) -> list[Table]:
+    """One line per different budget; agents that pay the same share a line. As many tables as fit the width."""
+    agents, claimed, limit = privacy.agents, privacy.claimed, privacy.at_infinity
+    channels = list(agents[0].channels)
+    kinds = [k for k in SPLITS if any(row.records.get(k) is not None for row in agents)] or list(SPLITS)
+    heads = ["all", "pure ε", *(f"{c} alone" for c in channels), *kinds, *(["T → ∞"] if limit is not None else [])]
+    heads += ["claimed"] if claimed is not None else []
+    lines: dict[tuple[str, ...], list[int]] = {}
+    for row in agents:
+        values = [row.epsilon, row.epsilon_pure, *(row.channels[c].epsilon for c in channels)]
+        values += [row.records.get(k) for k in kinds]
+        shown = list(map(epsilon_text, values))
+        if limit is not None:
+            shown.append(_limit_text((row.at_infinity or limit).finite_data))
+        shown += [epsilon_text(claimed.agents[row.agent])] if claimed is not None else []
+        lines.setdefault(tuple(shown), []).append(row.agent)
+    by_cost = sorted(lines.items(), key=lambda line: -(agents[line[1][0]].epsilon or 0.0))
+    chosen = sorted(by_cost[:_MOST_ROWS], key=lambda line: line[1][0])
+    first = ("agents", *(_spans(members) for _, members in chosen))
+    columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
+    tables = [_table(first, part) for part in _fitting(first, columns, width)]
+    if len(lines) > _MOST_ROWS:
+        tables[-1].caption = f"The dearest {_MOST_ROWS} of {len(lines)} different budgets."
+        tables[-1].caption_justify = "left"
+    return tables
+
+
+def _fitting(first: Sequence[str], columns: Sequence[Sequence[str]], width: int) -> list[list[Sequence[str]]]:
+    """The columns in as few parts as fit the width beside the first column, in their order."""
+    parts: list[list[Sequence[str]]] = [[]]
+    left = start = width - _widest(first)
+    for column in columns:
+        left -= _widest(column)
+        if left < 0 and parts[-1]:
+            parts.append([])
+            left = start - _widest(column)
+        parts[-1].append(column)
+    return parts
+
+
+def _widest(column: Sequence[str]) -> int:
+    return max(cell_len(text) for text in column) + _GAP
+
+
+def _table(first: Sequence[str], columns: Sequence[Sequence[str]]) -> Table:
+    """A table of columns, each with its head first; a cell is never wrapped, and so never cut."""
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
+    table.add_column(first[0], no_wrap=True)
+    for head, *_ in columns:
+        table.add_column(head, justify="right", no_wrap=True)
+    for cells in list(zip(first, *columns, strict=True))[1:]:
+        table.add_row(*cells)
+    return table
+
+
+def _limit_text(limit: float | None) -> str:
+    """ε for T → ∞: infinite is not the same as unknown."""
+    return "unknown" if limit is None else epsilon_text(limit)
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """0–4, 7: consecutive numbers drawn together."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    words = [str(a) if a == b else f"{a}–{b}" for a, b in runs]
+    return ", ".join(words) if len(words) <= 4 else f"{', '.join(words[:3])}, … ({len(numbers)} agents)"
+
+
+def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
+    free: dict[str, list[str]] = {}
+    for channel, reason in privacy.free_channels.items():
+        free.setdefault(reason, []).append(channel)
+    facts = [("Free", f"{', '.join(channels)}: {reason}.") for reason, channels in free.items()]
+    limit, noted = privacy.at_infinity, [("Note", note) for note in privacy.notes]
+    if limit is None:
+        return facts + noted
+    finite = f"ε = {_limit_text(limit.finite_data)} on these data{_by_channel(limit, 'finite_data')}."
+    facts.append(("T → ∞", finite if limit.finite_data is not None else "unknown on these data."))
+    if limit.endless_stream is not None:
+        kind = "pure ε" if privacy.mechanism == "laplace" else "ε"
+        endless = f"{kind} = {epsilon_text(limit.endless_stream)} if the stream of records never ended"
+        facts.append(("", f"{endless}{_by_channel(limit, 'endless_stream')}."))
+    return facts + noted
+
+
+def _by_channel(limit: Horizon, which: str) -> str:
+    """ " (y alone 2.00, z alone ∞)": the limits of single channels, where they are known."""
+    channels = limit.channels or {}
+    known = {c: value for c, single in channels.items() if (value := getattr(single, which)) is not None}
+    listed = ", ".join(f"{c} alone {epsilon_text(v)}" for c, v in known.items())
+    return f" ({listed})" if len(known) > 1 else ""
+
+
+def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
+    """Labelled sentences, one below the other, with a hanging indent."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in items:
+        grid.add_row(Text(label), Text(text))
+    out.print(grid)
+
+
+def _print_theorem(out: Console, found: Mapping[str, Any] | None) -> None:
+    """Which cases of the convergence theorem apply, and the conditions that fail, by how much."""
+    if found is None:
+        return
+    out.print()
+    out.print(f"Convergence, {found['name']} (no budget depends on it):")
+    failing: dict[str, float] = {}
+    verdicts = []
+    for case in found["cases"]:
+        missed = [c for c in case["conditions"] if not c["holds"]]
+        failing |= {c["condition"]: -c["margin"] for c in missed}
+        fate = (
+            f"applies, {case['rate']}" if not missed else f"{len(missed)} of {len(case['conditions'])} conditions fail"
+        )
+        verdicts.append((case["case"], fate))
+    print_items(out, verdicts)
+    if not failing:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("fails")
+    table.add_column("short by", justify="right", no_wrap=True)
+    for case in found["cases"]:
+        table.add_column(case["case"].partition(" ")[0], justify="center")
+    for condition, gap in failing.items():
+        asked = ["×" if any(c["condition"] == condition for c in case["conditions"]) else "" for case in found["cases"]]
+        table.add_row(Text(condition), f"{abs(gap):.3g}", *asked)
+    out.print(Padding(table, (1, 0, 0, 0)))
+
+
+def _prices(listed: Sequence[ReleasePrice]) -> list[tuple[str, ...]]:
+    """Rows of a table, its heads first: what every release of a channel may cost one record of a kind."""
+    sampled = any(entry.rate for entry in listed)
+    kinds = [k for k in SPLITS if any(k in entry.price for entry in listed)]
+    rows = [("channel", "releases", "numbers each", *kinds, *(["sample"] if sampled else []))]
+    for entry in listed:
+        cells = [price_text(entry.price.get(split), entry.unit) for split in kinds]
+        share = max(entry.rate.values(), default=1.0)
+        drawn = ["all" if share == 1.0 else f"{share:.3g}"] if sampled else []
+        rows.append((entry.channel, str(entry.releases), str(entry.width), *cells, *drawn))
+    return rows
+
+
+def _grid(rows: list[tuple[str, ...]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for k, head in enumerate(rows[0]):
+        table.add_column(head, justify="right" if k else "left", no_wrap=True)
+    for cells in rows[1:]:
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _settled_values(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was left out of the scenario, and follows from public numbers."""
+    values = settings["settled"]
+    stated = [f"{name} = {_setting_text(values[name])}" for name in settings["left_out"]]
+    return (
+        [("Settled", f"{', '.join(stated)} (left out: defaults, or what follows from public facts).")] if stated else []
+    )
+
+
+def _setting_text(value: Any) -> str:
+    """ "0.05/(t+1)^0.9", "7", "dp_gd"."""
+    if isinstance(value, Mapping):
+        fall = f"/(t+1)^{value['decay']:g}" if value["decay"] else ""
+        return f"{value['scale']:.4g}{fall}"
+    return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -1,0 +1,115 @@
+"""Plans: what a scenario would cost, before anything is run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.scenario import load
+from decentral_dp.schema import Scenario
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.plan_text import console, print_plan
+from decentral_dp.simulation.statement import PrivacyStatement, Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Columns of the text of a plan, where no terminal says how many it has.
+_WIDTH = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The price of a scenario; `print(plan)` shows what the command "plan" prints.
+
+    Args:
+        title: of the scenario. setting: who trusts whom, and what is solved.
+        rounds: that would be run; status and reason say why they are fewer than asked for, where they are.
+        n_agents: number of agents. privacy: the guarantee and its price.
+        data_notes: in what the records are others than those that were named.
+        settings: the hyper-parameters of a coordinator's program, else None.
+        theorem: the conditions of a convergence theorem, where one is known.
+        records: every planned release.
+
+    Example:
+        >>> import decentral_dp
+        >>> plan = decentral_dp.plan("quadratic")
+        >>> plan.setting, len(plan.epsilon) == plan.n_agents
+        ('gossip', True)
+    """
+
+    title: str
+    setting: Setting
+    rounds: int
+    status: str
+    reason: str | None
+    n_agents: int
+    privacy: PrivacyStatement
+    data_notes: tuple[str, ...]
+    settings: Mapping[str, Any] | None
+    theorem: Mapping[str, Any] | None
+    records: Ledger
+
+    @classmethod
+    def of(cls, job: Job) -> Plan:
+        """The plan of a job."""
+        return cls(
+            title=job.scenario.title,
+            setting=job.setting,
+            rounds=job.rounds,
+            status=job.status,
+            reason=job.reason,
+            n_agents=job.n_agents,
+            privacy=job.statement(),
+            data_notes=tuple(job.shards.notes),
+            settings=job.settings(),
+            theorem=job.theorem(),
+            records=job.ledger,
+        )
+
+    @property
+    def epsilon(self) -> tuple[float | None, ...]:
+        """ε of each agent at delta."""
+        return tuple(agent.epsilon for agent in self.privacy.agents)
+
+    @property
+    def delta(self) -> float | None:
+        return self.privacy.delta
+
+    @property
+    def ledger(self) -> pd.DataFrame:
+        """One row for each planned release of an agent, as in `ledger.parquet`."""
+        return self.records.to_frame()
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        print_plan(self, console(text, _WIDTH))
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def plan(scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = ()) -> Plan:
+    """Price every release of a scenario, without running anything.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        overrides: "table.key=value" with a TOML value.
+
+    Returns:
+        The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+
+    Example:
+        >>> import decentral_dp
+        >>> plan = decentral_dp.plan("quadratic", ["algorithm.rounds=2"])
+        >>> plan.rounds, plan.ledger["round"].unique().tolist()
+        (2, [1, 2])
+    """
+    # Prices are the same wherever it will run.
+    return Plan.of(build(load(scenario, [*overrides, 'run.device="cpu"'])))

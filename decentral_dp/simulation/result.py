@@ -1,0 +1,229 @@
+"""The result of a run: what `result.json` holds, with attributes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from decentral_dp.config import outside_components as outside
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.bounded import SPLITS, Split
+from decentral_dp.simulation.statement import PrivacyStatement, Setting, number
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.jobs import Job
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult(Mapping[str, Any]):
+    """The result of a run, or of a run folder that is read again.
+
+    Args:
+        privacy: the guarantee and its price.
+        content: all of `result.json` by its keys, which are also the keys of this mapping.
+
+    Example:
+        >>> import decentral_dp
+        >>> result = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"])).result
+        >>> result.status, result.rounds, result.privacy.epsilon_max
+        ('ok', 2, inf)
+        >>> result["privacy"]["epsilon_max"]
+        inf
+    """
+
+    privacy: PrivacyStatement
+    content: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.content[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.content)
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+    def __repr__(self) -> str:
+        return f"<RunResult: {self.status}, {self.rounds} rounds, ε = {self.privacy.epsilon_max}>"
+
+    def to_json(self) -> str:
+        """The text of `result.json`; infinities are "inf" and "-inf", NaN is null."""
+        return json.dumps(plain(self.content), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> RunResult:
+        """Read what `to_json` or an older version has written; what is missing there has a default.
+
+        Raises:
+            ValueError: the text is no JSON object.
+        """
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise ValueError(f"got a {type(content).__name__}, wanted an object")
+        return cls.from_content(content)
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> RunResult:
+        """The result with the keys and values of `result.json`."""
+        solves = str((content.get("problem") or {}).get("solves") or "bilevel")
+        return cls(PrivacyStatement.from_dict(content.get("privacy") or {}, solves), content)
+
+    @property
+    def title(self) -> str:
+        return str(self.content.get("title") or "")
+
+    @property
+    def status(self) -> str:
+        """ "ok", "diverged" or "budget_reached"."""
+        return str(self.content.get("status", "unknown"))
+
+    @property
+    def has_diverged(self) -> bool:
+        return self.status == "diverged"
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run ended early; None where it did not."""
+        reason = self.content.get("reason")
+        return None if reason is None else str(reason)
+
+    @property
+    def engine(self) -> str:
+        return str(self.content.get("engine", "local"))
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were run."""
+        return int(self.content.get("rounds") or 0)
+
+    @property
+    def rounds_planned(self) -> int | None:
+        """Rounds that were asked for; None where nothing was recorded."""
+        planned = self.content.get("rounds_planned")
+        return None if planned is None else int(planned)
+
+    @property
+    def seconds(self) -> float | None:
+        return number(self.content.get("seconds"))
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Name → mean over agents at the last evaluation."""
+        return self._table("metrics")
+
+    def metric(self, name: str) -> float | None:
+        """One of the metrics; None where it was not measured."""
+        return number(self.metrics.get(name))
+
+    @property
+    def evaluated_on(self) -> str:
+        """The values that the metrics are of, in words."""
+        return str(self.content.get("evaluated_on") or "")
+
+    @property
+    def algorithm(self) -> Mapping[str, Any]:
+        """The hyper-parameters as they ran, of a coordinator's program; else empty."""
+        return self._table("algorithm")
+
+    @property
+    def theorem(self) -> Mapping[str, Any]:
+        """The conditions of a convergence theorem; empty where none is known."""
+        return self._table("theorem")
+
+    @property
+    def topology(self) -> Mapping[str, Any]:
+        return self._table("topology")
+
+    @property
+    def problem(self) -> Mapping[str, Any]:
+        return self._table("problem")
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return self._table("versions")
+
+    @property
+    def setting(self) -> Setting:
+        """Who trusts whom, and what is solved."""
+        return self.privacy.setting
+
+    @property
+    def is_minimax(self) -> bool:
+        return bool(self.problem.get("solves") == "minimax")
+
+    @property
+    def solves_lower(self) -> bool:
+        """Whether x alone was published, so that scores are those of an exact lower solution that nobody sees."""
+        metrics = self.metrics
+        return not self.is_minimax and "upper_loss" not in metrics and "upper_loss_unreleased" in metrics
+
+    def _table(self, key: str) -> Mapping[str, Any]:
+        return self.content.get(key) or {}
+
+
+def read_result(folder: Path) -> RunResult:
+    """Read the result of a run folder. Raises InputError where there is none that can be read."""
+    path = folder / "result.json"
+    try:
+        return RunResult.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder}: no result.json found here; name the folder that a run has written.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not JSON ({error}); run the scenario again to write the folder anew.") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}; run the scenario again.") from None
+
+
+def plain(value: Any) -> Any:
+    """A JSON value: numpy numbers as Python's, infinities as "inf" or "-inf", NaN as None."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value
+
+
+def topology_summary(job: Job) -> dict[str, Any]:
+    """The graph and its numbers."""
+    t = job.topology
+    return {
+        "kind": t.name,
+        "agents": t.n_agents,
+        "edges": t.edges.tolist(),
+        "rho": t.rho,
+        "spectral_gap": t.spectral_gap,
+        "self_weight": t.neighbour_weight.tolist(),
+        "weights": t.weights,
+        "labels": list(t.labels),
+        "notes": list(t.notes),
+        "central": job.central,
+    }
+
+
+def problem_summary(job: Job) -> dict[str, Any]:
+    """The problem, its size, and the public record counts."""
+    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
+    return {
+        "kind": job.scenario.problem.kind,
+        "solves": job.solves,
+        # What is noted about the records says that they are others than those that were named.
+        "data": job.shards.source
+        if job.shards.notes or outside.is_given(job.scenario, "data")
+        else job.scenario.problem.data,
+        "notes": list(job.shards.notes),
+        "p": job.problem.p,
+        "q": job.problem.q,
+        "records": {**counts, "test": int(job.shards.test.size)},
+    }

@@ -1,0 +1,294 @@
+"""Performing a study: what is done already is read, the rest is computed, and tables, pictures and verdicts written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, runtime_checkable
+
+import pandas as pd
+import tomli_w
+
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.runner import versions
+from decentral_dp.simulation.result import plain
+from decentral_dp.studies.grid import Axis, Cell, axes, cells
+from decentral_dp.studies.measures import check_names, unmeasured
+from decentral_dp.studies.pool import cores, perform
+from decentral_dp.studies.stale import discard, find_stale, why
+from decentral_dp.studies.study_runs import Record, Task, read, task_of
+from decentral_dp.studies.study_schema import Plot, Study, load_study
+from decentral_dp.studies.study_tables import cell_table, results, summary
+from decentral_dp.studies.verdicts import Verdict, check_claims, check_where, verdict
+
+ProgressCallback = Callable[[int, int, int], None]
+"""Told of progress: cells done, cells in all, cells that failed."""
+
+
+@runtime_checkable
+class ProgressReporter(Protocol):
+    """A watcher that can say something before the first cell is done."""
+
+    def say(self, sentence: str) -> None: ...
+
+
+# What a cell that has its numbers says of itself.
+GOOD = ("ok", "budget_reached")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A finished study.
+
+    results: cell, seed, one column per axis, round, last, name, value. summary: n, mean, low, high per combination.
+    cells: guarantee, δ, status and reason of each. computed: how many of them were not there before. warnings: what of
+    the study came to nothing, one sentence each. folder: where tables and pictures are, None where nothing was kept.
+    """
+
+    study: Study
+    axes: Sequence[Axis]
+    results: pd.DataFrame
+    summary: pd.DataFrame
+    cells: pd.DataFrame
+    verdicts: Sequence[Verdict]
+    computed: int
+    warnings: Sequence[str]
+    folder: Path | None
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The cells that were refused, that diverged, or that broke down, each with its sentence."""
+        return self.cells[~self.cells["status"].isin(GOOD)]
+
+
+def conduct(
+    study: Study,
+    out: Path,
+    jobs: int | None = None,
+    address: str | None = None,
+    progress: ProgressCallback | None = None,
+) -> Findings:
+    """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
+
+    jobs: processes on this machine, by default one per core. address: of a Ray cluster ("auto", "host:port") to use
+    instead. Raises InputError for a study that cannot be meant, Stopped where an interrupt came; a cell that fails is
+    recorded, and the others go on.
+    """
+    try:
+        return _conduct(study, out, jobs, address, progress)
+    except KeyboardInterrupt:
+        kept = sum(1 for _ in (out / "cells").glob("*.json"))
+        raise Stopped(
+            f"Interrupted; {kept} finished cells are kept in {out}, and the same command goes on from there."
+        ) from None
+
+
+def study(
+    study: str | Path | Mapping[str, Any] | Study,
+    out: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    jobs: int | None = None,
+    address: str | None = None,
+    progress: ProgressCallback | None = None,
+) -> Findings:
+    """Run a grid of scenarios × seeds, and judge the claims about it.
+
+    Args:
+        study: a shipped name, a path, a dict of the same shape, or a loaded study.
+        out: the folder for tables and pictures, from which it goes on if it is interrupted; by default nothing is kept.
+        overrides: "key=value"; a key of the study, or else one of the scenario, set in every cell. A loaded study takes
+            none.
+        jobs: processes on this machine, by default one per core.
+        address: of a Ray cluster ("auto", "host:port") to use instead.
+        progress: told of cells done, cells in all, and cells that failed.
+
+    Returns:
+        Tables of all cells and of means with intervals, and a verdict on every claim.
+
+    Raises:
+        InputError: the study cannot be meant. A cell that fails is recorded, and the others go on.
+        Stopped: an interrupt came.
+
+    Example:
+        >>> import decentral_dp
+        >>> found = decentral_dp.study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"],
+        ...     "grid": {"algorithm.rounds": [1, 2]}}, jobs=1)
+        >>> found.summary["mean"].tolist(), len(found.failed)
+        ([1.0, 2.0], 0)
+    """
+    if isinstance(study, Study) and overrides:
+        raise InputError("study: overrides are for a study that is read. Give its name, path or dict.")
+    loaded = study if isinstance(study, Study) else load_study(study, overrides)
+    if out is not None:
+        return conduct(loaded, Path(out), jobs, address, progress)
+    with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
+        return replace(conduct(loaded, Path(folder), jobs, address, progress), folder=None)
+
+
+def _conduct(
+    study: Study, out: Path, jobs: int | None, address: str | None, progress: ProgressCallback | None
+) -> Findings:
+    varied, listed = axes(study), cells(study)
+    check_claims(study, varied)
+    for plot in study.plots:
+        check_plot(plot, varied)
+    check_names(study, varied)
+    kept = _folder(out)
+    planned = [task_of(cell, study.kind, study.rounds) for cell in listed]
+    keys = [p.key if isinstance(p, Task) else "" for p in planned]
+    known: dict[str, Record] = {}
+    for key in dict.fromkeys(k for k in keys if k):
+        record = read(kept, key)
+        if record is not None:
+            known[key] = record
+    # Cells that come to the same scenario are computed once.
+    missing = {p.key: p for p in planned if isinstance(p, Task) and p.key not in known}
+    stale = find_stale(kept, set(filter(None, keys)))
+    again = why(stale, missing)
+    if again is not None and isinstance(progress, ProgressReporter):
+        progress.say(again)
+    _compute(list(missing.values()), kept, known, jobs or cores(), address, progress, len(set(filter(None, keys))))
+    discard(kept, stale)
+    records = [known[p.key] if isinstance(p, Task) else p for p in planned]
+    return _write(study, varied, listed, keys, records, len(missing), out)
+
+
+def _compute(
+    tasks: Sequence[Task],
+    kept: Path,
+    known: dict[str, Record],
+    jobs: int,
+    address: str | None,
+    progress: ProgressCallback | None,
+    total: int,
+) -> None:
+    """Fill `known`."""
+    failed = sum(r["status"] not in GOOD for r in known.values())
+    if progress is not None:
+        progress(len(known), total, failed)
+    done = perform(tasks, kept, min(jobs, max(1, len(tasks))), address)
+    try:
+        for task, reported in done:
+            record = reported if reported is not None else read(kept, task.key)
+            if record is None:
+                raise OSError(f"{kept / task.key}.json was written and cannot be read. Mend the disk, and start again.")
+            known[task.key] = record
+            failed += record["status"] not in GOOD
+            if progress is not None:
+                progress(len(known), total, failed)
+    finally:
+        done.close()
+
+
+def _folder(out: Path) -> Path:
+    """out/cells, made if need be. Refuses a folder that holds anything but a study."""
+    kept = out / "cells"
+    try:
+        if out.exists() and not out.is_dir():
+            raise InputError(f"--out: {out} is a file. Give a folder.")
+        if out.is_dir() and any(out.iterdir()) and not kept.is_dir():
+            raise InputError(f"--out: {out} holds something else than a study. Give a new folder, or that of a study.")
+        kept.mkdir(parents=True, exist_ok=True)
+        for partial in kept.glob("*.partial"):
+            partial.unlink()
+    except OSError as error:
+        raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another folder.") from None
+    return kept
+
+
+def check_plot(plot: Plot, varied: Sequence[Axis]) -> None:
+    """Refuse a picture of axes that are not there, or that would draw different cells as one."""
+    place = f"plots ({plot.name})"
+    check_where(plot.where, varied, place)
+    names = [axis.name for axis in varied]
+    for role in ("lines", "panels", "points"):
+        name = getattr(plot, role)
+        if name is not None and name not in names:
+            raise InputError(f"{place}.{role}: {name!r} does not vary here; name one of {', '.join(names) or 'none'}.")
+    if plot.points is not None and (plot.panels is not None or plot.x == "round" or plot.x in names):
+        raise InputError(
+            f"{place}.points: names are written where x is measured, and there are no panels. Leave it out."
+        )
+    settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
+    used = {plot.x, plot.lines, plot.panels, plot.points} | settled
+    left = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
+    if left and (plot.x == "round" or plot.x in names):
+        raise InputError(
+            f"{place}: {left[0]} varies too, and cells that differ in it would be drawn as one. Make it x, lines or "
+            "panels, or fix it in where."
+        )
+
+
+def _write(
+    study: Study,
+    varied: Sequence[Axis],
+    listed: Sequence[Cell],
+    keys: Sequence[str],
+    records: Sequence[Record],
+    computed: int,
+    out: Path,
+) -> Findings:
+    # matplotlib is slow to import.
+    from decentral_dp.plots.study_plots import write_study_plots
+
+    names = [axis.name for axis in varied]
+    before = _plots_before(out)
+    measured = results(listed, keys, records, study.rounds)
+    means = summary(measured, names, study.confidence)
+    verdicts = [verdict(claim, means, varied) for claim in study.claims]
+    table = cell_table(listed, keys, records)
+    drawn = write_study_plots(out / "plots", study, varied, means, table)
+    for name in before - {path.stem for path in drawn}:
+        (out / "plots" / f"{name}.png").unlink(missing_ok=True)
+    found = Findings(
+        study,
+        varied,
+        _chosen(measured, study.measure),
+        _chosen(means, study.measure),
+        table,
+        verdicts,
+        computed,
+        unmeasured(study, measured, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
+        out,
+    )
+    for name in ("results", "summary", "cells"):
+        _replace(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
+    stated = [plain(v._asdict()) | {"verdict": v.words} for v in verdicts]
+    claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
+    _replace(out / "claims.json", f"{claims}\n".encode())
+    # Last: it tells the next study in this folder which pictures are of this one.
+    _replace(out / "study.toml", resolved(study).encode())
+    return found
+
+
+def _plots_before(out: Path) -> set[str]:
+    """The pictures of the study that was in this folder before, none where that cannot be read any more."""
+    with suppress(InputError):
+        return {plot.name for plot in load_study(out / "study.toml").plots}
+    return set()
+
+
+def _chosen(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    return frame[frame["name"].isin(names)] if names else frame
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside the place first, so that an interrupt leaves the old file or the new one."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+def resolved(study: Study) -> str:
+    """The study with every default filled in and the versions; scenario files by their full path."""
+    content = study.model_dump(exclude_none=True, by_alias=True)
+    content["versions"] = versions()
+    for table in (content, *content["variants"]):
+        candidate = study.folder / table.get("scenario", "")
+        if candidate.is_file():
+            table["scenario"] = str(candidate.resolve())
+    return tomli_w.dumps(content)

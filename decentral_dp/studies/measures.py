@@ -1,0 +1,136 @@
+"""The names of what cells measure, so that a misspelled one is refused before anything is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+import pandas as pd
+
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.scenario import nearest_of
+from decentral_dp.studies.grid import Axis
+from decentral_dp.studies.study_schema import Plot, Side, Study
+
+Split = Literal["run", "plan"]
+
+_SPREAD = ("", "_min", "_max")
+_LOSSES = tuple(f"{name}{end}" for name in ("upper_loss", "lower_loss") for end in _SPREAD)
+_TESTS = tuple(
+    f"{name}{of}{end}"
+    for name in ("test_loss", "test_accuracy")
+    for of in ("", "_last", "_unreleased")
+    for end in _SPREAD
+)
+_DISTANCES = tuple(f"consensus_{variable}{end}" for variable in "xyz" for end in _SPREAD)
+# What single problems measure besides.
+_OWN = tuple(f"{name}{end}" for name in ("weight_clean", "weight_corrupted") for end in _SPREAD)
+# Of minimax problems.
+_MINIMAX = (
+    *("primal", "gradient_norm", "objective", "best_strength", "estimate"),
+    *("auc", "loss", "robust_loss", "worst_group_loss"),
+    *(
+        f"test_{name}"
+        for name in (
+            *("auc", "f1", "worst_class_accuracy", "robust_loss", "worst_group_loss"),
+            *("mspbe", "return_error", "critic_auc", "distance", "mean_gap"),
+        )
+    ),
+)
+# Of trusted coordinators that publish x alone.
+_HIDDEN = tuple(f"{name}_unreleased{end}" for name in ("upper_loss", "lower_loss") for end in ("", "_min", "_max"))
+_METRICS = (
+    *_LOSSES,
+    *_TESTS,
+    *_DISTANCES,
+    *_OWN,
+    *_MINIMAX,
+    *_HIDDEN,
+    "hypergradient_norm",
+    "hypergradient_gap",
+    "epsilon_spent",
+)
+_SPENT = ("epsilon_max", "epsilon_pure_max", "claimed")
+_FACTS = ("ok", "rounds", "spectral_gap", "self_weight", "agents")
+# Over rounds, and at the end.
+_CURVES = {"run": _METRICS, "plan": _SPENT}
+_FINALS = {
+    "run": (*_METRICS, *_SPENT, *_FACTS, "seconds", "diverged"),
+    "plan": (*_SPENT, *_FACTS, "finite_data", "endless_stream", "claimed_endless"),
+}
+_QUALIFIED = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
+# An algorithm may send other variables, each with its distance.
+_ANY_DISTANCE = re.compile(r"consensus_\w+")
+
+
+def _hint(name: str, valid: Sequence[str]) -> str:
+    """The nearest name; where none is near, all but those that only qualify another."""
+    hint = nearest_of(name, valid)
+    plain = [v for v in valid if (stem := _QUALIFIED.sub("", v)) == v or stem not in valid]
+    return hint if hint.startswith(";") else nearest_of(name, plain)
+
+
+def names_of(kind: Split, over_rounds: bool) -> list[str]:
+    """What cells of this kind can measure over rounds, or at the end."""
+    return sorted((_CURVES if over_rounds else _FINALS)[kind])
+
+
+def check_names(study: Study, axes: Sequence[Axis]) -> None:
+    """Refuse what no cell of the study's kind measures. Raises InputError with the nearest name."""
+    for name in study.measure:
+        if not (_is_known(name, study.kind, True) or _is_known(name, study.kind, False)):
+            _refuse("measure", name, study.kind, over_rounds=False)
+    for claim in study.claims:
+        for side in (claim.left, claim.right):
+            if isinstance(side, Side):
+                _check(f"claims ({claim.statement}).measure", side.measure, study.kind, side.round is not None)
+    for plot in study.plots:
+        _check_plot(plot, study.kind, [axis.name for axis in axes])
+
+
+def _check_plot(plot: Plot, kind: Split, axes: Sequence[str]) -> None:
+    place = f"plots ({plot.name})"
+    if plot.x != "round" and plot.x not in axes and not _is_known(plot.x, kind, over_rounds=False):
+        valid = ["round", *axes, *names_of(kind, over_rounds=False)]
+        raise InputError(f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{_hint(plot.x, valid)}.")
+    for name in plot.measures:
+        _check(f"{place}.y", name, kind, plot.x == "round")
+
+
+def _check(place: str, name: str, kind: Split, over_rounds: bool) -> None:
+    if _is_known(name, kind, over_rounds):
+        return
+    if over_rounds and _is_known(name, kind, over_rounds=False):
+        raise InputError(f"{place}: {quoted(name)} is measured at the end only, not over rounds; take another name.")
+    _refuse(place, name, kind, over_rounds)
+
+
+def _is_known(name: str, kind: Split, over_rounds: bool) -> bool:
+    return name in names_of(kind, over_rounds) or (kind == "run" and _ANY_DISTANCE.fullmatch(name) is not None)
+
+
+def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:
+    if kind == "plan" and _is_known(name, "run", over_rounds):
+        raise InputError(f'{place}: {quoted(name)} is measured in a run, not in a plan; set kind = "run".')
+    if kind == "run" and _is_known(name, "plan", over_rounds=False):
+        raise InputError(f'{place}: {quoted(name)} is known of a plan, not of a run; set kind = "plan".')
+    raise InputError(f"{place}: {quoted(name)} is not measured{_hint(name, names_of(kind, over_rounds))}.")
+
+
+def unmeasured(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> list[str]:
+    """One sentence for every name that no cell has measured, and for every picture without numbers."""
+    there = set(measured["name"])
+    found = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
+    for plot in study.plots:
+        if plot.name not in drawn and plot.x == "round" and study.rounds == "last":
+            found.append(f'plots ({plot.name}): not drawn, for no curves are kept; set rounds = "all".')
+            continue
+        wanted = [name for name in (plot.x, *plot.measures) if _is_known(name, study.kind, over_rounds=False)]
+        lost = [name for name in wanted if name not in there]
+        if plot.name not in drawn:
+            what = ", ".join(map(quoted, lost or wanted))
+            found.append(f"plots ({plot.name}): not drawn, for none of its cells has measured {what}.")
+        elif lost:
+            found.append(f"plots ({plot.name}): no cell has measured {', '.join(map(quoted, lost))}.")
+    return found

@@ -1,0 +1,244 @@
+"""One cell: its key, what is computed for it, and the file that keeps it.
+
+A file is written whole or not at all, and carries the digest of its content: what was interrupted or damaged is
+computed again. Its name is SETTINGS-INPUTS-PACKAGE.json, three digests: one cell's files differ in the last two where
+the files that its scenario names, or this package, changed in between.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+
+from decentral_dp.config.outside_components import fingerprints
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accountants import spending
+from decentral_dp.runner import run
+from decentral_dp.scenario import load
+from decentral_dp.scenario_components import outside_source
+from decentral_dp.schema import Scenario
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.result import plain
+from decentral_dp.studies.grid import Cell
+
+PACKAGE = Path(__file__).parent.parent
+# Rooms that no number in a cell depends on.
+_UNREAD = ("plots", "report", "study", "cli.py", "catalogue.py", "summary.py")
+# What a cell may raise; it is recorded with its sentence, and the other cells go on.
+ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
+Record = dict[str, Any]
+"""status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]."""
+
+
+class Task(NamedTuple):
+    """What a worker needs. rounds: where a plan is priced; None for a run. key: names the cell's file."""
+
+    key: str
+    content: dict[str, Any]
+    folder: str
+    rounds: Literal["last", "all"] | list[int] | None
+
+
+def task_of(cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int]) -> Task | Record:
+    """The task, or the record of a cell whose scenario is refused already."""
+    priced = rounds if kind == "plan" else None
+    try:
+        scenario = load(cell.content, folder=cell.folder)
+        key = key_of(scenario, priced)
+    except InputError as error:
+        return _record("refused", str(error))
+    return Task(key, cell.content, str(cell.folder), priced)
+
+
+def key_of(scenario: Scenario, priced: Any) -> str:
+    """Names everything that decides the numbers: settings, the content of the files they name, and this package."""
+    # Defaults are part of the package: one that knows a key more still has these settings.
+    content = scenario.model_dump(mode="json", exclude={"title", "description", "versions"}, exclude_defaults=True)
+    inputs = blake2b(digest_size=8)
+    for _, path in sorted(scenario.files().items()):
+        inputs.update(blake2b(path.read_bytes()).digest())
+    for what, digest in fingerprints(scenario).items():
+        inputs.update(f"{what} {digest}".encode())
+    inputs.update(outside_source(scenario))
+    settings = blake2b(json.dumps([content, priced], sort_keys=True).encode(), digest_size=16)
+    return f"{settings.hexdigest()}-{inputs.hexdigest()}-{package_digest()}"
+
+
+@functools.cache
+def package_digest() -> str:
+    """Version and sources of what computes the numbers, so that cells of another state are not taken for this one's."""
+    digest = blake2b(importlib.metadata.version("decentral_dp").encode(), digest_size=8)
+    for path in sorted(PACKAGE.rglob("*.py")) + sorted(PACKAGE.rglob("*.csv")):
+        name = path.relative_to(PACKAGE)
+        if name.parts[0] not in _UNREAD:
+            digest.update(str(name).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def compute(task: Task) -> Record:
+    """Run or price one cell. Whatever is wrong with it becomes its record."""
+    started = time.perf_counter()
+    try:
+        scenario = load(task.content, folder=Path(task.folder))
+        record = _run(scenario) if task.rounds is None else _plan(scenario, task.rounds)
+    except InputError as error:
+        record = _record("refused", str(error))
+    except ERRORS as error:
+        record = _record("failed", f"{type(error).__name__}: {error}")
+    record["seconds"] = time.perf_counter() - started
+    as_kept: Record = plain(record)
+    return as_kept
+
+
+def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
+    good = status in ("ok", "budget_reached")
+    return {
+        "status": status,
+        "reason": reason,
+        "round": round_,
+        "seconds": 0.0,
+        "finals": {"ok": float(good)},
+        "curves": {},
+    }
+
+
+def lost(reason: str) -> Record:
+    """The record of a cell whose process ended."""
+    return _record("failed", reason)
+
+
+def _run(scenario: Scenario) -> Record:
+    done = run(scenario)
+    result, job = done.result, done.job
+    diverged = result.has_diverged
+    record = _record(cast(Status, result.status), result.reason, result.rounds)
+    means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
+    record["curves"] = {
+        str(name): [part["round"].tolist(), part["value"].tolist()] for name, part in means.groupby("name", sort=False)
+    }
+    privacy = result.privacy
+    record["finals"] |= {} if diverged else result.metrics
+    record["finals"] |= {
+        "epsilon_max": privacy.epsilon_max,
+        "epsilon_pure_max": privacy.epsilon_pure_max,
+        "claimed": privacy.claimed_epsilon,
+        "rounds": result.rounds,
+        "seconds": result.seconds,
+        "diverged": float(diverged),
+        **_network(job),
+    }
+    return record
+
+
+def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int]) -> Record:
+    job = build(scenario)
+    record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
+    cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
+    claims = [_claim(job, cut) for cut in cuts]
+    limits = job.at_infinity()
+    record["curves"] = {
+        "epsilon_max": [cuts, _spent(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
+        "epsilon_pure_max": [cuts, _spent(job, cuts, job.budget.epsilon_pure, 0.0)],
+        "claimed": [cuts, claims],
+    }
+    whole = job.claimed()
+    record["finals"] |= {
+        "epsilon_max": job.budget.epsilon.max(),
+        "epsilon_pure_max": job.budget.epsilon_pure.max(),
+        "claimed": claims[-1],
+        "finite_data": limits.finite_data,
+        "endless_stream": limits.endless_stream,
+        "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
+        "rounds": job.rounds,
+        **_network(job),
+    }
+    return record
+
+
+def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
+    """The rounds at which a plan of so many rounds is priced; "all" are 1, 2, 5, 10, 20, …"""
+    if rounds == "last":
+        return []
+    steps = [s * 10**k for k in range(len(str(last))) for s in (1, 2, 5)] if rounds == "all" else rounds
+    return [r for r in steps if r <= last]
+
+
+def _claim(job: Job, rounds: int) -> float | None:
+    claim = cast(Job, replace(cast(Any, job), rounds=rounds)).claimed()
+    return None if claim is None else claim.epsilon_max
+
+
+def _spent(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
+    """What the agent that has spent most at the end has spent before."""
+    worst = np.array([int(np.argmax(budget))])
+    spent = spending(job.ledger.only(worst), delta, cuts)
+    # Composed in one piece, the last number is as good or better.
+    return [*spent.tolist()[:-1], min(float(spent[-1]), float(budget.max()))]
+
+
+def _network(job: Job) -> dict[str, float]:
+    return {
+        "spectral_gap": job.topology.spectral_gap,
+        "self_weight": float(job.topology.neighbour_weight.min()),
+        "agents": job.n_agents,
+    }
+
+
+def kept(status: Status) -> bool:
+    """Whether a cell would come out the same again; one that failed for lack of memory, say, may not."""
+    return status != "failed"
+
+
+def write(folder: Path, key: str, record: Record) -> None:
+    """Keep a finished cell: first beside its place, then there in one step."""
+    text = json.dumps(record, allow_nan=False)
+    path = folder / f"{key}.json"
+    partial = folder / f"{key}.{os.getpid()}.partial"
+    partial.write_text(f"{_digest(text)}\n{text}\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def read(folder: Path, key: str) -> Record | None:
+    """The record that was kept under the key; None where there is none that is whole."""
+    try:
+        head, _, rest = (folder / f"{key}.json").read_text(encoding="utf-8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    text = rest.removesuffix("\n")
+    if head != _digest(text):
+        return None
+    record: Record = json.loads(text)
+    return record
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def value_of(stored: Any) -> float:
+    """A number as it was kept: infinities are words, what is missing is NaN."""
+    return math.nan if stored is None else float(stored)

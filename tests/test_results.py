@@ -1,0 +1,72 @@
+"""Results and statements as they are written and read again, in each of the three settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import decentral_dp
+from decentral_dp.simulation.result import RunResult, read_result
+from decentral_dp.simulation.statement import PrivacyStatement, number
+
+SETTINGS = {
+    "gossip": ("ring_breast_cancer", ["algorithm.rounds=2"]),
+    "coordinator_bilevel": ("regularisation_tuner", ["algorithm.rounds=2"]),
+    "coordinator_minimax": ("auc_digits", ["algorithm.rounds=1", "run.evaluate_every=1"]),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
+    job = decentral_dp.build(decentral_dp.load(*SETTINGS[setting]))
+    statement = job.statement()
+    assert job.setting == statement.setting == setting
+    read = PrivacyStatement.from_dict(statement.to_dict(), job.solves)
+    assert read.to_dict() == statement.to_dict()
+    assert (read.setting, read.pools_records, read.mechanisms) == (
+        setting,
+        statement.pools_records,
+        statement.mechanisms,
+    )
+
+
+def test_a_result_is_a_mapping_with_attributes(tmp_path: Path) -> None:
+    run = decentral_dp.run(decentral_dp.load(*SETTINGS["gossip"]), out=tmp_path / "run")
+    result, content = run.result, json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert list(result) == list(content)
+    assert result["privacy"]["epsilon_max"] == result.privacy.epsilon_max == number(content["privacy"]["epsilon_max"])
+    assert (result.status, result.rounds, dict(result.metrics)) == ("ok", 2, result["metrics"])
+    read = read_result(tmp_path / "run")
+    assert read.to_json() == result.to_json()
+    assert read.privacy.to_dict() == result.privacy.to_dict()
+
+
+def test_what_an_old_result_lacks_has_a_default() -> None:
+    bare = RunResult.from_json('{"status": "diverged"}')
+    assert (bare.has_diverged, bare.rounds, bare.metrics, bare.privacy.agents) == (True, 0, {}, ())
+    old = {"claimed": {"epsilon_max": "inf", "agents": [{"epsilon": 2.0}, {"epsilon": "inf"}]}}
+    claim = RunResult.from_content({"privacy": old}).privacy.claimed
+    assert claim is not None
+    assert claim.agents == (2.0, float("inf"))
+    with pytest.raises(ValueError, match="wanted an object"):
+        RunResult.from_json("[]")
+
+
+def test_a_plan_prints_what_the_command_prints() -> None:
+    plan = decentral_dp.plan("regularisation_tuner")
+    assert plan.setting == "coordinator_bilevel"
+    assert max(plan.epsilon) == plan.privacy.epsilon_max <= 1.0
+    assert plan.privacy.pools_records
+    assert "Price of each release" in str(plan)
+    assert plan.delta == 1e-6
+    assert plan.ledger["round"].max() == 15
+
+
+def test_build_takes_what_run_takes() -> None:
+    name, overrides = SETTINGS["gossip"]
+    loaded = decentral_dp.load(name, overrides)
+    content = loaded.model_dump(exclude_unset=True)
+    budgets = [decentral_dp.build(given).budget.epsilon.max() for given in (loaded, content)]
+    assert budgets[0] == budgets[1]
