@@ -19,6 +19,8 @@ from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.entry import example_of
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
+from decentral_dp.config.reference import option_lines
+from decentral_dp.config.shown import shown
 from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
@@ -78,6 +80,9 @@ def print_entry(name: str) -> None:
         print(_outside(name))
         return
     lists = registries()
+    if not any(name in lines for lines in lists.values()) and (text := shown(name)) is not None:
+        print(text)
+        return
     described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r not in _TEXTS.values()]
     parts = [f"{name} ({registry}): {line}\n\n{_details(registry, name)}\n" for registry, line in described]
     written = [what for what, registry in _TEXTS.items() if name in lists[registry]] or (
@@ -141,7 +146,9 @@ def _details(registry: str, name: str) -> str:
     if registry == "problems":
         chosen = PROBLEMS[name] if name in PROBLEMS else MINIMAX[name]
         options = "".join(f", {key} = …" for key in chosen.options)
-        return f'{_docstring(chosen.home)}\n\nIn a scenario: [problem] kind = "{name}"{options}'
+        lines = option_lines(chosen.options, getattr(chosen, "needed", ()))
+        listed = f"Keys:\n{lines}\n" if lines else ""
+        return f'{_docstring(chosen.home)}\n\n{listed}In a scenario: [problem] kind = "{name}"{options}'
     if registry == "topologies":
         return _topology(name)
     if registry == "experiments":
@@ -244,7 +251,7 @@ def _parameters(parameters: Sequence[Parameter]) -> str:
     lines = []
     for p in parameters:
         without = "may be left out" if p.optional else "required" if p.default is None else f"{p.default} if left out"
-        lines.append(f"  {p.name}: {p.constraint}; {without}\n")
+        lines.append(f"  {p.name}: {p.description}; {p.constraint}; {without}\n")
     return "Parameters:\n" + "".join(lines) if lines else ""
 
 

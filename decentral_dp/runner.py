@@ -91,15 +91,22 @@ def run(
     progress: ProgressCallback | None = None,
     algorithm: Any = None,
     mechanism: Any = None,
+    topology: Any = None,
+    data: Any = None,
+    partition: Any = None,
 ) -> Run:
     """Run a scenario, and write a run folder where one is asked for.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         out: the folder to write, new or empty; by default nothing is written.
-        problem: used instead of the one that the scenario names, for problems made in Python with `from_losses`.
+        problem: used instead of the one that the scenario names: one made with `from_losses`, or an instance of a class
+            as docs/add_a_problem.md describes it.
         algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
         mechanism: used instead of privacy.mechanism: an object of your own (see `docs/add_a_mechanism.md`).
+        topology: used instead of the one that the scenario names: a `networkx.Graph`, a `Topology`, or pairs of agents.
+        data: used instead of what the scenario names: (features, labels), a table of columns, or a `Dataset`.
+        partition: used instead of the one that the scenario names: a function, as in a file.
         progress: told of progress at every evaluation.
 
     Returns:
@@ -115,7 +122,7 @@ def run(
         ('ok', 2, (8, 5))
     """
     loaded = load(scenario)
-    job = build(loaded, problem, algorithm, mechanism)
+    job = build(loaded, problem, algorithm, mechanism, topology, data, partition)
     folder = Path(out) if out is not None else None
     if folder is not None:
         _check_writable(folder)

@@ -182,13 +182,19 @@ def dotted(key: str) -> list[str]:
     return parts
 
 
+# What pydantic calls an unknown key, and what the [problem] table does.
+_UNKNOWN = ("extra_forbidden", "extra_key")
+
+
 def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     """The most telling of pydantic's complaints about a table of type `root`, as one sentence."""
     complaints = error.errors(include_url=False)
     # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
-    first = max(complaints, key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"]), e["type"] == "value_error"))
+    first = max(complaints, key=lambda e: (e["type"] in _UNKNOWN, len(e["loc"]), e["type"] == "value_error"))
     names = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
+    if first["type"] == "extra_key":
+        names.append(str(first["ctx"]["key"]))
+    if first["type"] in _UNKNOWN:
         path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
         return f"{path}: unknown key{nearest_of(names[-1], _valid_keys(names, root))}."
     path = _path([n for n in names if _is_key(n)])
@@ -215,6 +221,7 @@ _WANTED = {
     "less_than": "a number below {lt:g}",
     "less_than_equal": "a number of at most {le:g}",
     "literal_error": "{expected}",
+    "outside_name": '"file.py:function"',
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,19 @@ from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.entry import example_of
-from decentral_dp.algorithms.outside import entry_of_class, source_of
+from decentral_dp.algorithms.outside_algorithms import entry_of_class, source_of
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
+from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside_functions
 from decentral_dp.config.algorithm_fields import own_fields
 from decentral_dp.data import Dataset, Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS, Mechanism, mechanism_of
-from decentral_dp.privacy.mechanisms.outside import options_of, outside
+from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
+from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside_mechanism
 from decentral_dp.problems import PROBLEMS, Facts
-from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
+from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts, model_of
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.scenario import explain
@@ -74,12 +78,12 @@ def mechanism_of_scenario(s: Scenario) -> Mechanism:
     found = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
     if found is None:
         raise InputError(f"privacy.mechanism: got {quoted(kind)}, which is not installed here. Install its package.")
-    return outside(found, {} if isinstance(table, str) else table.model_extra or {})
+    return outside_mechanism(found, {} if isinstance(table, str) else table.model_extra or {})
 
 
 def with_mechanism(s: Scenario, given: Any) -> tuple[Scenario, Mechanism]:
     """The scenario with an object from outside for its mechanism, and the mechanism."""
-    made = outside(given, {})
+    made = outside_mechanism(given, {})
     table = MechanismTable.model_construct(kind=made.name, **options_of(made))
     return s.model_copy(update={"privacy": s.privacy.model_copy(update={"mechanism": table})}), made
 
@@ -88,6 +92,9 @@ def topology_of(s: Scenario) -> Topology:
     """The graph and its weights."""
     table = s.topology
     seed = table.seed if table.seed is not None else _public_seed(s)
+    found = outside.component(s, "topology")
+    if found is not None:
+        return outside_functions.build_topology(s, found, seed)
     if table.file is not None:
         if table.model_extra:
             key = next(iter(table.model_extra))
@@ -105,27 +112,21 @@ def _public_seed(s: Scenario) -> int:
     return s.seed if s.seed is not None else 0
 
 
-def shards_of(s: Scenario, n_agents: int) -> Shards:
-    """The records, dealt to agents and split."""
-    table = s.problem
-    # What a paper's noise is worth is stated for a trusted coordinator, too, so nothing may leak around it.
-    certified = s.privacy.guarantee == "certified" or (s.privacy.guarantee == "as_printed" and is_coordinated(s))
-    seed = table.seed if table.seed is not None else _public_seed(s)
-    validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
-    partition = (
-        table.partition.model_dump(exclude_none=True) if isinstance(table.partition, Partition) else table.partition
-    )
+def _dataset(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:
+    """The records that the scenario names, or was given."""
+    found = outside.component(s, "data")
+    if found is not None:
+        return outside_functions.build_dataset(s, found, n_agents, seed, certified)
+    table, partition, validation = s.problem, s.problem.partition, s.problem.validation
     synthetic = table.synthetic.model_dump(exclude_none=True)
-    files = s.files()
-    scale = files.get(("problem", "scale"))
-    dataset = load_data(
-        str(files.get(("problem", "data"), table.data)),
+    return load_data(
+        str(s.files().get(("problem", "data"), table.data)),
         n_agents=n_agents,
         seed=seed,
         label=table.label,
         classes=table.classes,
-        agent=partition["name"] if isinstance(partition, dict) and partition["kind"] == "column" else None,
-        split=validation["column"] if isinstance(validation, dict) else None,
+        agent=partition.name if isinstance(partition, Partition) else None,
+        split=validation.column if isinstance(validation, Column) else None,
         root=s.folder,
         certified=certified,
         files=s.image_files(),
@@ -133,8 +134,26 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
         d=synthetic.pop("dimension", None),
         **synthetic,
     )
+
+
+def shards_of(s: Scenario, n_agents: int) -> Shards:
+    """The records, dealt to agents and split."""
+    table = s.problem
+    # What a paper's noise is worth is stated for a trusted coordinator, too, so nothing may leak around it.
+    certified = s.privacy.guarantee == "certified" or (s.privacy.guarantee == "as_printed" and is_coordinated(s))
+    seed = table.seed if table.seed is not None else _public_seed(s)
+    validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
+    partition: Any = (
+        table.partition.model_dump(exclude_none=True) if isinstance(table.partition, Partition) else table.partition
+    )
+    if (deal := outside.component(s, "partition")) is not None:
+        partition = outside_functions.dealer(s, deal)
+    scale = s.files().get(("problem", "scale"))
+    dataset = _dataset(s, n_agents, seed, certified)
     minimax = is_minimax(s)
-    _check_trajectories(s, dataset, minimax and MINIMAX[table.kind].trajectories)
+    found = outside.component(s, "problem")
+    if found is None or dataset.trajectory is None:
+        _check_trajectories(s, dataset, found is None and minimax and MINIMAX[table.kind].trajectories)
     return make_shards(
         dataset,
         n_agents,
@@ -153,15 +172,23 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
 
 def is_minimax(s: Scenario) -> bool:
     """Whether the problem is a minimax one. Raises InputError where there is none, or the algorithm is not for it."""
-    kind = s.problem.kind
+    kind, found = s.problem.kind, outside.component(s, "problem")
+    if found is not None:
+        name = outside.name_of(s, "problem")
+        return _check_posed(s, name, outside.poses(found, name))
     if kind not in PROBLEMS and kind not in MINIMAX:
         known = [*PROBLEMS, *MINIMAX]
         raise InputError(f"problem.kind: no problem {kind!r}; {nearest(kind, known)}.")
-    solves, posed = entry_of(s).solves, "minimax" if kind in MINIMAX else "bilevel"
+    return _check_posed(s, kind, "minimax" if kind in MINIMAX else "bilevel")
+
+
+def _check_posed(s: Scenario, kind: str, posed: str) -> bool:
+    """Whether the problem is a minimax one. Raises InputError where the algorithm is for the others."""
+    solves = entry_of(s).solves
     if solves != posed:
         fit = ", ".join(sorted(MINIMAX if solves == "minimax" else PROBLEMS))
         raise InputError(f"problem.kind: {s.algorithm.kind} is for {solves} problems, and {kind} is none. Take {fit}.")
-    return kind in MINIMAX
+    return posed == "minimax"
 
 
 def minimax_options(s: Scenario) -> dict[str, Any]:
@@ -169,7 +196,10 @@ def minimax_options(s: Scenario) -> dict[str, Any]:
 
     Raises InputError for what the problem would leave unread, or lacks.
     """
-    table, entry = s.problem, MINIMAX[s.problem.kind]
+    table = s.problem
+    if (found := outside.component(s, "problem")) is not None:
+        return dict(vars(outside.instance(s, found, outside.table_options(table)))) if isinstance(found, type) else {}
+    entry = MINIMAX[table.kind]
     for key in _BILEVEL_OPTIONS:
         if getattr(table, key):
             raise InputError(f"problem.{key}: a minimax problem takes none. Leave it out.")
@@ -188,26 +218,49 @@ def minimax_options(s: Scenario) -> dict[str, Any]:
 
 def minimax_of(s: Scenario, shards: Shards) -> Minimax:
     """The minimax problem, from public facts of the data."""
-    table, entry, options = s.problem, MINIMAX[s.problem.kind], minimax_options(s)
+    if (found := outside.component(s, "problem")) is not None:
+        return _minimax_from_outside(s, shards, found)
+    entry, options = MINIMAX[s.problem.kind], minimax_options(s)
     if entry.every_class:
         _check_present(s, shards)
     if (loss := s.files().get(("problem", "loss"))) is not None:
         options["loss"] = str(loss)
     if isinstance(options.get("positive_share"), str):
         options["positive_share"] = _positive_share(s, shards)
-    facts = MinimaxFacts(
+    return entry.build(_minimax_facts(s, shards, options))
+
+
+def _minimax_facts(s: Scenario, shards: Shards, options: Mapping[str, Any]) -> MinimaxFacts:
+    return MinimaxFacts(
         shards.features.shape[1],
         len(shards.classes),
         options,
         shards.image,
-        table.seed if table.seed is not None else _public_seed(s),
+        s.problem.seed if s.problem.seed is not None else _public_seed(s),
         s.run.device,
         s.folder,
         shards.l2,
         shards.trajectory,
         {} if s.privacy.guarantee == "none" else by_channel(s.privacy.clip),
     )
-    return entry.build(facts)
+
+
+def _minimax_from_outside(s: Scenario, shards: Shards, found: Any) -> Minimax:
+    """The minimax problem of an author's class or object: an objective on a model's outputs, or the whole."""
+    table, name = s.problem, outside.name_of(s, "problem")
+    author = outside.instance(s, found, outside.table_options(table))
+    options = {} if table.model is None else {"model": table.model.model_dump(exclude_none=True)}
+    facts = _minimax_facts(s, shards, options)
+    author = author.for_data(facts) if hasattr(author, "for_data") else author
+    if hasattr(author, "sums"):
+        whole: Minimax = author
+        return whole
+    from decentral_dp.problems.minimax.composite import Composite
+    from decentral_dp.problems.minimax.recordwise_objective import recordwise_objective
+
+    objective = author if hasattr(author, "statistics") else recordwise_objective(author, len(shards.classes), name)
+    outputs = objective.outputs if hasattr(objective, "outputs") else max(1, len(shards.classes))
+    return Composite(model_of(facts, outputs), objective)
 
 
 def _check_trajectories(s: Scenario, dataset: Dataset, wanted: bool) -> None:
@@ -252,8 +305,9 @@ def _check_present(s: Scenario, shards: Shards) -> None:
 
 def problem_of(s: Scenario, shards: Shards) -> Problem:
     """The problem, from public facts of the data."""
-    table = s.problem
-    _check_options(table)
+    table, found = s.problem, outside.component(s, "problem")
+    if found is None:
+        _check_options(table)
     facts = Facts(
         shards.features.shape[1],
         len(shards.classes),
@@ -269,7 +323,16 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
         width=table.width,
         seed=table.seed if table.seed is not None else _public_seed(s),
     )
-    return PROBLEMS[table.kind].build(facts)
+    if found is None:
+        return PROBLEMS[table.kind].build(facts)
+    author = outside.instance(s, found, outside.table_options(table))
+    author = author.for_data(facts) if hasattr(author, "for_data") else author
+    if hasattr(author, "terms"):
+        whole: Problem = author
+        return whole
+    from decentral_dp.problems.recordwise import recordwise
+
+    return recordwise(author, facts.n_features, facts.n_classes, outside.name_of(s, "problem"))
 
 
 def _check_options(table: ProblemTable) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -18,6 +19,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Entry
@@ -43,13 +45,36 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+def _closed(schema: dict[str, Any]) -> None:
+    """In the JSON Schema an unknown key is wrong but beside a problem from a file, whose options are keys."""
+    schema.pop("additionalProperties", None)
+    schema["if"] = {"properties": {"kind": {"not": {"pattern": r"\.py:"}}}}
+    schema["then"] = {"propertyNames": {"enum": sorted(schema["properties"])}}
+
+
 class Partition(Table):
     """How records are dealt to agents: iid, by_class (share), dirichlet (alpha), or column (name)."""
 
-    kind: Literal["iid", "by_class", "dirichlet", "column"]
-    share: Annotated[float, Field(ge=0, le=1)] | None = None
-    alpha: Positive | None = None
-    name: str | None = None
+    kind: Literal["iid", "by_class", "dirichlet", "column"] = Field(
+        description=(
+            'The rule: "iid" at random; "by_class" (share), "dirichlet" (alpha), both by labels; "column" '
+            "(name), as the data say."
+        )
+    )
+    share: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None,
+        description=(
+            "Of by_class: the share of a class that goes to its home agent, from 0 to 1; the rest is dealt evenly."
+        ),
+    )
+    alpha: Positive | None = Field(
+        default=None,
+        description="Of dirichlet: concentration, from 1e-6 to 1e6; a small one gives each agent few classes.",
+    )
+    name: str | None = Field(
+        default=None,
+        description="Of column: the column of the data file with the agent of each record, numbered from 0.",
+    )
 
     @model_validator(mode="after")
     def _needs(self) -> Partition:
@@ -65,62 +90,106 @@ class Partition(Table):
 class Column(Table):
     """A column of the data file."""
 
-    column: str
+    column: str = Field(description="Name of a column of the data file.")
 
 
 class StreamTable(Table):
-    """accumulate: `batch` new records a round after the first `warm_start`; minibatch: a fresh sample each round."""
+    """Which records a round reads."""
 
-    kind: Literal["accumulate", "all", "minibatch"] = "accumulate"
-    batch: Count | None = None
-    warm_start: Annotated[int, Field(ge=0)] = 0
+    kind: Literal["accumulate", "all", "minibatch"] = Field(
+        default="accumulate",
+        description=(
+            '"accumulate": records arrive round by round; "all": every record in every round; "minibatch": a '
+            "fresh sample each round."
+        ),
+    )
+    batch: Count | None = Field(
+        default=None, description="Records per agent and round: new ones of accumulate, drawn ones of minibatch."
+    )
+    warm_start: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Of accumulate: records that each agent has before the first round."
+    )
 
 
 class Synthetic(Table):
-    """Size of the synthetic families: features, records per agent, held-out records, distance of the class means.
+    """Sizes of records that are made up."""
 
-    Environments have records, which are trajectories, and steps, after which each is cut off.
-    """
-
-    dimension: Count | None = None
-    records: Count | None = None
-    test_records: Count | None = None
-    separation: NonNegative | None = None
-    steps: Count | None = None
+    dimension: Count | None = Field(
+        default=None, description="Features of each record; 200 if left out. Read by the synthetic families."
+    )
+    records: Count | None = Field(
+        default=None,
+        description=(
+            "Records per agent, train and validation together (200 if left out); of environments trajectories"
+            " per agent."
+        ),
+    )
+    test_records: Count | None = Field(
+        default=None, description="Held-out records in all; 2000 if left out. Of environments trajectories."
+    )
+    separation: NonNegative | None = Field(
+        default=None,
+        description=(
+            "Distance of the two class means, in standard deviations; 2 if left out. Read by synthetic_classification."
+        ),
+    )
+    steps: Count | None = Field(
+        default=None, description="Steps after which a trajectory is cut off. Read by environments."
+    )
 
 
 class ImageFiles(Table):
-    """Where the files of a collection of images are: a folder, or each by path or URL; sha256 by key or file name.
+    """Where the files of a collection of images are: a folder, or each by path or URL."""
 
-    attributes, features and partition are celeba's: its lists, and features of your own.
-    """
-
-    folder: str | None = None
-    images: str | None = None
-    labels: str | None = None
-    test_images: str | None = None
-    test_labels: str | None = None
-    archive: str | None = None
-    attributes: str | None = None
-    features: str | None = None
-    partition: str | None = None
-    sha256: dict[str, str] = {}
+    folder: str | None = Field(default=None, description="Folder with the files under their usual names.")
+    images: str | None = Field(
+        default=None,
+        description=("Train images: a path or URL. Read by mnist and fashion_mnist."),
+    )
+    labels: str | None = Field(
+        default=None, description="Train labels: a path or URL. Read by mnist and fashion_mnist."
+    )
+    test_images: str | None = Field(
+        default=None, description="Test images: a path or URL. Read by mnist and fashion_mnist."
+    )
+    test_labels: str | None = Field(
+        default=None, description="Test labels: a path or URL. Read by mnist and fashion_mnist."
+    )
+    archive: str | None = Field(default=None, description="The binary archive: a path or URL. Read by cifar10.")
+    attributes: str | None = Field(default=None, description="Path of celeba's list of attributes.")
+    features: str | None = Field(
+        default=None, description="Path of a file with features of your own for the photographs of celeba."
+    )
+    partition: str | None = Field(
+        default=None, description="Path of celeba's list of train, validation and test photographs."
+    )
+    sha256: dict[str, str] = Field(
+        default={},
+        description=(
+            "Key of this table, or file name of a folder → SHA-256 that the file must have; required for a URL."
+        ),
+    )
 
 
 class ModelTable(Table):
-    """A model of a minimax problem: its weights are x (a critic's: y).
+    """A model of a minimax problem: its weights are x (a critic's: y)."""
 
-    linear; mlp (hidden: units of each layer); resnet (width: channels of the first stage, depth: blocks of each of its
-    three stages), with group normalisation; torch (file and name: a function of (n_features, outputs) that returns a
-    torch module).
-    """
-
-    kind: Literal["linear", "mlp", "resnet", "torch"] = "linear"
-    hidden: list[Count] | None = None
-    width: Count | None = None
-    depth: Count | None = None
-    file: str | None = None
-    name: str | None = None
+    kind: Literal["linear", "mlp", "resnet", "torch"] = Field(
+        default="linear",
+        description=(
+            '"linear", "mlp" (hidden), "resnet" (width, depth) with group normalisation, or "torch" (file, name).'
+        ),
+    )
+    hidden: list[Count] | None = Field(default=None, description="Of mlp: units of each hidden layer, in order.")
+    width: Count | None = Field(default=None, description="Of resnet: channels of the first stage; 16 if left out.")
+    depth: Count | None = Field(
+        default=None, description="Of resnet: blocks of each of its three stages; 1 if left out."
+    )
+    file: str | None = Field(
+        default=None,
+        description="Of torch: a Python file with a function of (n_features, outputs) that returns a torch module.",
+    )
+    name: str | None = Field(default=None, description='Of torch: the name of that function; "build" if left out.')
 
     @model_validator(mode="after")
     def _needs(self) -> ModelTable:
@@ -134,76 +203,235 @@ class ModelTable(Table):
 
 
 class ConstructionTable(Table):
-    """Other records made of the data's own, by their labels; which test records there are is settled before.
+    """Other records made of the data's own, by their labels, after test records are held out.
 
-    positive: these classes are 1, the others 0. share: of the positive train records so many are kept that they are
-    this share of all. keep: class → how many of its train records are kept, the last ones; of others all. tail: train
-    records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1)). One of share, keep and tail at most.
+    One of share, keep and tail at most.
     """
 
-    positive: list[int | float | str] | None = None
-    share: Share | None = None
-    keep: dict[str, Count] | None = None
-    tail: Share | None = None
+    positive: list[int | float | str] | None = Field(
+        default=None, description="Labels that become class 1; the others become class 0."
+    )
+    share: Share | None = Field(
+        default=None,
+        description="So many positive train records are kept that they are this share of all train records.",
+    )
+    keep: dict[str, Count] | None = Field(
+        default=None, description="Class → how many of its train records are kept, the last ones; of other classes all."
+    )
+    tail: Share | None = Field(
+        default=None, description="Train records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1))."
+    )
+
+
+def _partition_from_outside(name: str) -> str:
+    if in_file(name) is None and name not in installed("partition"):
+        raise PydanticCustomError("outside_name", "the name of a function in a file")
+    return name
+
+
+def _poses_from_outside(kind: Any) -> bool:
+    """Whether a problem comes from outside, so that its options are keys which no table lists."""
+    if not isinstance(kind, str):
+        return False
+    return in_file(kind) is not None or any(kind in installed(what) for what in ("problem", "objective"))
 
 
 class ProblemTable(Table):
     """What is optimised, over which records."""
 
-    kind: str
-    data: str
-    # Left out: mnist, fashion_mnist and cifar10 are looked for in DECENTRAL_DP_DATA, and digits stand in; so is
-    # celeba, without a stand-in.
-    files: ImageFiles | None = None
-    # The first so many records, and at most as many of a test set of the data's own.
-    limit: Count | None = None
-    label: str | None = None
-    classes: list[int | float | str] | None = None
-    # Left out: by the data's own agent and split columns where it has them, else iid and one half.
-    partition: Literal["iid"] | Partition | None = None
-    validation: Share | Column | None = None
-    test: Annotated[float, Field(ge=0, lt=1)] | None = None
-    # "none", "public_ranges", "standard", a ranges CSV, or a table feature -> [low, high].
-    scale: str | dict[str, list[float] | dict[str, float | bool]] = "none"
-    normalise: Literal["none", "l1", "l2", "box"] = "none"
-    stream: Literal["all"] | StreamTable = "all"
-    intercept: bool = False
-    ridge: Positive | None = None
-    # Labels that are numbers are cut at ± this bound, for algorithms that need one.
-    label_bound: Positive | None = None
-    # Groups of train records of each agent, and the share of all groups whose labels are replaced.
-    groups: Count | None = None
-    corrupt: Annotated[float, Field(ge=0, le=1)] | None = None
-    losses: str | None = None
-    # Classes of each task, numbered from 0 in the order declared; or how many tasks to draw, of so many ways each.
-    tasks: Count | list[list[Annotated[int, Field(ge=0)]]] | None = None
-    ways: Annotated[int, Field(ge=2)] | None = None
-    # Channels of every convolutional block, or hidden units where records are no images.
-    width: Count | None = None
-    # Of minimax problems: the model; other records made of the data's own; the public share of positive records,
-    # or "released": a noisy one, at a price; or "empirical": counted from the records, which nothing certifies.
-    model: ModelTable | None = None
-    construction: ConstructionTable | None = None
-    positive_share: Share | Literal["released", "empirical"] | None = None
-    # Public shares of the groups of group DRO, which are the classes; equal ones if left out.
-    group_shares: list[Share] | None = None
-    # Of WGANs: the generator's hidden units, layer by layer.
-    generator: list[Count] | None = None
-    # Of distributionally robust problems: the divergence with its order or level, its strength λ, the loss, its cap,
-    # and the radius of a ball of distributions.
-    divergence: str | None = None
-    order: Finite | None = None
-    level: Share | None = None
-    strength: Positive | None = None
-    loss: str | None = None
-    cap: Positive | None = None
-    radius: Positive | None = None
-    # The discount of temporal differences, numbers that a generator is fed, and its penalty.
-    discount: Annotated[float, Field(ge=0, lt=1)] | None = None
-    latent: Count | None = None
-    penalty: NonNegative | None = None
-    synthetic: Synthetic = Synthetic()
-    seed: Seed | None = None
+    # Options of a problem from outside are its own; of the others an unknown key is refused below.
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_closed)
+
+    kind: str = Field(
+        description=(
+            'What is optimised: a registered problem, one of an installed package, or "file.py:Name". `list '
+            "problems` lists them."
+        )
+    )
+    data: str = Field(
+        description=(
+            "The records: a data set that comes along, the path of a .csv or .npz file, one of an installed "
+            'package, or "file.py:function".'
+        )
+    )
+    files: ImageFiles | None = Field(
+        default=None,
+        description=(
+            "Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and "
+            "digits stand in; for celeba nothing does."
+        ),
+    )
+    limit: Count | None = Field(
+        default=None,
+        description="Only the first so many records, and at most as many of the data's own test set; all if left out.",
+    )
+    label: str | None = Field(
+        default=None,
+        description="Name of the label column of a .csv file, or the attribute of celeba that is the label.",
+    )
+    classes: list[int | float | str] | None = Field(
+        default=None,
+        description=(
+            "The labels that there may be, in order; [] for numbers to predict. A certified run needs them "
+            "where the data do not declare them."
+        ),
+    )
+    partition: Literal["iid"] | Partition | Annotated[str, AfterValidator(_partition_from_outside)] | None = Field(
+        default=None,
+        description=(
+            'How records are dealt to agents: "iid", a table, or "file.py:function". Left out: by the '
+            'data\'s own agent column, else "iid".'
+        ),
+    )
+    validation: Share | Column | None = Field(
+        default=None,
+        description=(
+            "Share of each agent's records for the upper level, or { column = … }. Left out: the data's own "
+            "split column, else 0.5. Read by bilevel problems."
+        ),
+    )
+    test: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        default=None,
+        description=(
+            "Share of all records that is held out; 0.2 if left out. Refused where the data have a test set "
+            "of their own."
+        ),
+    )
+    scale: str | dict[str, list[float] | dict[str, float | bool]] = Field(
+        default="none",
+        description=(
+            'How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; '
+            'feature → [low, high]; "standard", fitted on the records, which no certified run takes.'
+        ),
+    )
+    normalise: Literal["none", "l1", "l2", "box"] = Field(
+        default="none",
+        description=(
+            'Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature;'
+            ' "none" leaves it.'
+        ),
+    )
+    stream: Literal["all"] | StreamTable = Field(
+        default="all", description='Which records a round reads: "all", or a table. Read by gossip algorithms.'
+    )
+    intercept: bool = Field(
+        default=False, description="Whether a constant feature 1 is appended. Read by the problems of linear models."
+    )
+    ridge: Positive | None = Field(
+        default=None, description="Strength of a quadratic regulariser, above 0; the default is the problem's own."
+    )
+    label_bound: Positive | None = Field(
+        default=None,
+        description=(
+            "Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need"
+            " problem constants."
+        ),
+    )
+    groups: Count | None = Field(
+        default=None,
+        description=(
+            "Groups of train records of each agent that share one weight; 1 if left out. Read by hyper_cleaning."
+        ),
+    )
+    corrupt: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None,
+        description=(
+            "Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out. Read by "
+            "hyper_cleaning."
+        ),
+    )
+    losses: str | None = Field(
+        default=None, description="Path of a Python file with upper_loss, lower_loss, p and q. Read by from_losses."
+    )
+    tasks: Count | list[list[Annotated[int, Field(ge=0)]]] | None = Field(
+        default=None,
+        description=(
+            "Classes of each task, numbered from 0 in the order declared; or how many tasks to draw. Read by "
+            "meta_learning."
+        ),
+    )
+    ways: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="Classes of each drawn task. Read by meta_learning."
+    )
+    width: Count | None = Field(
+        default=None,
+        description=(
+            "Channels of every convolutional block, or hidden units where records are no images. Read by meta_learning."
+        ),
+    )
+    model: ModelTable | None = Field(
+        default=None,
+        description=(
+            "The model whose weights are x (of wgan the critic's: y); linear if left out. Read by minimax problems."
+        ),
+    )
+    construction: ConstructionTable | None = Field(
+        default=None,
+        description="Other records made of the data's own, by their labels, after test records are held out.",
+    )
+    positive_share: Share | Literal["released", "empirical"] | None = Field(
+        default=None,
+        description=(
+            'Public share of positive records; "released": a noisy one, at a price; "empirical": counted, '
+            "which nothing certifies. Read by auc_maximisation."
+        ),
+    )
+    group_shares: list[Share] | None = Field(
+        default=None,
+        description="Public shares of the groups, which are the classes; equal ones if left out. Read by group_dro.",
+    )
+    generator: list[Count] | None = Field(
+        default=None, description="Units of each hidden layer of the generator. Read by wgan."
+    )
+    divergence: str | None = Field(
+        default=None, description="The divergence between distributions, by name. Read by dro."
+    )
+    order: Finite | None = Field(default=None, description="Order of the divergence, where it has one. Read by dro.")
+    level: Share | None = Field(default=None, description="Level of CVaR, above 0 and below 1. Read by dro.")
+    strength: Positive | None = Field(
+        default=None,
+        description=(
+            "Strength λ of the term that keeps the distribution near that of the records. Read by dro, kl_dro"
+            " and group_dro."
+        ),
+    )
+    loss: str | None = Field(
+        default=None,
+        description="The loss of one record, by name, or a Python file. Read by dro, kl_dro and group_dro.",
+    )
+    cap: Positive | None = Field(
+        default=None, description="Losses are cut at this bound. Read by dro, kl_dro and group_dro."
+    )
+    radius: Positive | None = Field(
+        default=None,
+        description=(
+            "Of kl_dro: distributions within this KL divergence of the records count. Of wgan: l2 radius of the "
+            "critic's weights; 10 if left out."
+        ),
+    )
+    discount: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        default=None, description="Discount of rewards to come, from 0 to below 1. Read by mspbe."
+    )
+    latent: Count | None = Field(default=None, description="Numbers that the generator is fed. Read by wgan.")
+    penalty: NonNegative | None = Field(
+        default=None, description="Weight of the gradient penalty of the critic. Read by wgan."
+    )
+    synthetic: Synthetic = Field(
+        default=Synthetic(),
+        description="Sizes of records that are made up. Read by the synthetic families and environments.",
+    )
+    seed: Seed | None = Field(
+        default=None,
+        description="Public seed of partition, split, made-up records and first weights; the scenario's if left out.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, table: Any) -> Any:
+        unknown = [key for key in table if key not in cls.model_fields] if isinstance(table, Mapping) else []
+        if unknown and not _poses_from_outside(table.get("kind")):
+            raise PydanticCustomError("extra_key", "unknown key", {"key": unknown[0]})
+        return table
 
 
 class TopologyTable(BaseModel):
@@ -211,11 +439,28 @@ class TopologyTable(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    kind: str | None = None
-    file: str | None = None
-    agents: Count | None = None
-    weights: str | dict[str, Any] | None = None
-    seed: Seed | None = None
+    kind: str | None = Field(
+        default=None,
+        description=(
+            'A generator of graphs by name, one of an installed package, or "file.py:function"; its '
+            "parameters are keys beside it. `list topologies` lists them."
+        ),
+    )
+    file: str | None = Field(
+        default=None,
+        description=(
+            'A named network such as "abilene", or the path of a .toml, .graphml or edge list; in place of kind.'
+        ),
+    )
+    agents: Count | None = Field(default=None, description="Number of agents; of a file only checked.")
+    weights: str | dict[str, Any] | None = Field(
+        default=None,
+        description=(
+            'Rule for the weights of gossip, by name or as a table; "metropolis" if left out. `list weights` '
+            "lists them."
+        ),
+    )
+    seed: Seed | None = Field(default=None, description="Public seed of random graphs; the scenario's if left out.")
 
     @model_validator(mode="after")
     def _one(self) -> TopologyTable:
@@ -232,17 +477,19 @@ class TopologyTable(BaseModel):
 class Step(Table):
     """Step size λ_t = scale/(t+1)^decay."""
 
-    scale: NonNegative
-    decay: NonNegative = 0.0
+    scale: NonNegative = Field(description="λ_0, the first step.")
+    decay: NonNegative = Field(default=0.0, description="Exponent of the decay in rounds; 0 keeps the step constant.")
 
 
 class DomainTable(Table):
     """Where x may be, for algorithms of a trusted coordinator: a box, a ball around 0, or the simplex."""
 
-    kind: Literal["box", "ball", "simplex"]
-    low: Finite | None = None
-    high: Finite | None = None
-    radius: Positive | None = None
+    kind: Literal["box", "ball", "simplex"] = Field(
+        description='"box" (low, high) in every coordinate, "ball" (radius) around 0 in l2, or "simplex".'
+    )
+    low: Finite | None = Field(default=None, description="Of box: lower end of every coordinate.")
+    high: Finite | None = Field(default=None, description="Of box: upper end of every coordinate.")
+    radius: Positive | None = Field(default=None, description="Of ball: radius in l2.")
 
     @model_validator(mode="after")
     def _needs(self) -> DomainTable:
@@ -353,9 +600,17 @@ class Noise(Table):
     Lists give one value per agent. Without a scale, the target epsilon calibrates it.
     """
 
-    scale: Positive | list[Positive] | None = None
-    decay: NonNegative | list[NonNegative] = 0.0
-    decay_per_agent: Finite = 0.0
+    scale: Positive | list[Positive] | None = Field(
+        default=None,
+        description=(
+            "Scale at round 0: a standard deviation (Gaussian) or the scale of a Laplace law; one number or "
+            "one per agent. Left out: the target epsilon sets it."
+        ),
+    )
+    decay: NonNegative | list[NonNegative] = Field(
+        default=0.0, description="Exponent of the decay in rounds; one number or one per agent."
+    )
+    decay_per_agent: Finite = Field(default=0.0, description="Added to the decay of agent i = 1..m, times i.")
 
 
 class MechanismTable(Table):
@@ -363,26 +618,70 @@ class MechanismTable(Table):
 
     model_config = ConfigDict(extra="allow")
 
-    kind: str
+    kind: str = Field(description='"file.py:Name", or the name of an installed mechanism.')
 
 
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
 
-    guarantee: Literal["certified", "as_printed", "none"] = "certified"
-    # "laplace", "gaussian", or one of your own: "file.py:Name", an installed one, or a table with its kind and options.
-    mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = "laplace"
-    epsilon: Target | None = None
-    delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
-    # Of a problem without analytic ones, for a trusted coordinator: by name, and on the user's word.
-    constants: dict[str, float] | None = None
-    clip: dict[Channel, Positive] = {}
-    box: dict[Channel, Finite] = {}
-    share: dict[Channel, Positive] = {}
-    cap: Positive | None = None
-    x: Noise | None = None
-    y: Noise | None = None
-    z: Noise | None = None
+    guarantee: Literal["certified", "as_printed", "none"] = Field(
+        default="certified",
+        description=(
+            '"certified": priced as run; "as_printed": the paper\'s own protocol and noise, priced as well'
+            ' as can be proven; "none": no noise and no clipping.'
+        ),
+    )
+    mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = Field(
+        default="laplace",
+        description=(
+            'Noise of gossip algorithms: "laplace", "gaussian", or one of your own, by "file.py:Name", by the name of '
+            "an installed one, or as a table with its kind and options. Coordinator algorithms have their own."
+        ),
+    )
+    epsilon: Target | None = Field(
+        default=None,
+        description=(
+            "Target ε of each agent over the whole run, for one of its records; sets the noise. Left out: the"
+            " scales of x, y and z are given."
+        ),
+    )
+    delta: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=1e-5, description="δ at which the budget is stated and ε is met; 0 for a pure guarantee."
+    )
+    constants: dict[str, float] | None = Field(
+        default=None,
+        description=(
+            "Name → constant of a problem without analytic ones, on your word. Read by coordinator algorithms"
+            " that need problem constants."
+        ),
+    )
+    clip: dict[Channel, Positive] = Field(
+        default={},
+        description=(
+            "Variable → bound on the norm of one record's contribution to its releases: l1 under Laplace, l2 "
+            "under Gaussian noise."
+        ),
+    )
+    box: dict[Channel, Finite] = Field(
+        default={},
+        description=(
+            'Variable → bound on every coordinate (x: an upper bound); declared for "as_printed", refused elsewhere.'
+        ),
+    )
+    share: dict[Channel, Positive] = Field(
+        default={},
+        description=(
+            "Channel → its share of the budget, relative to the others; equal ones if left out. Read by "
+            "gossip algorithms with a target epsilon."
+        ),
+    )
+    cap: Positive | None = Field(
+        default=None,
+        description="ε at which a run is stopped, before the round that would exceed it. Read by gossip algorithms.",
+    )
+    x: Noise | None = Field(default=None, description="Noise of the releases of x.")
+    y: Noise | None = Field(default=None, description="Noise of the releases of y.")
+    z: Noise | None = Field(default=None, description="Noise of the releases of z.")
 
     @property
     def mechanism_kind(self) -> str:
@@ -408,16 +707,29 @@ class PrivacyTable(Table):
 
 
 class RunTable(Table):
-    """Where it runs and what is looked at. average: evaluate the mean of the last so many released values."""
+    """Where it runs and what is evaluated."""
 
-    engine: Literal["local", "ray"] = "local"
-    address: str | None = None
-    agents_per_actor: Count = 1
-    blocks: Count = 1
-    evaluate_every: Count = 10
-    average: Count = 1
-    # Where models of minimax problems compute.
-    device: Literal["cpu", "cuda"] = "cpu"
+    engine: Literal["local", "ray"] = Field(
+        default="local",
+        description='"local": one process; "ray": agents in actors of a Ray cluster. Both release the same values.',
+    )
+    address: str | None = Field(
+        default=None, description='A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray.'
+    )
+    agents_per_actor: Count = Field(default=1, description="Agents of one actor. Read by ray.")
+    blocks: Count = Field(default=1, description="Blocks that agents are computed in. Read by local.")
+    evaluate_every: Count = Field(
+        default=10, description="Rounds from one evaluation to the next; the first and the last are always evaluated."
+    )
+    average: Count = Field(
+        default=1,
+        description=(
+            "The mean of the last so many released values is evaluated and published. Read by gossip algorithms."
+        ),
+    )
+    device: Literal["cpu", "cuda"] = Field(
+        default="cpu", description='Where models of minimax problems compute: "cpu" or "cuda".'
+    )
 
 
 class Scenario(Table):
@@ -434,23 +746,33 @@ class Scenario(Table):
         json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
     )
 
-    title: str = ""
-    description: str = ""
-    seed: Seed | None = None
-    problem: ProblemTable
-    topology: TopologyTable
+    title: str = Field(default="", description="One line, for tables and reports.")
+    description: str = Field(default="", description="What it shows, and how its public parameters were chosen.")
+    seed: Seed | None = Field(
+        default=None,
+        description=(
+            "Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."
+        ),
+    )
+    problem: ProblemTable = Field(description="The problem and its records.")
+    topology: TopologyTable = Field(description="Who talks to whom.")
     algorithm: Annotated[
         Annotated[RegisteredAlgorithmTable, Tag("RegisteredAlgorithmTable")]
         | Annotated[OutsideAlgorithmTable, Tag("OutsideAlgorithmTable")],
         Discriminator(_which_table),
         _AlgorithmSchema(),
-    ]
-    privacy: PrivacyTable = PrivacyTable()
-    run: RunTable = RunTable()
-    versions: dict[str, str] = {}
+    ] = Field(description="How it is optimised.")
+    privacy: PrivacyTable = Field(default=PrivacyTable(), description="What is guaranteed, and what it costs.")
+    run: RunTable = Field(default=RunTable(), description="The engine, and which rounds are evaluated.")
+    versions: dict[str, str] = Field(
+        default={}, description="Versions of the software that wrote a run folder; not read."
+    )
 
     # Where relative paths start: the folder of the file it was read from.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+    # Component → what was handed over as a Python object, or found in a file; and the names of the former.
+    _components: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _given: frozenset[str] = PrivateAttr(default=frozenset())
     # The kind and the entry of an algorithm from outside, once it is found: its file is run once.
     _outside: tuple[str, Any] | None = PrivateAttr(default=None)
 
@@ -499,6 +821,14 @@ class Scenario(Table):
         if mechanism is not None:
             table = () if isinstance(self.privacy.mechanism, str) else ("kind",)
             named["privacy", "mechanism", *table] = mechanism.file
+        for place, written in (
+            (("problem", "kind"), problem.kind),
+            (("problem", "data"), problem.data),
+            (("problem", "partition"), problem.partition),
+            (("topology", "kind"), self.topology.kind),
+        ):
+            if isinstance(written, str) and (inside := in_file(written)) is not None:
+                named[place] = inside.file
         found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         return {place: path for place, path in found.items() if is_file(path)}
 

@@ -150,6 +150,14 @@ def _line(error: BaseException, path: Path) -> str:
     return f", in line {lines[-1]}" if lines and lines[-1] is not None else ""
 
 
+def blamed(error: BaseException) -> str:
+    """The reason of an error with the file and line of the user's own that it came from, where one is known."""
+    package = str(Path(__file__).parent)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<"))]
+    own = [f for f in frames if "site-packages" not in f.filename] or frames
+    return f"{reason(error)}, in line {own[-1].lineno} of {own[-1].filename}" if own else reason(error)
+
+
 def reason(error: BaseException) -> str:
     """The first sentence of an error, with its kind."""
     text = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")

@@ -118,7 +118,10 @@ def test_list_and_show_agree(command: Command, what: str) -> None:
 
 
 def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
-    assert "degree: a whole number of at least 1; required" in command("show", "random_regular").out
+    assert (
+        "degree: neighbours of each agent; a whole number of at least 1; required"
+        in command("show", "random_regular").out
+    )
     assert "ρ = 0.9" in command("show", "abilene").out
     assert "∇²_yy l·z" in command("show", "logistic_hyperparameter").out
     assert "569 records, 30 features" in command("show", "breast_cancer").out

@@ -23,7 +23,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
-from decentral_dp.privacy.mechanisms.outside import outside
+from decentral_dp.privacy.mechanisms.outside_mechanism import outside
 from decentral_dp.user_code import run_file
 
 Make = Callable[..., dict[str, Any]]

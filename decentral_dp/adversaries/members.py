@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.adversaries.attack_scores import auc, bilevel_scores, class_only, minimax_scores
+from decentral_dp.config.outside_components import component
 from decentral_dp.errors import InputError
 from decentral_dp.metrics import pooled
 from decentral_dp.privacy.bounded import Array
@@ -105,6 +106,8 @@ def require_attackable(job: Job) -> None:
 def _dealt_at_random(job: Job) -> bool:
     """Whether agents got their records whatever those are; without a word on it, files may have an owner column."""
     table = job.scenario.problem
+    if component(job.scenario, "partition") is not None:
+        return False
     if isinstance(table.partition, Partition):
         return table.partition.kind == "iid"
     return table.partition == "iid" or not table.data.lower().endswith((".csv", ".npz"))

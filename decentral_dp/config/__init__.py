@@ -1,1 +1,1 @@
-"""Configuration: how the keys of a scenario follow from what the components declare."""
+"""Configuration: keys that follow from what components declare, components of the user's own, and the reference."""

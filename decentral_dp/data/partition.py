@@ -9,7 +9,7 @@ stratified, and the indices of every part are in file order.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +55,7 @@ def held_out(
 def partition(
     dataset: Dataset,
     n_agents: int,
-    spec: str | Mapping[str, Any] | None,
+    spec: str | Mapping[str, Any] | Callable[..., Any] | None,
     seed: int,
     *,
     among: IntArray | None = None,
@@ -68,18 +68,16 @@ def partition(
         is agent k mod m, or, where agents outnumber the c classes, evenly all agents i with i mod c = k.
       {"kind": "dirichlet", "alpha": 1.0}: class k is shared out in proportions drawn from Dirichlet(alpha, …, alpha).
       {"kind": "column", "name": …}: as the data's own owner column says.
+      a function of labels, classes, agents and seed, by name, of the records of `among`: (n,) their agents.
       None: the owner column where the data have one, else "iid".
     Raises InputError.
     """
     index = np.arange(dataset.n) if among is None else np.asarray(among, dtype=np.int64)
+    if callable(spec):
+        _check_agents(n_agents, index.size)
+        return _by_function(spec, dataset, n_agents, seed, index)
     kind, options = _read_spec(spec if spec is not None else ("iid" if dataset.agent is None else {"kind": "column"}))
-    if n_agents < 1:
-        raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
-    if n_agents > index.size:
-        raise InputError(
-            f"topology.agents: {n_agents} agents cannot share {index.size} records, which are fewer; use fewer agents, "
-            "more data, or a smaller test share."
-        )
+    _check_agents(n_agents, index.size)
     if kind == "column":
         return _by_owner(dataset, n_agents, index)
     rng = public_generator(seed, f"partition {kind}")
@@ -103,6 +101,36 @@ def partition(
         for place, part in enumerate(np.split(members, np.clip(cuts, 0, members.size))):
             parts[(place + shift) % n_agents].append(part)
     return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def _check_agents(n_agents: int, n: int) -> None:
+    if n_agents < 1:
+        raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
+    if n_agents > n:
+        raise InputError(
+            f"topology.agents: {n_agents} agents cannot share {n} records, which are fewer; use fewer agents, "
+            "more data, or a smaller test share."
+        )
+
+
+def _by_function(
+    deal: Callable[..., Any], dataset: Dataset, n_agents: int, seed: int, index: IntArray
+) -> list[IntArray]:
+    """As a function of the user's own says; it sees labels and no feature. Raises InputError."""
+    dealt = deal(labels=dataset.labels[index].copy(), classes=len(dataset.classes), agents=n_agents, seed=seed)
+    owner = np.asarray(dealt)
+    if owner.shape != index.shape or not np.issubdtype(owner.dtype, np.integer):
+        raise InputError(
+            f"problem.partition: the function gives {owner.dtype} of shape {owner.shape} for {index.size} records; "
+            f"wanted ({index.size},) whole numbers, the agent of each record."
+        )
+    wrong = (owner < 0) | (owner >= n_agents)
+    if wrong.any():
+        raise InputError(
+            f"problem.partition: the function gives a record to agent {owner[wrong][0]}; there are agents 0 to "
+            f"{n_agents - 1}. Mend it."
+        )
+    return [np.sort(index[owner == i]) for i in range(n_agents)]
 
 
 def split(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def make_shards(
     n_agents: int,
     *,
     seed: int,
-    partition_spec: str | Mapping[str, Any] | None = None,
+    partition_spec: str | Mapping[str, Any] | Callable[..., Any] | None = None,
     validation: float | Mapping[str, str] | None = None,
     test: float | None = None,
     scale_spec: ScaleSpec = "none",

@@ -19,7 +19,7 @@ from decentral_dp.privacy import infinite_horizon
 from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.mechanisms import NO_NOISE
-from decentral_dp.privacy.mechanisms.outside import OutsideMechanism
+from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.private_state import endless_remainder, private_state
 from decentral_dp.privacy.published_theorems import theorem_4_1, theorem_4_5
 from decentral_dp.simulation.statement import (

@@ -18,6 +18,7 @@ import numpy as np
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.config import outside_components as outside
 from decentral_dp.coordinator_plan import bounded_labels, check_coordinated, context_of, minimax_context, plan_of
 from decentral_dp.data import COLLECTIONS, Shards
 from decentral_dp.errors import InputError
@@ -28,7 +29,7 @@ from decentral_dp.privacy.bounded import Array, Norm, Split
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
-from decentral_dp.privacy.mechanisms.outside import OutsideMechanism
+from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import secret_root, seeded_root
 from decentral_dp.privacy.scheduled_releaser import NoiseSchedule
 from decentral_dp.problems.protocol import Placed, Problem, take
@@ -59,14 +60,21 @@ def build(
     problem: Problem | None = None,
     algorithm: Any = None,
     mechanism: Any = None,
+    topology: Any = None,
+    data: Any = None,
+    partition: Any = None,
 ) -> Job:
     """Build everything that a scenario names, and plan and price its releases.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        problem: used instead of the one that the scenario names, for problems made in Python with `from_losses`.
+        problem: used instead of the one that the scenario names: one made with `from_losses`, or an instance of a class
+            as docs/add_a_problem.md describes it.
         algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
         mechanism: used instead of privacy.mechanism: an object of your own (see `docs/add_a_mechanism.md`).
+        topology: used instead of the one that the scenario names: a `networkx.Graph`, a `Topology`, or pairs of agents.
+        data: used instead of what the scenario names: (features, labels), a table of columns, or a `Dataset`.
+        partition: used instead of the one that the scenario names: a function, as in a file.
 
     Returns:
         A `GossipJob`, `CoordinatorBilevelJob` or `CoordinatorMinimaxJob`; its `budget` is what a run would cost.
@@ -81,15 +89,16 @@ def build(
         ('gossip', 8)
     """
     s = scenario if isinstance(scenario, Scenario) else load(scenario)
+    s = outside.with_given(s, outside.Given(problem, topology, data, partition))
     s = s if algorithm is None else with_algorithm(s, algorithm)
     s, chosen = (s, None) if mechanism is None else with_mechanism(s, mechanism)
-    job = _built(s, problem, chosen)
+    job = _built(s, chosen)
     if entry_of(job.scenario).origin:
         rehearse(job, lambda shards: _records(job.problem, shards, job.clip))
     return job
 
 
-def _built(s: Scenario, problem: Problem | None, chosen: Mechanism | None) -> Job:
+def _built(s: Scenario, chosen: Mechanism | None) -> Job:
     setting = setting_of(s)
     if s.run.device != "cpu" and setting != "coordinator_minimax":
         raise InputError(
@@ -98,9 +107,9 @@ def _built(s: Scenario, problem: Problem | None, chosen: Mechanism | None) -> Jo
         )
     match setting:
         case "gossip":
-            return _gossip(s, problem, chosen)
+            return _gossip(s, chosen)
         case "coordinator_bilevel":
-            return _coordinator_bilevel(s, problem)
+            return _coordinator_bilevel(s)
         case "coordinator_minimax":
             return _coordinator_minimax(s)
 
@@ -112,11 +121,11 @@ def setting_of(s: Scenario) -> Setting:
     return "coordinator_minimax" if is_minimax(s) else "coordinator_bilevel"
 
 
-def _gossip(s: Scenario, problem: Problem | None, given: Mechanism | None) -> GossipJob:
+def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
     _check_guarantee(s)
     topology = topology_of(s)
     shards = shards_of(s, topology.n_agents)
-    problem = problem or problem_of(s, shards)
+    problem = problem_of(s, shards)
     privacy, guarantee = s.privacy, s.privacy.guarantee
     algorithm = cast(Algorithm, algorithm_of(s))
     if isinstance(algorithm, Checked):
@@ -165,11 +174,11 @@ def _gossip(s: Scenario, problem: Problem | None, given: Mechanism | None) -> Go
     )
 
 
-def _coordinator_bilevel(s: Scenario, given: Problem | None) -> CoordinatorBilevelJob:
+def _coordinator_bilevel(s: Scenario) -> CoordinatorBilevelJob:
     program = check_coordinated(s)
     topology = topology_of(s)
     shards = shards_of(s, topology.n_agents)
-    problem = given or problem_of(s, shards)
+    problem = problem_of(s, shards)
     algorithm, context = program.resolve_defaults(context_of(s, shards, problem, program))
     return CoordinatorBilevelJob(
         problem=problem, context=context, **_coordinated(s, topology, shards, problem, algorithm, context)
@@ -274,6 +283,8 @@ def _root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
     # The same file is the same scenario, from wherever it is named.
     for place, path in s.files().items():
         put(content, place, blake2b(path.read_bytes()).hexdigest())
+    if given := outside.fingerprints(s):
+        content["given"] = given
     # So is what is in no file: the source of a class of an installed package, or of an object.
     if source := entry_of(s).source:
         content["algorithm"]["source"] = blake2b(source).hexdigest()

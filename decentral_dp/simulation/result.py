@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from decentral_dp.config import outside_components as outside
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import SPLITS, Split
 from decentral_dp.simulation.statement import PrivacyStatement, Setting, number
@@ -218,7 +219,9 @@ def problem_summary(job: Job) -> dict[str, Any]:
         "kind": job.scenario.problem.kind,
         "solves": job.solves,
         # What is noted about the records says that they are others than those that were named.
-        "data": job.shards.source if job.shards.notes else job.scenario.problem.data,
+        "data": job.shards.source
+        if job.shards.notes or outside.is_given(job.scenario, "data")
+        else job.scenario.problem.data,
         "notes": list(job.shards.notes),
         "p": job.problem.p,
         "q": job.problem.q,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from decentral_dp.config import outside_components as outside
 from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.bounded import SPLITS
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
@@ -340,13 +341,15 @@ def delta_cautions(job: Planned) -> list[str]:
 
 
 def author_notes(job: Planned) -> list[str]:
-    """What the ledger cannot know of an algorithm from outside."""
-    entry = entry_of(job.scenario)
+    """What the ledger cannot know of components from outside."""
+    entry, parts = entry_of(job.scenario), outside.notes(job.scenario)
     if not entry.origin or job.mechanism == NO_NOISE:
-        return []
+        return parts
     return [
+        *parts,
         f"On the author's word: {entry.kind} ({entry.origin}) reaches records through bounded queries alone and opens "
-        "no bounded value. Whatever it released was recorded and priced; what its code does beside that is not checked."
+        "no bounded value. Whatever it released was recorded and priced; what its code does beside that is not "
+        "checked.",
     ]
 
 

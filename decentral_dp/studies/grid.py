@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 
@@ -11,14 +11,17 @@ from pydantic import BaseModel
 
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.scenario import assign, dotted, find, nearest_of, read_toml, tables_in
-from decentral_dp.schema import Scenario, TopologyTable, is_from_outside
+from decentral_dp.schema import Scenario, TopologyTable
 from decentral_dp.studies.study_schema import Study, Variant
+from decentral_dp.user_code import in_file, installed
 
 Label: TypeAlias = "str | int | float | bool"
 VARIANT = "variant"
 # Columns of the tables that are no axes.
 RESERVED = ("cell", "seed", "round", "last", "name", "value", "n", "mean", "low", "high", "status", "reason", "seconds")
 MOST_CELLS = 100_000
+# Table whose `kind` names a component → the groups of entry points that it may be in.
+_KINDS = {"problem": ("problem", "objective"), "topology": ("topology",), "algorithm": ("algorithm",)}
 # Tables of one of several kinds: a new kind takes nothing over from another.
 _TAGGED = ("topology", "partition", "stream", "weights")
 
@@ -48,8 +51,8 @@ def axes(study: Study) -> list[Axis]:
         if len(set(names)) < len(names):
             raise InputError(f"variants: two are called {quoted(_twice(names))}; give each a name of its own.")
         found.append(Axis(VARIANT, names, names))
+    outside = _tables_from_outside(study)
     settled = {path for table in (study.set, *(v.set for v in study.variants)) for path, _ in leaves(table)}
-    outside = _names_outside(study)
     for path, values in leaves(study.grid):
         check_key(path, "grid", outside)
         name = ".".join(path)
@@ -79,8 +82,8 @@ def _twice(names: Sequence[Label]) -> Label:
 def cells(study: Study) -> list[Cell]:
     """All combinations for all seeds; the seeds of one combination follow each other."""
     varied = axes(study)
+    outside = _tables_from_outside(study)
     # What every cell has is refused at once; a variant's own mistake fails its own cells.
-    outside = _names_outside(study)
     for path, _ in leaves(study.set):
         check_key(path, "set", outside)
     for key in study.unset:
@@ -158,26 +161,33 @@ def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tu
             yield path, value
 
 
-def _names_outside(study: Study) -> bool:
-    """Whether any of its algorithms is from outside, so that the keys of [algorithm] are not all known here."""
-    kinds: list[Any] = [v for path, vs in leaves(study.grid) if path == ("algorithm", "kind") for v in (vs or [])]
-    variants: list[Variant | None] = [*study.variants] or [None]
-    for variant in variants:
+def _tables_from_outside(study: Study) -> set[str]:
+    """The tables whose component is from outside in some cell, so that its keys are not all known here."""
+    out = set()
+    bases = []
+    chosen: list[Variant | None] = [*study.variants] if study.variants else [None]
+    for variant in chosen:
         try:
-            table = _base(study, variant)[0].get("algorithm")
+            bases.append(_base(study, variant)[0])
         except InputError:
             # Refused where the cells are made.
             continue
-        kinds.append(table.get("kind") if isinstance(table, Mapping) else None)
-    return any(isinstance(kind, str) and is_from_outside(kind) for kind in kinds)
+    varied = dict(leaves(study.grid))
+    for table, groups in _KINDS.items():
+        tables = [base.get(table) for base in bases]
+        kinds = [t.get("kind") for t in tables if isinstance(t, Mapping)] + list(varied.get((table, "kind")) or [])
+        texts = [kind for kind in kinds if isinstance(kind, str)]
+        if any(in_file(kind) is not None or any(kind in installed(group) for group in groups) for kind in texts):
+            out.add(table)
+    return out
 
 
-def check_key(path: Sequence[str], where: str, outside: bool = False) -> None:
+def check_key(path: Sequence[str], where: str, outside: Collection[str] = ()) -> None:
     """Refuse a key that no scenario has, with the nearest one that it could be.
 
-    outside: whether an algorithm is from outside; what its keys are is known when it is built.
+    outside: tables whose component is from outside; what its keys are is known when it is built.
     """
-    if outside and path[0] == "algorithm" and len(path) > 1:
+    if path[0] in outside and len(path) > 1:
         return
     candidates: list[type[BaseModel]] = [Scenario]
     for depth, name in enumerate(path):

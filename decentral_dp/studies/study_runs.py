@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
+from decentral_dp.config.outside_components import fingerprints
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accountants import spending
 from decentral_dp.runner import run
@@ -67,9 +68,10 @@ def task_of(cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int]) -
     priced = rounds if kind == "plan" else None
     try:
         scenario = load(cell.content, folder=cell.folder)
+        key = key_of(scenario, priced)
     except InputError as error:
         return _record("refused", str(error))
-    return Task(key_of(scenario, priced), cell.content, str(cell.folder), priced)
+    return Task(key, cell.content, str(cell.folder), priced)
 
 
 def key_of(scenario: Scenario, priced: Any) -> str:
@@ -79,6 +81,8 @@ def key_of(scenario: Scenario, priced: Any) -> str:
     inputs = blake2b(digest_size=8)
     for _, path in sorted(scenario.files().items()):
         inputs.update(blake2b(path.read_bytes()).digest())
+    for what, digest in fingerprints(scenario).items():
+        inputs.update(f"{what} {digest}".encode())
     inputs.update(outside_source(scenario))
     settings = blake2b(json.dumps([content, priced], sort_keys=True).encode(), digest_size=16)
     return f"{settings.hexdigest()}-{inputs.hexdigest()}-{package_digest()}"

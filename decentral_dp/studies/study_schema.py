@@ -18,26 +18,36 @@ Where = dict[str, Any]
 class Variant(Table):
     """A named bundle of changes: another base, keys taken out, keys set."""
 
-    name: str
-    scenario: str | None = None
-    unset: list[str] = []
-    set: dict[str, Any] = {}
+    name: str = Field(description="What tables, plots and claims call it.")
+    scenario: str | None = Field(
+        default=None, description="Another base scenario, by name or path; the study's if left out."
+    )
+    unset: list[str] = Field(
+        default=[], description='Keys that are taken out of the scenario, such as "privacy" or "algorithm.z".'
+    )
+    set: dict[str, Any] = Field(default={}, description="Key of the scenario → value, in every run of this variant.")
 
 
 class Plot(Table):
-    """One picture. x: an axis, "round", or a measured name; y: measured names; the rest: axes."""
+    """One picture."""
 
-    name: Annotated[str, Field(pattern=r"^[\w-]+$")]
-    title: str = ""
-    x: str = "round"
-    y: str | list[str]
-    lines: str | None = None
-    panels: str | None = None
-    points: str | None = None
-    log: Literal["", "x", "y", "xy"] = ""
-    where: Where = {}
-    x_label: str = ""
-    y_label: str = ""
+    name: Annotated[str, Field(pattern=r"^[\w-]+$")] = Field(
+        description="Name of the picture's file: letters, digits, _ and -."
+    )
+    title: str = Field(default="", description="Heading of the picture.")
+    x: str = Field(
+        default="round", description='What is on the horizontal axis: an axis of the grid, "round", or a measured name.'
+    )
+    y: str | list[str] = Field(description="Measured name on the vertical axis, or several.")
+    lines: str | None = Field(default=None, description="Axis whose values are lines of their own.")
+    panels: str | None = Field(default=None, description="Axis whose values are panels of their own.")
+    points: str | None = Field(default=None, description="Axis whose values are points along a line.")
+    log: Literal["", "x", "y", "xy"] = Field(
+        default="", description='Which axes are logarithmic: "x", "y", "xy", or "" for none.'
+    )
+    where: Where = Field(default={}, description="Axis → value, or values, that are drawn; all if left out.")
+    x_label: str = Field(default="", description="Words on the horizontal axis; its name if left out.")
+    y_label: str = Field(default="", description="Words on the vertical axis; the measured name if left out.")
 
     @property
     def measures(self) -> list[str]:
@@ -45,45 +55,62 @@ class Plot(Table):
 
 
 class Side(Table):
-    """The mean of a measured name over the seeds of the cells where axes have these values.
+    """The mean of a measured name over the seeds of the cells where axes have these values."""
 
-    best: an axis; of its values that with the highest mean, as who tunes by these very numbers would take it.
-    """
-
-    measure: str
-    where: Where = {}
-    best: str | None = None
-    round: Annotated[int, Field(ge=0)] | None = None
+    measure: str = Field(description="Measured name whose mean over seeds is taken.")
+    where: Where = Field(default={}, description="Axis → value of the runs that count.")
+    best: str | None = Field(
+        default=None,
+        description="Axis of whose values the one with the highest mean is taken, as who tunes by these numbers would.",
+    )
+    round: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Round at which it is measured; the last if left out."
+    )
 
 
 class Claim(Table):
-    """left < factor · right ("less"), left > factor · right ("greater"), right/factor ≤ left ≤ factor · right."""
+    """A comparison of two means, with a verdict."""
 
-    statement: str
-    left: Side
-    compare: Annotated[Literal["less", "greater", "within"], Field(alias="is")]
-    right: Side | Finite
-    factor: Positive = 1.0
+    statement: str = Field(description="The claim in words.")
+    left: Side = Field(description="What is compared.")
+    compare: Annotated[Literal["less", "greater", "within"], Field(alias="is")] = Field(
+        description=(
+            '"less": left < factor · right; "greater": left > factor · right; "within": right/factor ≤ left ≤'
+            " factor · right."
+        )
+    )
+    right: Side | Finite = Field(description="What it is compared with: another mean, or a number.")
+    factor: Positive = Field(default=1.0, description="The factor of the comparison, above 0.")
 
 
 class Study(Table):
     """A study, complete; see the package's description."""
 
-    title: str = ""
-    description: str = ""
-    scenario: str
-    kind: Literal["run", "plan"] = "run"
-    seeds: Count | list[Seed] = 1
-    confidence: Share = 0.95
-    rounds: Literal["last", "all"] | list[Count] = "last"
-    measure: list[str] = []
-    unset: list[str] = []
-    set: dict[str, Any] = {}
-    grid: dict[str, Any] = {}
-    variants: list[Variant] = []
-    plots: list[Plot] = []
-    claims: list[Claim] = []
-    versions: dict[str, str] = {}
+    title: str = Field(default="", description="One line, for tables and pictures.")
+    description: str = Field(default="", description="What is asked, and how it was set up.")
+    scenario: str = Field(description="The base scenario: a shipped name, or a path from the study's folder.")
+    kind: Literal["run", "plan"] = Field(
+        default="run", description='"run": every scenario is run; "plan": it is only priced.'
+    )
+    seeds: Count | list[Seed] = Field(default=1, description="Number of seeds (1, 2, …), or their list.")
+    confidence: Share = Field(default=0.95, description="Level of the confidence intervals over seeds.")
+    rounds: Literal["last", "all"] | list[Count] = Field(
+        default="last", description='Rounds at which plans are priced: "last", "all" (1, 2, 5, 10, …), or a list.'
+    )
+    measure: list[str] = Field(
+        default=[], description="Measured names that tables show; what plots and claims name is measured as well."
+    )
+    unset: list[str] = Field(default=[], description="Keys that are taken out of every scenario.")
+    set: dict[str, Any] = Field(default={}, description="Key of the scenario → value, in every run.")
+    grid: dict[str, Any] = Field(
+        default={}, description="Axes: key of the scenario → list of values; every combination is run."
+    )
+    variants: list[Variant] = Field(default=[], description="Named bundles of changes, as one more axis.")
+    plots: list[Plot] = Field(default=[], description="Pictures to draw.")
+    claims: list[Claim] = Field(default=[], description="Claims to check, each with a verdict.")
+    versions: dict[str, str] = Field(
+        default={}, description="Versions of the software that wrote a results folder; not read."
+    )
 
     # Where the names of scenario files start: the folder of the study file. What --set changed in the scenarios.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)

@@ -17,8 +17,8 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.topology.generators import GENERATORS, Generator, generate
-from decentral_dp.topology.graph import Array, Graph, IntArray, require_connected
-from decentral_dp.topology.graph_files import find_named, names, read, title
+from decentral_dp.topology.graph import Array, Graph, IntArray, canonical, require_connected
+from decentral_dp.topology.graph_files import find_named, names, read, read_networkx, title
 from decentral_dp.topology.parameters import Parameter
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule, weigh
 
@@ -31,7 +31,9 @@ __all__ = [
     "WeightRule",
     "build",
     "find_named",
+    "from_edges",
     "from_file",
+    "from_networkx",
     "layout",
     "names",
     "of_a_rule",
@@ -125,6 +127,32 @@ def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, 
             f"{graph.agents}."
         )
     return _topology(content.name, graph, rule)
+
+
+def from_networkx(
+    graph: Any, weights: str | Mapping[str, Any] = "metropolis", name: str = "networkx.Graph"
+) -> Topology:
+    """The topology of a `networkx.Graph`, its nodes numbered in the order that it has them.
+
+    Labels, coordinates and weights are read from the attributes of nodes and edges, as in a GraphML file.
+    Raises InputError for a graph that is directed one way, disconnected, or empty, and for ρ ≥ 1.
+    """
+    return _topology(name, read_networkx(graph, f"topology: {name}"), weights)
+
+
+def from_edges(
+    edges: IntArray,
+    agents: int | None = None,
+    weights: str | Mapping[str, Any] = "metropolis",
+    name: str = "edges",
+) -> Topology:
+    """The topology of pairs of agents (E, 2), numbered from 0; agents: the largest number + 1 where it is left out."""
+    pairs = canonical(np.asarray(edges))
+    known = int(pairs.max(initial=0)) + 1
+    if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):
+        of = "" if agents is None else f"; agents are 0 to {agents - 1}"
+        raise InputError(f"topology: {name} links agents {int(pairs.min())} to {int(pairs.max())}{of}. Number from 0.")
+    return _topology(name, Graph(known if agents is None else agents, pairs), weights)
 
 
 def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topology:

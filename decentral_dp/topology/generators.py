@@ -50,12 +50,17 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     return generator.make(agents, resolve(f'topology (kind "{kind}")', generator.parameters, params), seed)
 
 
-_ROWS = Parameter("rows", int, "a whole number of at least 2", lambda v: v >= 2, optional=True)
-_COLUMNS = _ROWS._replace(name="columns")
+_ROWS = Parameter("rows", int, "a whole number of at least 2", lambda v: v >= 2, None, True, "agents of a column")
+_COLUMNS = _ROWS._replace(name="columns", description="agents of a row")
+
+
+_NEIGHBOURS = "neighbours of each agent"
 
 
 def _degree(least: int, default: int | None = None) -> Parameter:
-    return Parameter("degree", int, f"a whole number of at least {least}", lambda v: v >= least, default)
+    return Parameter(
+        "degree", int, f"a whole number of at least {least}", lambda v: v >= least, default, False, _NEIGHBOURS
+    )
 
 
 _ALL = (
@@ -82,7 +87,15 @@ _ALL = (
         "erdos_renyi",
         "every pair is linked with the same probability",
         randomised.erdos_renyi,
-        parameters=(Parameter("probability", float, "a number above 0 and at most 1", lambda v: 0 < v <= 1),),
+        parameters=(
+            Parameter(
+                "probability",
+                float,
+                "a number above 0 and at most 1",
+                lambda v: 0 < v <= 1,
+                description="probability of each link",
+            ),
+        ),
         random=True,
         example=(10, {"probability": 0.4}),
     ),
@@ -92,8 +105,18 @@ _ALL = (
         randomised.small_world,
         least=3,
         parameters=(
-            Parameter("degree", int, "an even whole number of at least 2", lambda v: v >= 2 and v % 2 == 0, 4),
-            Parameter("rewire", float, "a number from 0 to 1", lambda v: 0 <= v <= 1, 0.3),
+            Parameter(
+                "degree",
+                int,
+                "an even whole number of at least 2",
+                lambda v: v >= 2 and v % 2 == 0,
+                4,
+                False,
+                _NEIGHBOURS,
+            ),
+            Parameter(
+                "rewire", float, "a number from 0 to 1", lambda v: 0 <= v <= 1, 0.3, False, "share of rewired links"
+            ),
         ),
         random=True,
         example=(10, {"degree": 4, "rewire": 0.3}),
@@ -102,7 +125,9 @@ _ALL = (
         "preferential_attachment",
         "newcomers link to the well linked: few hubs, many leaves (Barabási–Albert)",
         randomised.preferential_attachment,
-        parameters=(Parameter("attach", int, "a whole number of at least 1", lambda v: v >= 1, 2),),
+        parameters=(
+            Parameter("attach", int, "a whole number of at least 1", lambda v: v >= 1, 2, False, "links of a newcomer"),
+        ),
         random=True,
         example=(10, {"attach": 2}),
     ),

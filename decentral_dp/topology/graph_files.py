@@ -194,23 +194,27 @@ def _graphml(path: Path) -> Graph:
             graph = nx.read_graphml(content, node_type=str)
     except (nx.NetworkXError, ParseError, KeyError, ValueError) as error:
         raise InputError(f"topology.file: {path} is not readable GraphML ({error}).") from error
+    return read_networkx(graph, f"topology.file: {path}")
+
+
+def read_networkx(graph: Any, place: str) -> Graph:
+    """The graph, its attributes read as those of a GraphML file. place: for messages. Raises InputError."""
     if graph.number_of_nodes() == 0:
-        raise InputError(f"topology.file: {path} has no nodes.")
+        raise InputError(f"{place} has no nodes.")
     nodes = [str(n) for n in graph.nodes]
     if graph.is_directed():
         lonely = next(((a, b) for a, b in graph.edges() if not graph.has_edge(b, a)), None)
         if lonely is not None:
             raise InputError(
-                f"topology.file: {path} is directed and has {lonely[0]} → {lonely[1]} but not the reverse, and gossip "
+                f"{place} is directed and has {lonely[0]} → {lonely[1]} but not the reverse, and gossip "
                 'needs every link both ways; add it, or set edgedefault="undirected".'
             )
         # Both arcs of a link are one link: an arc is dropped where its reverse has been seen.
         order = {n: k for k, n in enumerate(nodes)}
-        kept = [(a, b, d) for a, b, d in graph.edges(data=True) if order[a] <= order[b]]
+        kept = [(a, b, d) for a, b, d in graph.edges(data=True) if order[str(a)] <= order[str(b)]]
     else:
         kept = list(graph.edges(data=True))
-    where = f"topology.file: {path}: link"
-    links = [Link((a, b), _number(data.get("weight")), f"{where} {a} – {b}") for a, b, data in kept]
+    links = [Link((str(a), str(b)), _number(data.get("weight")), f"{place}: link {a} – {b}") for a, b, data in kept]
     attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in graph.nodes(data=True)]
     shown = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
     # Labels that repeat name nobody.

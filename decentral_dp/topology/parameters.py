@@ -13,7 +13,7 @@ from decentral_dp.topology.graph import MAX_EDGES, unknown
 
 
 class Parameter(NamedTuple):
-    """One parameter of a generator or weight rule. default None: required, unless `optional`."""
+    """One parameter of a generator or weight rule. default None: required, unless `optional`. description: a noun."""
 
     name: str
     type: type[int] | type[float]
@@ -21,6 +21,7 @@ class Parameter(NamedTuple):
     valid: Callable[[Any], bool]
     default: int | float | None = None
     optional: bool = False
+    description: str = ""
 
 
 def resolve(where: str, parameters: tuple[Parameter, ...], given: Mapping[str, Any]) -> dict[str, Any]:

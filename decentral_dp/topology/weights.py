@@ -216,7 +216,9 @@ def _solve(graph: Graph) -> Array:
     return np.asarray(w.value, dtype=np.float64)
 
 
-_VALUE = Parameter("value", float, "a finite number above 0", lambda v: 0 < v < math.inf)
+_VALUE = Parameter(
+    "value", float, "a finite number above 0", lambda v: 0 < v < math.inf, description="weight of every link"
+)
 
 WEIGHTS: dict[str, WeightRule] = {
     r.name: r

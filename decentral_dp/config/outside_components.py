@@ -1,0 +1,272 @@
+"""Problems, objectives, topologies, data sets and partitions of the user's own, as a scenario names them.
+
+    problem.kind      = "my_problem.py:Mine"      a class: see `problems.recordwise` and `problems.minimax.
+                                                  recordwise_objective`; its dataclass fields are keys of [problem]
+    topology.kind     = "my_graph.py:grid"        grid(agents, …) → networkx.Graph, or pairs of agents; what else it
+                                                  takes are keys of [topology]
+    problem.data      = "my_data.py:load"         load() → features, labels; or a table of them; or a `Dataset`
+    problem.partition = "my_split.py:deal"        deal(labels, agents, …) → the agent of each record
+
+By the name of an entry point of an installed package, and as a Python object to `run`, they are taken just so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Literal, get_type_hints
+
+from pydantic import ConfigDict, ValidationError, create_model
+
+from decentral_dp.config.fingerprint import digest_of
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.scenario import explain
+from decentral_dp.schema import ProblemTable, Scenario, Table
+from decentral_dp.user_code import USER_ERRORS, blamed, find_outside, in_file, reason
+
+Poses = Literal["bilevel", "minimax"]
+
+# Component → the scenario's key that names one, and the groups of entry points that it may be in.
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "problem": ("problem", "kind"),
+    "topology": ("topology", "kind"),
+    "data": ("problem", "data"),
+    "partition": ("problem", "partition"),
+}
+GROUPS_OF: Mapping[str, tuple[str, ...]] = {"problem": ("problem", "objective")}
+# Keys of the [problem] table that are not a problem's own, so that no field can be called so.
+SHARED_KEYS = (
+    *("kind", "data", "files", "limit", "label", "classes", "partition", "validation", "test", "scale", "normalise"),
+    *("stream", "label_bound", "construction", "synthetic", "seed", "model", "losses"),
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Components that are handed over as Python objects, in place of those that the scenario names; None: its own.
+
+    Args:
+        problem: a bilevel problem, a minimax problem, or the formulas of one (an instance with its options set).
+        topology: a `networkx.Graph`, a `Topology`, or pairs of agents.
+        data: (features, labels), a table of columns, or a `Dataset`.
+        partition: a function, as in a file.
+    """
+
+    problem: Any = None
+    topology: Any = None
+    data: Any = None
+    partition: Any = None
+
+
+def with_given(s: Scenario, given: Given) -> Scenario:
+    """The scenario with these objects in place of what it names. What is found in files is looked up once for it."""
+    chosen = s.model_copy()
+    chosen._components = {what: value for what in KEYS if (value := getattr(given, what)) is not None}
+    chosen._given = frozenset(chosen._components)
+    return chosen
+
+
+def component(s: Scenario, what: str) -> Any | None:
+    """What a scenario is given, or names in a file or by entry point; None where it names something registered.
+
+    Raises:
+        InputError: for a file or an entry point that does not give it.
+    """
+    if what not in s._components:
+        s._components[what] = _found(s, what)
+    return s._components[what]
+
+
+def is_given(s: Scenario, what: str) -> bool:
+    """Whether it was handed over as a Python object."""
+    return what in s._given
+
+
+def _found(s: Scenario, what: str) -> Any | None:
+    place = KEYS[what]
+    written = getattr(getattr(s, place[0]), place[1])
+    if not isinstance(written, str) or written in _registered(what):
+        return None
+    key, inside, path = ".".join(place), in_file(written), s.files().get(place)
+    if inside is not None and path is not None:
+        written = f"{path}:{inside.name}"
+    for group in GROUPS_OF.get(what, (what,)):
+        if what == "data" and inside is None and not written.lower().endswith(".py") and Path(written).suffix:
+            return None  # A file of records.
+        found = find_outside(group, written, s.folder, key)
+        if found is not None:
+            return found
+    return None
+
+
+def _registered(what: str) -> Sequence[str]:
+    from decentral_dp.data import DATASETS
+    from decentral_dp.problems import PROBLEMS
+    from decentral_dp.problems.minimax import MINIMAX
+    from decentral_dp.topology import GENERATORS
+
+    return {"problem": [*PROBLEMS, *MINIMAX], "topology": [*GENERATORS], "data": [*DATASETS], "partition": ["iid"]}[
+        what
+    ]
+
+
+def name_of(s: Scenario, what: str) -> str:
+    """What messages call it: as the scenario writes it, or the type of the object."""
+    if is_given(s, what):
+        return type(s._components[what]).__name__
+    place = KEYS[what]
+    return str(getattr(getattr(s, place[0]), place[1]))
+
+
+# Problems.
+
+
+def poses(found: Any, name: str) -> Poses:
+    """Whether a class or an object poses a bilevel or a minimax problem. Raises InputError where it poses neither."""
+    if (hasattr(found, "sums") and hasattr(found, "project_y")) or hasattr(found, "slopes"):
+        return "minimax"
+    if (hasattr(found, "terms") and hasattr(found, "prepare")) or hasattr(found, "lower_grad_y"):
+        return "bilevel"
+    raise InputError(
+        f"problem.kind: {name} is neither a bilevel problem, which has lower_grad_y, nor a minimax objective, which "
+        "has slopes. Define its methods."
+    )
+
+
+def instance(s: Scenario, found: Any, table_keys: Mapping[str, Any]) -> Any:
+    """The object of a class, its options set by the scenario; an object that was handed over as it is.
+
+    table_keys: what the [problem] table says beyond what every problem shares. Raises InputError.
+    """
+    if not isinstance(found, type):
+        if is_given(s, "problem") or not table_keys:
+            return found
+        raise _takes_none(next(iter(table_keys)), name_of(s, "problem"))
+    name, place = name_of(s, "problem"), source_of(found)
+    options = option_fields(found, name)
+    chosen = checked_options(options, table_keys, "problem", f"{name}{place}")
+    try:
+        return found(**chosen)
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(f"problem.kind: {name} refuses these options: {blamed(error)}. Set others.") from error
+
+
+def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
+    """Key → (type, default or ... where it is required), of the options of a class: its dataclass fields."""
+    untyped = [
+        key
+        for key, value in vars(found).items()
+        if key not in getattr(found, "__annotations__", {})
+        and key.islower()
+        and not key.startswith("_")
+        and isinstance(value, bool | int | float | str | list | dict)
+    ]
+    if untyped:
+        raise InputError(
+            f"problem.kind: {name}{source_of(found)} sets {untyped[0]} without a type, so it is no option. Write for "
+            f"example {untyped[0]}: float = …, or in capitals where it is none."
+        )
+    if not is_dataclass(found):
+        if "__init__" in vars(found) or vars(found).get("__annotations__"):
+            raise InputError(
+                f"problem.kind: {name}{source_of(found)} is no dataclass, so its options are not known. Decorate it "
+                "with @dataclass(frozen=True)."
+            )
+        return {}
+    scope = next((f.__globals__ for f in vars(found).values() if isinstance(f, FunctionType)), {})
+    try:
+        types = get_type_hints(found, globalns=scope)
+    except USER_ERRORS as error:
+        raise InputError(f"problem.kind: a field of {name} has no usable type: {reason(error)}. Mend it.") from error
+    out = {}
+    for f in fields(found):
+        if f.name in SHARED_KEYS:
+            raise InputError(
+                f"problem.kind: {name} has a field {f.name}, which is a key of every problem. Give it another name."
+            )
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        out[f.name] = (types[f.name], ... if default is MISSING else default)
+    return out
+
+
+def source_of(found: Any) -> str:
+    """ " (line 3 of file)", where it is known."""
+    home = found if isinstance(found, type) else type(found)
+    methods = [f for f in vars(home).values() if isinstance(f, FunctionType)]
+    functions = [found] if isinstance(found, FunctionType) else methods
+    # A dataclass's own methods are in no file.
+    functions = [f for f in functions if not f.__code__.co_filename.startswith("<")]
+    where = min(functions, key=lambda f: f.__code__.co_firstlineno, default=None)
+    return f" (line {where.__code__.co_firstlineno} of {where.__code__.co_filename})" if where is not None else ""
+
+
+def checked_options(
+    options: Mapping[str, tuple[Any, Any]], given: Mapping[str, Any], table: str, name: str
+) -> dict[str, Any]:
+    """Options by name, of their types, none unknown, none missing. Raises InputError."""
+    known: dict[str, Any] = dict(options)
+    # The message speaks of the scenario that an option is missing in.
+    model = create_model("scenario", __base__=_Options, **known)
+    try:
+        valid = model.model_validate(dict(given))
+    except ValidationError as error:
+        raise InputError(f"{table}.{explain(error, model).rstrip('.')}; {name} says what it takes.") from None
+    return {key: getattr(valid, key) for key in options}
+
+
+class _Options(Table):
+    """Options of a component from outside."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+
+def _takes_none(key: str, name: str) -> InputError:
+    return InputError(f"problem.{key}: {name} takes none. Leave it out.")
+
+
+def table_options(table: ProblemTable) -> dict[str, Any]:
+    """What the [problem] table says beyond what every problem shares."""
+    # A run folder's scenario has every default filled in, and those say nothing.
+    own = {
+        key: value
+        for key, field in ProblemTable.model_fields.items()
+        if key not in SHARED_KEYS and (value := getattr(table, key)) != field.default
+    }
+    return own | dict(table.model_extra or {})
+
+
+# What is said of them, and what keys the noise.
+
+
+def notes(s: Scenario) -> list[str]:
+    """What the ledger takes on the author's word, in sentences that belong beside the budget."""
+    said = {
+        "problem": "is clipped record by record, and each row that it computes is of its own record alone; made-up "
+        "records were tried, no more",
+        "data": "gives one record to a person, and nothing in it was fitted on the records: no scale, no choice of "
+        "features, no list of classes",
+        "partition": "is taken as given: a neighbouring data set keeps who holds which record. Where labels decide "
+        "that, who holds a record tells of its label, and no ε covers it",
+        "topology": "was chosen without reading a record",
+    }
+    return [
+        f"On the author's word: {quoted(name_of(s, what))} {text}."
+        for what, text in said.items()
+        if component(s, what) is not None
+    ]
+
+
+def fingerprints(s: Scenario) -> dict[str, str]:
+    """Component → digest of what it is, of those that no file of the scenario holds: objects and entry points."""
+    out = {}
+    for what, place in KEYS.items():
+        if not is_given(s, what) and place in s.files():
+            continue  # Its file is hashed.
+        found = component(s, what)
+        if found is not None:
+            out[what] = digest_of(found)
+    return out

@@ -1,0 +1,177 @@
+"""Functions of the user's own: a graph, the records of a data set, and who holds which record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.config.outside_components import checked_options, name_of, source_of
+from decentral_dp.data import Dataset
+from decentral_dp.data.dataset import as_agents, as_split, encode_labels
+from decentral_dp.errors import InputError
+from decentral_dp.schema import Scenario
+from decentral_dp.topology import Topology, from_edges, from_networkx
+from decentral_dp.user_code import USER_ERRORS, blamed, reason
+
+# What a mapping of a data set may hold.
+_COLUMNS = ("features", "labels", "classes", "feature_names", "agent", "split", "image")
+
+
+# Topologies.
+
+
+def build_topology(s: Scenario, found: Any, seed: int) -> Topology:
+    """The topology of a function, or of a graph that was handed over. Raises InputError."""
+    table, name = s.topology, name_of(s, "topology")
+    weights = table.weights or "metropolis"
+    if isinstance(found, Topology):
+        return found
+    if not callable(found) or _is_graph(found):
+        return _as_topology(found, name, weights)
+    options = dict(table.model_extra or {})
+    known = parameters(found, "topology.kind", name)
+    if "agents" not in known:
+        raise InputError(f"topology.kind: {name}{source_of(found)} takes no agents. Define it as a function of agents.")
+    if table.agents is None:
+        raise InputError("topology.agents: missing. Say how many agents the graph is to have.")
+    own = {k: v for k, v in known.items() if k not in ("agents", "seed")}
+    chosen = checked_options(own, options, "topology", f"{name}{source_of(found)}")
+    chosen |= {"agents": table.agents} | ({"seed": seed} if "seed" in known else {})
+    graph = _called(found, chosen, "topology.kind", name)
+    built = _as_topology(graph, name, weights, table.agents)
+    return built
+
+
+def _is_graph(found: Any) -> bool:
+    return hasattr(found, "nodes") and hasattr(found, "edges")
+
+
+def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents: int | None = None) -> Topology:
+    if _is_graph(graph):
+        if agents is not None and graph.number_of_nodes() != agents:
+            raise InputError(
+                f"topology.kind: {name} gives {graph.number_of_nodes()} agents, and {agents} were asked for. Mend the "
+                "function, or set topology.agents."
+            )
+        return from_networkx(graph, weights, name)
+    try:
+        pairs = np.array(list(graph), dtype=np.int64).reshape(-1, 2)
+    except USER_ERRORS as error:
+        raise InputError(
+            f"topology.kind: {name} gives {type(graph).__name__}; wanted a networkx.Graph, or pairs of agents from 0."
+        ) from error
+    return from_edges(pairs, agents, weights, name)
+
+
+# Data sets.
+
+
+def build_dataset(s: Scenario, found: Any, agents: int, seed: int, certified: bool) -> Dataset:
+    """The records of a function, or those that were handed over. Raises InputError."""
+    table, name = s.problem, name_of(s, "data")
+    for key in ("files", "label"):
+        if getattr(table, key) is not None:
+            raise InputError(f"problem.{key}: records from {name} take none. Leave it out.")
+    if table.synthetic.model_fields_set:
+        raise InputError(f"problem.synthetic: records from {name} take none. Leave it out.")
+    if callable(found) and not isinstance(found, Dataset):
+        known = {"agents": agents, "seed": seed}
+        asked = parameters(found, "problem.data", name)
+        _refuse_unknown(asked, known, "problem.data", f"{name}{source_of(found)}")
+        found = _called(found, {k: known[k] for k in asked if k in known}, "problem.data", name)
+    dataset = _as_dataset(found, name, table.classes, certified)
+    return dataset if table.limit is None else dataset.first(table.limit)
+
+
+def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
+    if isinstance(found, Dataset):
+        if classes is not None and tuple(classes) != found.classes:
+            raise InputError(
+                f"problem.classes: {name} has the classes {list(found.classes)}, got {list(classes)}. Leave it out."
+            )
+        return found
+    columns = found if isinstance(found, Mapping) else None
+    if columns is None and isinstance(found, tuple | list) and len(found) == 2:
+        columns = dict(zip(("features", "labels"), found, strict=True))
+    if columns is None or not {"features", "labels"} <= set(columns) or not set(columns) <= set(_COLUMNS):
+        raise InputError(
+            f"problem.data: {name} gives no records; wanted (features, labels), or a table of {', '.join(_COLUMNS)}, "
+            "or a Dataset."
+        )
+    where = f"problem.data: {name!r}"
+    try:
+        features, labels = np.asarray(columns["features"], dtype=np.float64), np.asarray(columns["labels"])
+    except USER_ERRORS as error:
+        raise InputError(f"{where} has features that are no table of numbers: {blamed(error)}. Mend it.") from error
+    if features.ndim != 2 or labels.shape != (len(features),):
+        raise InputError(
+            f"{where} has features of shape {features.shape} and labels of shape {labels.shape}; wanted records × "
+            "features, and one label for each record."
+        )
+    stated = classes if classes is not None else columns.get("classes")
+    codes, known = encode_labels(labels, stated, certified=certified, source=name)
+    names = columns.get("feature_names") or [f"feature_{k}" for k in range(features.shape[1])]
+    agent, split, image = (columns.get(key) for key in ("agent", "split", "image"))
+    return Dataset(
+        np.ascontiguousarray(features),
+        codes,
+        known,
+        tuple(str(n) for n in names),
+        name,
+        None if agent is None else as_agents(np.asarray(agent), where),
+        None if split is None else as_split(np.asarray(split), where),
+        None if image is None else tuple(image),
+    )
+
+
+# Partitions.
+
+
+def dealer(s: Scenario, found: Any) -> Callable[..., Any]:
+    """The function that deals records, checked: labels, classes, agents and seed are what it may ask for."""
+    name = name_of(s, "partition")
+    if not callable(found):
+        raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
+    asked = parameters(found, "problem.partition", name)
+    known = ("labels", "classes", "agents", "seed")
+    _refuse_unknown(asked, known, "problem.partition", f"{name}{source_of(found)}")
+
+    def deal(**values: Any) -> Any:
+        return _called(found, {k: values[k] for k in asked if k in known}, "problem.partition", name)
+
+    return deal
+
+
+# How functions of the user's own are called.
+
+
+def parameters(found: Callable[..., Any], key: str, name: str) -> dict[str, tuple[Any, Any]]:
+    """Parameter → (type, default or ...), of a function whose parameters all have names. Raises InputError."""
+    try:
+        signature = inspect.signature(found, eval_str=True)
+    except USER_ERRORS as error:
+        raise InputError(f"{key}: what {name} takes cannot be told: {reason(error)}. Mend it.") from error
+    out = {}
+    for p in signature.parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
+            raise InputError(f"{key}: {name}{source_of(found)} takes {p}; wanted parameters by name. Write them out.")
+        out[p.name] = (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
+    return out
+
+
+def _refuse_unknown(asked: Mapping[str, tuple[Any, Any]], known: Any, key: str, name: str) -> None:
+    for parameter, (_, default) in asked.items():
+        if parameter not in known and default is ...:
+            raise InputError(f"{key}: {name} takes {parameter}; it can take {', '.join(known)}, by these names.")
+
+
+def _called(found: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
+    try:
+        return found(**values)
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(f"{key}: {name} does not run: {blamed(error)}. Mend it.") from error

@@ -1,0 +1,137 @@
+"""A minimax objective from per-record formulas in numpy, on the outputs of any model.
+
+The author's object has these methods; `outputs` (n, e) are the model's and `labels` (n,) class numbers, or numbers to
+predict. Row k of what comes back is of record k alone:
+
+    sizes(n_classes) → e, q                 outputs of the model, and the dimension of y
+    loss(outputs, y, labels)                (n,)  f
+    slopes(outputs, y, labels)              (n, e) ∂f/∂outputs and (n, q) ∂f/∂y
+    project_y(y)                            the nearest point of Y
+    start_y()                               (q,) public start      left out: zeros, projected
+    regulariser(y), regulariser_grad(y)     r(y), ∇r (q,): reads no record      left out: no r
+    best_y(outputs, labels)                 the maximiser, for metrics          left out: no "primal" is measured
+    radius_y()                              a bound on ‖∂f/∂y‖₂ at which rows are cut      left out: privacy.clip.y
+    predict(outputs)                        (n,) class numbers      left out: nothing is classified
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.minimax.binary_scores import classification
+from decentral_dp.problems.minimax.composite import Values
+from decentral_dp.problems.minimax.protocol import Known
+from decentral_dp.problems.recordwise import author_sizes, evaluated, try_rows
+
+NEEDED = ("sizes", "loss", "slopes", "project_y")
+_TRIAL = 5
+
+
+@dataclass(frozen=True)
+class RecordwiseObjective:
+    """A `composite.Objective` from an author's per-record formulas.
+
+    Args:
+        author: the object with the methods that the module's head lists.
+        outputs: e, outputs of the model.
+        q: dimension of y.
+        n_classes: classes of the labels, 0 where labels are numbers.
+        name: for messages.
+    """
+
+    author: Any
+    outputs: int
+    q: int
+    n_classes: int
+    name: str
+    extra: int = 0
+
+    @property
+    def statistics(self) -> Mapping[str, int]:
+        return {}
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        y = self.author.start_y() if hasattr(self.author, "start_y") else self.project_y(np.zeros(self.q))
+        return {"extra": np.zeros(0), "y": np.asarray(y, dtype=np.float64).reshape(self.q)}
+
+    def project_extra(self, extra: Array) -> Array:
+        return extra
+
+    def project_y(self, y: Array) -> Array:
+        return np.asarray(self.author.project_y(y), dtype=np.float64).reshape(self.q)
+
+    def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
+        both = evaluated(
+            lambda some: np.concatenate(self.author.slopes(some[0], y, some[1]), axis=1),
+            (outputs, labels),
+            (len(labels), self.outputs + self.q),
+        )
+        return Values(both[:, : self.outputs], np.zeros((len(labels), 0)), both[:, self.outputs :])
+
+    def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
+        raise ValueError(f"{self.name} has no further term {term!r}")
+
+    def known(self, term: str, extra: Array, y: Array) -> Known | None:
+        return Known(None, float(self.author.radius_y())) if hasattr(self.author, "radius_y") else None
+
+    def public(self, term: str, extra: Array, y: Array) -> Array:
+        if term == "grad_x":
+            return np.zeros(0)
+        if not hasattr(self.author, "regulariser_grad"):
+            return np.zeros(self.q)
+        return np.asarray(self.author.regulariser_grad(y), dtype=np.float64).reshape(self.q)
+
+    def scores(
+        self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Callable[[Array], float]
+    ) -> Mapping[str, float]:
+        found = {"objective": self._value(outputs, y, labels)}
+        if hasattr(self.author, "best_y"):
+            best = np.asarray(self.author.best_y(outputs, labels), dtype=np.float64).reshape(self.q)
+            found |= {"primal": self._value(outputs, best, labels), "gradient_norm": gradient(best)}
+        return found
+
+    def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
+        return classification(self.author.predict(outputs), labels) if hasattr(self.author, "predict") else {}
+
+    def losses(self, outputs: Array, labels: Array) -> Array:
+        """f at the public start of y."""
+        return self._losses(outputs, self.start["y"], labels)
+
+    def confidences(self, outputs: Array) -> Array | None:
+        return None
+
+    def _losses(self, outputs: Array, y: Array, labels: Array) -> Array:
+        return evaluated(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
+
+    def _value(self, outputs: Array, y: Array, labels: Array) -> float:
+        own = self.author.regulariser(y) if hasattr(self.author, "regulariser") else 0.0
+        return float(np.mean(self._losses(outputs, y, labels)) + own)
+
+
+def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseObjective:
+    """The objective of an author's formulas, tried on made-up records. Raises InputError for what does not fit."""
+    for needed in NEEDED:
+        if not hasattr(author, needed):
+            raise InputError(
+                f"{name}: it has no {needed}, and a minimax objective needs {', '.join(NEEDED)}. Define it."
+            )
+    if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
+        raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
+    outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, max(n_classes, 2), _TRIAL).astype(np.float64)
+    records = (0.1 * draw.normal(size=(_TRIAL, outputs)), labels if n_classes else draw.normal(size=_TRIAL))
+    objective = RecordwiseObjective(author, outputs, q, n_classes, name)
+    y = objective.start["y"]
+    try_rows(lambda o, b: author.loss(o, y, b), records, (_TRIAL,), f"{name}: loss")
+    for k, width in enumerate((outputs, q)):
+        which = "∂f/∂outputs" if k == 0 else "∂f/∂y"
+        try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], records, (_TRIAL, width), f"{name}: slopes ({which})")
+    return objective
