@@ -25,7 +25,7 @@ KEYS = [(name, o) for name, entry in ALGORITHMS.items() for o in entry.keys]
 
 @pytest.mark.parametrize("name", algorithm_pages())
 def test_the_reference_is_what_the_code_says(name: str) -> None:
-    """Write it again: python -m decentral_dp.config.algorithm_reference docs/reference."""
+    """Write it again: python -m decentral_dp.config.reference."""
     assert (REFERENCE / name).read_text(encoding="utf-8") == algorithm_pages()[name]
 
 

@@ -1,12 +1,9 @@
 """The reference of all registered algorithms, written from their fields and entries.
 
-python -m decentral_dp.config.algorithm_reference docs/reference
+python -m decentral_dp.config.reference
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Entry
@@ -15,7 +12,7 @@ from decentral_dp.schema import AlgorithmTable
 
 _OPENING = """# Algorithms
 
-Written from the code by `python -m decentral_dp.config.algorithm_reference docs/reference`; a change belongs there.
+Written from the code by `python -m decentral_dp.config.reference`; a change belongs there.
 
 An algorithm is named by `algorithm.kind`. `decentral-dp show KIND` prints its derivation and the tables to start from;
 [Add an algorithm](../add_an_algorithm.md) says how to bring one.
@@ -89,14 +86,3 @@ def _code(value: object) -> str:
         return "–"
     text = f'"{value}"' if isinstance(value, str) else str(value)
     return f"`{text}`"
-
-
-def main(folder: Path) -> None:
-    """Write the pages."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in algorithm_pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from decentral_dp.config.algorithm_reference import algorithm_pages
 from decentral_dp.data import DATASETS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
@@ -29,6 +30,7 @@ _TABLES: Mapping[str, type[BaseModel]] = {
 def pages() -> dict[str, str]:
     """File name → text, of every page of the reference."""
     out = {f"{name}.md": _table_page(f"[{name}]", table) for name, table in _TABLES.items()}
+    out.update(algorithm_pages())
     out["scenario.md"] = _table_page("A scenario", Scenario, nested=False)
     out["studies.md"] = _table_page("A study", Study)
     out["problem_kinds.md"] = _problems()
