@@ -76,6 +76,10 @@ def print_entry(name: str) -> None:
 
     Where there is a scenario, all that stands before it is in comments: the whole can be kept as a scenario file.
     """
+    # What a file defines may be a component of any kind, and only the thing itself says which.
+    if in_file(name) is not None and (text := shown(name)) is not None:
+        print(text)
+        return
     if is_from_outside(name):
         entry = outside_entry(find_outside("algorithm", name, Path.cwd(), "show"), name)
         print(f"{name} (algorithms): {entry.summary}\n\n{algorithm_page(entry)}")
