@@ -76,8 +76,9 @@ def print_entry(name: str) -> None:
 
     Where there is a scenario, all that stands before it is in comments: the whole can be kept as a scenario file.
     """
+    # What a file or a package brings may be a component of any kind, and only the thing itself says which.
     if in_file(name) is not None or name.lower().endswith(".py") or any(name in installed(what) for what in GROUPS):
-        print(_outside(name))
+        print(shown(name) or _outside(name))
         return
     lists = registries()
     if not any(name in lines for lines in lists.values()) and (text := shown(name)) is not None:
