@@ -696,7 +696,7 @@ def workers_in(folder: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:  # It has ended meanwhile.
                 continue
-            if b"study.worker" in command and str(folder).encode() in command:
+            if b"studies.worker" in command and str(folder).encode() in command:
                 found.append(int(entry.name))
     return found
 
