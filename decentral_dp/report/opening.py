@@ -88,10 +88,6 @@ def _score(result: RunResult) -> str:
     return f"; {'' if before else 'final '}upper loss {power_text(loss)}{before}" if loss is not None else ""
 
 
-def _diverged(result: RunResult) -> bool:
-    return result.has_diverged
-
-
 def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
     """The main numbers as (name, value, note)."""
     privacy = result.privacy

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal, Protocol, final
+from typing import Any, ClassVar, Literal, Protocol, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -276,6 +276,23 @@ class _Coordinated(_Planned):
     def at_infinity(self) -> Horizon:
         return coordinator_statement.at_infinity(self.budget, self.mechanism)
 
+    @property
+    def _final(self) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
+        """Itself, as one of the two classes that there are."""
+        return cast("CoordinatorBilevelJob | CoordinatorMinimaxJob", self)
+
+    def statement(self) -> PrivacyStatement:
+        return coordinator_statement.privacy_statement(self._final)
+
+    def claimed(self) -> Claim | None:
+        return coordinator_statement.claimed(self._final)
+
+    def settings(self) -> dict[str, Any]:
+        return coordinator_statement.settings(self._final)
+
+    def evaluated_on(self, average: int) -> str:
+        return coordinator_statement.evaluated_on(self._final)
+
     def theorem(self) -> None:
         return None
 
@@ -307,18 +324,6 @@ class CoordinatorBilevelJob(_Coordinated):
         names = ("coordinator",)
         return Evaluator(self.problem, [self._pooled()], self.test, gap=True, names=names, reads_state=False)
 
-    def statement(self) -> PrivacyStatement:
-        return coordinator_statement.privacy_statement(self)
-
-    def claimed(self) -> Claim | None:
-        return coordinator_statement.claimed(self)
-
-    def settings(self) -> dict[str, Any]:
-        return coordinator_statement.settings(self)
-
-    def evaluated_on(self, average: int) -> str:
-        return coordinator_statement.evaluated_on(self)
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -337,15 +342,3 @@ class CoordinatorMinimaxJob(_Coordinated):
 
     def evaluator(self) -> MinimaxEvaluator:
         return MinimaxEvaluator(self.problem, self._pooled()[0], self.test)
-
-    def statement(self) -> PrivacyStatement:
-        return coordinator_statement.privacy_statement(self)
-
-    def claimed(self) -> Claim | None:
-        return coordinator_statement.claimed(self)
-
-    def settings(self) -> dict[str, Any]:
-        return coordinator_statement.settings(self)
-
-    def evaluated_on(self, average: int) -> str:
-        return coordinator_statement.evaluated_on(self)
