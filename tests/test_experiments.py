@@ -33,19 +33,9 @@ from decentral_dp.experiments import spider_budgets as e16
 from decentral_dp.experiments import tuners as e11
 from decentral_dp.experiments import warm_start_rate as e10
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of, noised
-from decentral_dp.experiments.findings import (
-    Check,
-    Finding,
-    Row,
-    around,
-    exactly,
-    fit,
-    over_seeds,
-    slope,
-    slope_check,
-    table,
-)
+from decentral_dp.experiments.findings import Check, Finding, Row, around, fit, slope, slope_check, table
 from decentral_dp.privacy.accountants import gaussian_epsilon
+from decentral_dp.statistics import exactly, over_seeds
 
 
 @functools.cache

@@ -20,7 +20,6 @@ from scipy.special import rel_entr
 
 from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
 from decentral_dp.errors import InputError
-from decentral_dp.experiments.findings import Interval, over_seeds
 from decentral_dp.privacy.auc_bounds import within_run
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.runner import run
@@ -28,6 +27,7 @@ from decentral_dp.scenario import load
 from decentral_dp.schema import Scenario
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.statistics import Interval, over_seeds
 
 
 class Verdict(NamedTuple):

@@ -21,10 +21,11 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 from decentral_dp.experiments.draws import generator, mu_of, noised
-from decentral_dp.experiments.findings import Check, Row, exactly, over_seeds, values
+from decentral_dp.experiments.findings import Check, Row, values
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.bounded import SPLITS, Array, Split
 from decentral_dp.privacy.problem_constants import ProblemConstants, minimiser_sensitivity
+from decentral_dp.statistics import exactly, over_seeds
 
 PANEL, BROKEN, SHARE = "shown and certified", "half of the noise", "share of μ"
 # Budgets of ε = 1 at δ = 1e-6 show in events too rare to be counted.

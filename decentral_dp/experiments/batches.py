@@ -16,10 +16,11 @@ import pandas as pd
 from scipy.special import expit
 
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of
-from decentral_dp.experiments.findings import Check, Interval, Row, around, exactly, over_seeds, slope_check, values
+from decentral_dp.experiments.findings import Check, Row, around, slope_check, values
 from decentral_dp.privacy.accountants import epsilon_at
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.loss_distributions import Releases
+from decentral_dp.statistics import Interval, exactly, over_seeds
 
 ERROR, SERIES = "error of a batch", "uniform batch"
 PRIVACY, SHOWN, THRICE = "what an attack shows of the printed noise", "printed noise", "thrice as much"

@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from decentral_dp.algorithms.printed.printed_dp_sgda import PrintedDpSgda
 from decentral_dp.algorithms.printed.printed_privatediff import PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.experiments.findings import Check, Row, exactly, values
+from decentral_dp.experiments.findings import Check, Row, values
 from decentral_dp.privacy.accountants import epsilon_of
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import Clip
@@ -33,6 +33,7 @@ from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.models.linear_model import Linear
+from decentral_dp.statistics import exactly
 
 WORTH, NOISE = "what the printed noise is worth", "noise on a sum, over the clip"
 SGDA, DIFFERENCES = "DP-SGDA", "PrivateDiff, if its lemmas held"

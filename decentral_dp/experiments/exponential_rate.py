@@ -17,13 +17,14 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.experiments.draws import EPSILON, generator
-from decentral_dp.experiments.findings import Check, Row, around, exactly, over_seeds, slope_check, values
+from decentral_dp.experiments.findings import Check, Row, around, slope_check, values
 from decentral_dp.privacy import box_sampler
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.finite_sampler import Guarantee, pure_rate, score_unit
 from decentral_dp.privacy.problem_constants import printed_score, score_oscillation
 from decentral_dp.problems.families import family_of
 from decentral_dp.problems.mean_lower_bound import MeanLowerBound
+from decentral_dp.statistics import exactly, over_seeds
 
 CORRECTED, PRINTED = "corrected scale", "scale as printed"
 AGREE, OPTIMAL = "drawn against closed form", "closed form against d_x·s/ε"

@@ -7,19 +7,18 @@ holds only where the whole interval lies in its window, so an experiment too noi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
 from decentral_dp.privacy.bounded import Array
+from decentral_dp.statistics import Interval, over_seeds
 
 # No window is wider than this on either side of an exponent of theory.
 WIDEST = 0.1
-_CONFIDENCE = 0.95
 # Numbers are printed in the first of so many digits that shows on which side of their window they are.
 _DIGITS = (3, 6, 9, 12, 17)
 COLUMNS = ("panel", "series", "axis", "at", "measure", "seed", "value")
@@ -38,14 +37,6 @@ class Row(NamedTuple):
     measure: str
     seed: int
     value: float
-
-
-class Interval(NamedTuple):
-    """A number with its confidence interval; all equal where it is exact, NaN where it could not be measured."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Check(NamedTuple):
@@ -146,22 +137,6 @@ def values(rows: pd.DataFrame, panel: str, series: str, at: float | None = None)
     if at is not None:
         found = found[np.isclose(found["at"], at)]
     return found["value"].to_numpy(dtype=np.float64)
-
-
-def over_seeds(numbers: Sequence[float] | Array) -> Interval:
-    """Mean and Student's interval; the number itself where there is one."""
-    found = np.asarray(numbers, dtype=np.float64)
-    if not found.size or not bool(np.isfinite(found).all()):
-        return Interval(math.nan, math.nan, math.nan)
-    mean = float(found.mean())
-    if found.size == 1:
-        return Interval(mean, mean, mean)
-    half = float(student.ppf(0.5 + 0.5 * _CONFIDENCE, found.size - 1) * found.std(ddof=1) / math.sqrt(found.size))
-    return Interval(mean, mean - half, mean + half)
-
-
-def exactly(number: float) -> Interval:
-    return Interval(number, number, number)
 
 
 def slope_check(rows: pd.DataFrame, statement: str, place: tuple[str, str], window: tuple[float, float]) -> Check:

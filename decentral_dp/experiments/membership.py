@@ -24,13 +24,14 @@ from scipy.stats import t as student
 from decentral_dp.adversaries.attack_scores import auc, class_only
 from decentral_dp.data import load
 from decentral_dp.experiments.draws import generator, mu_of, noised
-from decentral_dp.experiments.findings import Check, Interval, Row, over_seeds, values
+from decentral_dp.experiments.findings import Check, Row, values
 from decentral_dp.privacy.auc_bounds import shifted, within_run
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.problems.protocol import take
 from decentral_dp.problems.softmax import SoftmaxHyperparameter, class_shares
+from decentral_dp.statistics import Interval, over_seeds
 
 # Claimed ε → mean and standard deviation of the AUC over five runs.
 CLAIMED = (0.1, 1.0, 3.0, 5.0, 8.0, 10.0)

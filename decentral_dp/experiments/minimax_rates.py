@@ -24,8 +24,9 @@ from decentral_dp.algorithms.central.privatediff_xy import PrivateDiffXY
 from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.experiments.draws import generator
-from decentral_dp.experiments.findings import Check, Interval, Row, around, over_seeds, slope_check, values
+from decentral_dp.experiments.findings import Check, Row, around, slope_check, values
 from decentral_dp.experiments.saddle import HardSaddle, walk
+from decentral_dp.statistics import Interval, over_seeds
 
 PANEL = "x and y equally wide"
 SGDA, DIFFERENCES, BOTH = "DP-SGDA", "PrivateDiff, y released", "PrivateDiff-XY"

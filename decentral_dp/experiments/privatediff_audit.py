@@ -29,7 +29,7 @@ from decentral_dp.algorithms.central.protocol import Coordinated
 from decentral_dp.algorithms.printed.printed_privatediff import PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Ask, ClippedQuery, Release
-from decentral_dp.experiments.findings import Check, Row, exactly, values
+from decentral_dp.experiments.findings import Check, Row, values
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.bounded import Array, Norm
 from decentral_dp.privacy.calibration import largest_mu
@@ -41,6 +41,7 @@ from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
 from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Known, Scores
+from decentral_dp.statistics import exactly
 
 PRINTED, SAMPLED, SOUND = "as printed, all records", "as printed, samples of 250", "with a private y"
 PANEL, CERTIFIED, OF_Y = "ε shown by an attack", "certified", "certified of y alone"

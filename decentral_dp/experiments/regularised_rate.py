@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of
-from decentral_dp.experiments.findings import Check, Row, around, exactly, slope_check, values
+from decentral_dp.experiments.findings import Check, Row, around, slope_check, values
 from decentral_dp.privacy.accountants import gaussian_epsilon
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.box_sampler import Box
@@ -24,6 +24,7 @@ from decentral_dp.privacy.log_concave_sampler import Regularised, quadratic, rat
 from decentral_dp.privacy.problem_constants import ProblemConstants, hypergradient_sensitivity, printed_slope
 from decentral_dp.problems.families import family_of
 from decentral_dp.problems.quadratic import Quadratic
+from decentral_dp.statistics import exactly
 
 RECORDS, DIMENSION, SHARE = "excess against n", "excess against d_x", "excess over √2·S·R√d_x/m"
 CURVE, PRINTED, PROVEN = "true ε at δ = 1e-6, calibrated to ε = 1", "by Lemma B.6", "by the proven sensitivity"

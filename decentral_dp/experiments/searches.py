@@ -12,7 +12,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from decentral_dp.experiments.findings import Check, Row, exactly
+from decentral_dp.experiments.findings import Check, Row
 from decentral_dp.privacy.bounded import SPLITS
 from decentral_dp.privacy.problem_constants import minimiser_sensitivity
 from decentral_dp.problems.counterexamples import TARGETS, SearchSpace, search
@@ -29,6 +29,7 @@ from decentral_dp.problems.regularised_losses import (
     ridge_hyperparameter,
     ridge_regularisation,
 )
+from decentral_dp.statistics import exactly
 
 RELEASES = ", ".join(f"{at} {target}" for at, target in enumerate(TARGETS))
 BOUNDS, CONTROL = "worst found, over its bound", "the minimiser of G + F/λ"

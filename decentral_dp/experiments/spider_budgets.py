@@ -24,11 +24,12 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.experiments.draws import generator
-from decentral_dp.experiments.findings import Check, Row, exactly, over_seeds, values
+from decentral_dp.experiments.findings import Check, Row, values
 from decentral_dp.privacy.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.calibration import solve
 from decentral_dp.privacy.clipping import clip_factors
 from decentral_dp.privacy.loss_distributions import Releases
+from decentral_dp.statistics import exactly, over_seeds
 
 COST = "ε that the noise of Double-SPIDER costs, had it clipped each record"
 SIX, ONE = "Theorem 6, N = 128", "Theorem 1, N = 128"

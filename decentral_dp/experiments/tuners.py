@@ -20,7 +20,7 @@ from scipy.special import expit
 from decentral_dp.algorithms.central.regularisation_tuner import penalty_slope
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of, noised
-from decentral_dp.experiments.findings import Check, Interval, Row, exactly, over_seeds, values
+from decentral_dp.experiments.findings import Check, Row, values
 from decentral_dp.experiments.population import pooled, slope_by_differences
 from decentral_dp.privacy.bounded import Array, Bounded
 from decentral_dp.privacy.clipping import Clip
@@ -31,6 +31,7 @@ from decentral_dp.problems.families import family_of
 from decentral_dp.problems.loss_bounds import logistic_loss
 from decentral_dp.problems.pooled import Pooled
 from decentral_dp.problems.regularised_losses import logistic_regularisation
+from decentral_dp.statistics import Interval, exactly, over_seeds
 from decentral_dp.tuner import tune
 
 STEP, RUNS, SIGN = (

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.experiments.draws import generator
-from decentral_dp.experiments.findings import Check, Row, exactly, values
+from decentral_dp.experiments.findings import Check, Row, values
 from decentral_dp.privacy import grid_walk_sampler
 from decentral_dp.privacy.bounded import Array
+from decentral_dp.statistics import exactly
 
 PARTS = {"distance": "distance", "conductance": "conductance", "steps": "steps", "last": "last step"}
 ZETAS = (0.0, 0.1, 0.25, 0.5)

@@ -16,11 +16,12 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of
-from decentral_dp.experiments.findings import Check, Row, around, over_seeds, slope_check, values
+from decentral_dp.experiments.findings import Check, Row, around, slope_check, values
 from decentral_dp.privacy.bilevel_rates import smoothness
 from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.finite_sampler import pure_rate
 from decentral_dp.privacy.problem_constants import ProblemConstants, hypergradient_sensitivity, score_oscillation
+from decentral_dp.statistics import over_seeds
 
 RATE, RATIO = "gradient at a random step", "drawn start over bad start"
 CROSSING = "where the drawn start halves the gradient"

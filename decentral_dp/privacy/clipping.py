@@ -53,3 +53,13 @@ def row_norms(rows: Array, norm: Norm) -> Array:
     with np.errstate(over="ignore"):
         plain = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     return np.asarray(plain)
+
+
+def clipped_sum(rows: Array, bound: float, norm: Norm) -> Array:
+    """Σ_k rows_k·min(1, C/‖rows_k‖), (d,); a row that is not finite counts as zero. rows: (N, d)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = row_norms(rows, norm)
+        finite = np.isfinite(norms)
+        # Zero times infinity is NaN: such rows have to go before the product.
+        rows = rows if finite.all() else np.where(finite[:, None], rows, 0.0)
+        return np.asarray(clip_factors(norms, bound) @ rows)

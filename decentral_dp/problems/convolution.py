@@ -22,8 +22,8 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from decentral_dp.privacy.bounded import Array, Norm
+from decentral_dp.privacy.clipping import clipped_sum
 from decentral_dp.problems.linear_terms import clip_columns, feature_norms
-from decentral_dp.problems.loss_problem import clipped_sum
 
 Image = tuple[int, int, int]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from decentral_dp.privacy.bounded import Array, LipschitzConstants, Norm, Split
-from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
+from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.autodiff import (
     Loss,
     Penalty,
@@ -253,16 +253,6 @@ class LossProblem:
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """What the user declared, labelled so; nothing is derived from the losses."""
         return self.declared
-
-
-def clipped_sum(rows: Array, bound: float, norm: Norm) -> Array:
-    """Σ_k rows_k·min(1, C/‖rows_k‖), (d,); a row that is not finite counts as zero. rows: (N, d)."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = row_norms(rows, norm)
-        finite = np.isfinite(norms)
-        # Zero times infinity is NaN: such rows have to go before the product.
-        rows = rows if finite.all() else np.where(finite[:, None], rows, 0.0)
-        return np.asarray(clip_factors(norms, bound) @ rows)
 
 
 def slices(n: int, width: int) -> Iterator[slice]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import Array, LipschitzConstants, Norm, Split
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.convolution import Convolutional, Dense, Image, Network, with_one
 from decentral_dp.problems.linear_terms import (
     check_n_features,
@@ -24,7 +24,7 @@ from decentral_dp.problems.linear_terms import (
     curved_sums,
     feature_norms,
 )
-from decentral_dp.problems.loss_problem import clipped_sum, slices
+from decentral_dp.problems.loss_problem import slices
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms, asked, select_split, take
 from decentral_dp.problems.tasks import Tasks, make_tasks
 

@@ -27,9 +27,9 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.bounded import Array, LipschitzConstants, Norm, Split
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.linear_terms import checked_features
-from decentral_dp.problems.loss_problem import LossRecords, clipped_sum, slices
+from decentral_dp.problems.loss_problem import LossRecords, slices
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked, sizes
 from decentral_dp.user_code import USER_ERRORS, blamed
 
