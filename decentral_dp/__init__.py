@@ -12,17 +12,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from decentral_dp.adversaries.curious_neighbours import network_view
     from decentral_dp.adversaries.repeats import attack
-    from decentral_dp.curious_neighbours import network_view
+    from decentral_dp.config.loading import load
+    from decentral_dp.config.schema import Scenario
     from decentral_dp.errors import InputError
-    from decentral_dp.problems.losses import from_losses
-    from decentral_dp.runner import Run, run
-    from decentral_dp.scenario import load
-    from decentral_dp.schema import Scenario
+    from decentral_dp.problems.bilevel.losses import from_losses
     from decentral_dp.simulation.job_builder import build
     from decentral_dp.simulation.jobs import Job
     from decentral_dp.simulation.plans import Plan, plan
     from decentral_dp.simulation.result import RunResult
+    from decentral_dp.simulation.runner import Run, run
     from decentral_dp.studies.conduct import study
     from decentral_dp.tuner import Tuned, tune
 
@@ -49,17 +49,17 @@ _HOMES = {
     "InputError": "errors",
     "Job": "simulation.jobs",
     "Plan": "simulation.plans",
-    "Run": "runner",
+    "Run": "simulation.runner",
     "RunResult": "simulation.result",
-    "Scenario": "schema",
+    "Scenario": "config.schema",
     "Tuned": "tuner",
     "attack": "adversaries.repeats",
     "build": "simulation.job_builder",
-    "from_losses": "problems.losses",
-    "load": "scenario",
-    "network_view": "curious_neighbours",
+    "from_losses": "problems.bilevel.losses",
+    "load": "config.loading",
+    "network_view": "adversaries.curious_neighbours",
     "plan": "simulation.plans",
-    "run": "runner",
+    "run": "simulation.runner",
     "study": "studies.conduct",
     "tune": "tuner",
 }

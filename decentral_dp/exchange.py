@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from decentral_dp.privacy.bounded import Array, Bounded, Split
+from decentral_dp.bounded import Array, Bounded, Split
 
 
 class SelectionMechanism(Protocol):

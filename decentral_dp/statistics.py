@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from decentral_dp.privacy.bounded import Array
+from decentral_dp.bounded import Array
 
 _CONFIDENCE = 0.95
 

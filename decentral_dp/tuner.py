@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.algorithms.central.regularisation_tuner import RegularisationTuner
-from decentral_dp.coordinator_plan import planned_line, target_plan
+from decentral_dp.algorithms.coordinator_bilevel.regularisation_tuner import RegularisationTuner
+from decentral_dp.bounded import Array, Split
+from decentral_dp.constants.families import family_of
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, Snapshot
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accountants import Budget, price
-from decentral_dp.privacy.bounded import Array, Split
-from decentral_dp.privacy.calibration import largest_mu
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.privacy.accounting.accountants import Budget, price
+from decentral_dp.privacy.accounting.calibration import largest_mu
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
-from decentral_dp.problems.clients import ClientBlock
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.families import family_of
-from decentral_dp.problems.pooled_bounds import PooledBounds
-from decentral_dp.problems.regularised_losses import logistic_regularisation, ridge_regularisation
+from decentral_dp.simulation.coordinator_plan import planned_line, target_plan
 from decentral_dp.tuner_arguments import Arguments, LossName, Method, check_arguments, content, pair, project, statement
 
 # Of a train record's μ²: what the last minimiser takes, which is the model.

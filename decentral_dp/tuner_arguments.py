@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from decentral_dp.bounded import Array, Split
 from decentral_dp.data.scaling import normalise
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accountants import Budget
-from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import row_norms
 
 LossName: TypeAlias = Literal["logistic", "squared"]

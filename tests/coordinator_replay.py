@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.bounded import Bounded
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.exchange import Bundle, Released
-from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs import Job

@@ -12,7 +12,7 @@ import numpy as np
 from coordinator_replay import Say, Scripted, scripted
 
 import decentral_dp
-from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.bounded import Bounded
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job

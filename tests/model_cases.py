@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from decentral_dp.problems.models.mlp import mlp
-from decentral_dp.problems.models.module import as_model
-from decentral_dp.problems.models.protocol import Slope
-from decentral_dp.problems.models.resnet import residual_network, resnet
+from decentral_dp.models.mlp import mlp
+from decentral_dp.models.module import as_model
+from decentral_dp.models.protocol import Slope
+from decentral_dp.models.resnet import residual_network, resnet
 
 # What float64 leaves open of a norm that is as large as its bound.
 ROOM = 1.0 + 1e-12

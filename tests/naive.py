@@ -14,11 +14,11 @@ from decentral_dp.algorithms.protocol import Public
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
-from decentral_dp.gossip_plan import plan
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
-from decentral_dp.problems.quadratic import Quadratic
+from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from coordinator_replay import Scripted, scripted
 
-from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.jobs import Job
 
 

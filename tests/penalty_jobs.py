@@ -10,7 +10,7 @@ from coordinator_replay import Scripted, scripted
 from penalty_loop import LOSSES, Naive
 
 import decentral_dp
-from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.problems.families import Family, family_of
-from decentral_dp.problems.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.mean_estimation import MeanEstimation
-from decentral_dp.problems.mean_lower_bound import MeanLowerBound
-from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised_losses import (
+from decentral_dp.constants.families import Family, family_of
+from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import (
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.protocol import Problem
 
 Long = np.longdouble
 Array = np.ndarray

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Array
 
 GRID_BITS = {"laplace": 20, "gaussian": 16}
 RANDOMISED_BITS = 18

@@ -9,18 +9,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms.protocol import Algorithm
+from decentral_dp.bounded import Array, Bounded, LipschitzConstants, Split
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle, Value
-from decentral_dp.privacy.bounded import Array, Bounded, LipschitzConstants, Split
+from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.problems.agents import LocalDataset
-from decentral_dp.problems.loss_problem import LossRecords
-from decentral_dp.problems.losses import from_losses
+from decentral_dp.problems.bilevel.loss_problem import LossRecords
+from decentral_dp.problems.bilevel.losses import from_losses
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms
 
 

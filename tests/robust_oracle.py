@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize, minimize_scalar
 
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.composite import Labelled
 from decentral_dp.problems.minimax.conjugates import Divergence, divergence
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Minimax
 
 Array = NDArray[np.float64]

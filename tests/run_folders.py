@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.scheduled_releaser import FREE
-from decentral_dp.report import write_report
+from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
+from decentral_dp.reporting.page import write_report
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
 SCENARIO = """title = "{title}"

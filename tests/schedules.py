@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.privacy.bounded import LipschitzConstants
+from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 
 

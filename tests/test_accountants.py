@@ -17,10 +17,17 @@ from schedules import deviations, ledger, line, pair_stream, steps, stream
 from scipy.integrate import simpson
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import loss_distributions
-from decentral_dp.privacy.accountants import MOST_COLUMNS, epsilon_at, epsilon_of, gaussian_epsilon, price, spending
+from decentral_dp.privacy.accounting import loss_distributions
+from decentral_dp.privacy.accounting.accountants import (
+    MOST_COLUMNS,
+    epsilon_at,
+    epsilon_of,
+    gaussian_epsilon,
+    price,
+    spending,
+)
+from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, epsilons
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.loss_distributions import Releases, amplified, epsilons
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.mechanisms.none import NoNoise
 

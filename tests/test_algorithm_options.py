@@ -15,9 +15,9 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.options import Bounds, constraint, internal, option, options_of
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.algorithm_reference import algorithm_pages
-from decentral_dp.scenario import scenario_folder
-from decentral_dp.schema import AlgorithmTable, RegisteredAlgorithmTable, Scenario
+from decentral_dp.cli.algorithm_reference import algorithm_pages
+from decentral_dp.config.loading import scenario_folder
+from decentral_dp.config.schema import AlgorithmTable, RegisteredAlgorithmTable, Scenario
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 KEYS = [(name, o) for name, entry in ALGORITHMS.items() for o in entry.keys]
@@ -25,7 +25,7 @@ KEYS = [(name, o) for name, entry in ALGORITHMS.items() for o in entry.keys]
 
 @pytest.mark.parametrize("name", algorithm_pages())
 def test_the_reference_is_what_the_code_says(name: str) -> None:
-    """Write it again: python -m decentral_dp.config.reference."""
+    """Write it again: python -m decentral_dp.cli.reference."""
     assert (REFERENCE / name).read_text(encoding="utf-8") == algorithm_pages()[name]
 
 

@@ -18,17 +18,17 @@ from typer.testing import CliRunner, Result
 
 import decentral_dp
 from decentral_dp.adversaries import repeats
-from decentral_dp.adversaries.attack_command import sentences
 from decentral_dp.adversaries.attack_scores import auc, class_only, minimax_scores
 from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
 from decentral_dp.adversaries.repeats import infer, judge, judged, repetition
-from decentral_dp.cli import app
+from decentral_dp.cli.attack_command import sentences
+from decentral_dp.cli.main import app
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.auc_bounds import within_run
-from decentral_dp.privacy.planned_releaser import PlannedReleaser
-from decentral_dp.runner import resolved_toml
-from decentral_dp.scenario import load
+from decentral_dp.privacy.accounting.auc_bounds import within_run
+from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.runner import resolved_toml
 
 Change = dict[str, dict[str, Any]]
 

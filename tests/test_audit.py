@@ -19,19 +19,19 @@ from release_cost_oracle import grid
 from replay import Script
 from scipy.stats import beta
 
-from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo, State
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo, State
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Bounded
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
-from decentral_dp.privacy.accountants import price
-from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
-from decentral_dp.problems.agents import LocalDataset
-from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 
 CONFIDENCE = 0.99
 READ_ALL = Stream("all")

@@ -18,22 +18,22 @@ from release_cost_oracle import grid
 from replay import Crossed, Script
 from test_audit import log_law, lower_bound
 
-from decentral_dp.algorithms.central.bsa import Bsa
-from decentral_dp.algorithms.decentralised.ma_dsbo import MaDsbo
-from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
-from decentral_dp.algorithms.decentralised.spdb import Spdb
+from decentral_dp.algorithms.gossip.bsa import Bsa
+from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Bounded
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
-from decentral_dp.privacy.accountants import price
-from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
-from decentral_dp.problems.agents import LocalDataset
 
 ROUNDS, WEIGHT, CLIP, BOUND = 2, 0.6, 0.2, 0.2
 STEP = StepSize(0.5)

@@ -19,17 +19,17 @@ from replay import Script
 from test_audit import log_law
 from test_audit_family import CLIP, ROUNDS, WEIGHT, Setting
 
+from decentral_dp.bounded import Bounded, Split
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
-from decentral_dp.privacy.accountants import price
-from decentral_dp.privacy.bounded import Bounded, Split
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.loss_distributions import amplified
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.loss_distributions import amplified
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.problems.agents import LocalDataset
 
 
 @dataclass(frozen=True)

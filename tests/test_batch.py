@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay import CROSSED, CROSSED_PENALTY, Crossed, crossed
 
+from decentral_dp.bounded import MIXED, Bounded
 from decentral_dp.data import Stream
-from decentral_dp.privacy.bounded import MIXED, Bounded
+from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.problems.agents import LocalDataset
-from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 
 D, COUNTS = 2, {"train": (3, 5), "validation": (4, 2)}
 ALL = Stream("all")

@@ -31,7 +31,7 @@ from naive import (
 from replay import Noise, certified_change, conversation, loud, quiet
 
 import decentral_dp
-from decentral_dp.algorithms.central.bsa import Bsa
+from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.job_builder import build

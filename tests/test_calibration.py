@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from schedules import ledger, line, stream
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accountants import MOST_COLUMNS, price
-from decentral_dp.privacy.calibration import calibrate, rounds_within
+from decentral_dp.privacy.accounting.accountants import MOST_COLUMNS, price
+from decentral_dp.privacy.accounting.calibration import calibrate, rounds_within
 from decentral_dp.privacy.ledger import Ledger
 
 DELTA = 1e-5

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from decentral_dp.privacy.auc_bounds import (
+from decentral_dp.privacy.accounting.auc_bounds import (
     across_runs,
     across_runs_gaussian,
     shifted,

@@ -10,10 +10,10 @@ import pytest
 from pooled_oracle import DATA, RADIUS, Case, Exact, cases, dataset, solve_long
 from scipy.optimize import minimize
 
+from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import certified_solver
-from decentral_dp.problems.certified_solver import (
+from decentral_dp.participants import certified_solver
+from decentral_dp.participants.certified_solver import (
     Facts,
     Solve,
     facts,
@@ -22,10 +22,10 @@ from decentral_dp.problems.certified_solver import (
     minimise,
     solve_certificate,
 )
-from decentral_dp.problems.families import family_of
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.pooled import Pooled
-from decentral_dp.problems.pooled_means import Objective, mean_rounding, mean_term
+from decentral_dp.participants.pooled import Pooled
+from decentral_dp.participants.pooled_means import Objective, mean_rounding, mean_term
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 
 Array = np.ndarray
 CASES = cases()

@@ -12,7 +12,7 @@ from test_dp_bilevel_neighbours import client_blocks
 
 from decentral_dp.exchange import Ask, ClippedSum
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.hyper_cleaning import NO_GROUP, HyperCleaning
+from decentral_dp.problems.bilevel.hyper_cleaning import NO_GROUP, HyperCleaning
 from decentral_dp.problems.protocol import CHANGE, Changed
 
 

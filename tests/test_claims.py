@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from schedules import AGENTS, FIRST_DECAY, RING_WEIGHT, STEPS, AgentNoise, noise_of_all
 
-from decentral_dp.privacy.published_theorems import theorem_4_1, theorem_4_5
+from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theorem_4_5
 
 
 def decays(values: tuple[float, float, float]) -> dict[str, np.ndarray]:

@@ -19,11 +19,11 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp import cli
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.catalogue import algorithm_tables, registries
+from decentral_dp.cli.catalogue import algorithm_tables, registries
+from decentral_dp.cli.main import main as cli
+from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.scenario import load
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
 MAIN = "ring_breast_cancer"
@@ -84,7 +84,7 @@ def test_help_answers_at_once() -> None:
     def seconds() -> float:
         """Of processor time: how long it takes to get a processor is not the command's doing."""
         before = os.times()
-        said = subprocess.run([sys.executable, "-m", "decentral_dp.cli", "--help"], capture_output=True, text=True)
+        said = subprocess.run([sys.executable, "-m", "decentral_dp.cli.main", "--help"], capture_output=True, text=True)
         assert said.returncode == 0
         for name in ("run", "plan", "study", "network", "list", "show", "report", "schema"):
             assert f" {name} " in said.stdout
@@ -245,7 +245,7 @@ def test_usage_errors_are_the_usual_ones(command: Command, arguments: list[str])
 def test_plan_runs_nothing_and_writes_nothing(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from decentral_dp import runner
+    from decentral_dp.simulation import runner
 
     monkeypatch.setattr(runner, "_perform", lambda *a: pytest.fail("plan ran the scenario"))
     said = command("plan", MAIN)
@@ -550,7 +550,7 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_terminal_without_greek_is_no_reason_to_fail() -> None:
     said = subprocess.run(
-        [sys.executable, "-m", "decentral_dp.cli", "plan", MAIN],
+        [sys.executable, "-m", "decentral_dp.cli.main", "plan", MAIN],
         capture_output=True,
         env={**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
     )
@@ -583,14 +583,14 @@ def test_what_cannot_be_drawn_is_not_lost(tmp_path: Path, monkeypatch: pytest.Mo
     def broken(folder: Path) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("decentral_dp.plots.write_plots", broken)
+    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", broken)
     with pytest.raises(ZeroDivisionError):
         decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=2"]), out=tmp_path / "r")
     assert {"state.npz", "result.json", "ledger.parquet"} <= {p.name for p in (tmp_path / "r").iterdir()}
 
 
 def test_progress_never_says_less_than_what_is_spent() -> None:
-    from decentral_dp.privacy.accountants import price
+    from decentral_dp.privacy.accounting.accountants import price
 
     seen: list[tuple[int, float]] = []
     changes = ["algorithm.rounds=60", "run.evaluate_every=1"]

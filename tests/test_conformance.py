@@ -14,9 +14,9 @@ import decentral_dp
 from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.metrics import final
+from decentral_dp.config.loading import scenario_folder, scenario_names
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.scenario import scenario_folder, scenario_names
+from decentral_dp.simulation.metrics import final
 from decentral_dp.topology import GENERATORS, names
 
 Make = Callable[..., dict[str, Any]]
@@ -208,7 +208,7 @@ def test_every_shipped_scenario(name: str) -> None:
 
 def test_a_wrong_algorithm_is_noticed(scenario: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """What this file checks can fail: an algorithm that releases what it did not plan is caught."""
-    from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
+    from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 
     honest = LdpDsbo.planned_releases
 

@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, Snapshot
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
-from decentral_dp.privacy.bounded import Array, Bounded, Sensitivity, Split
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.problems.clients import ClientBlock
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.logistic import LogisticHyperparameter
 
 ROOT = seeded_root(5, b"coordinator")
 COUNTS = [7, 3, 12]

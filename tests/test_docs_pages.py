@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.catalogue import print_entry
+from decentral_dp.cli.catalogue import print_entry
+from decentral_dp.config.loading import assign, load, read_toml
 from decentral_dp.errors import InputError
-from decentral_dp.scenario import assign, load, read_toml
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.studies.conduct import conduct

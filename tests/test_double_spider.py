@@ -14,9 +14,9 @@ from neighbours import exceeded, widest
 from spider_loop import SpiderLoop, made
 
 from decentral_dp import InputError
+from decentral_dp.models import linear_model
+from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax import composite
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
-from decentral_dp.problems.models import linear_model
 
 DOUBLE: dict[str, Any] = {
     "kind": "double_spider",

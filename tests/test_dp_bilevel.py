@@ -15,8 +15,8 @@ from penalty_loop import Naive
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.algorithms.central.lower_solvers import SOLVERS
-from decentral_dp.privacy.bilevel_rates import penalty_bias
+from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS
+from decentral_dp.constants.bilevel_rates import penalty_bias
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

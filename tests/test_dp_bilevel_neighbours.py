@@ -15,14 +15,14 @@ from penalty_jobs import SPLITS, agree, made, solved_by
 from penalty_loop import Naive
 from scipy.optimize import brentq
 
-from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
+from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel
+from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import Ask, ClippedSum
-from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.problems.clients import ClientBlock
-from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.problems.protocol import CHANGE
 from decentral_dp.simulation.jobs import Job
 

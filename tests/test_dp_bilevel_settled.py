@@ -15,19 +15,19 @@ from scipy.special import gammaln
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
-from decentral_dp.algorithms.central.dp_bilevel_defaults import check_penalty
+from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel
+from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import check_penalty
 from decentral_dp.algorithms.printed.printed_dp_bilevel import PrintedDpBilevel
 from decentral_dp.algorithms.printed.printed_scales import gaussian_scale, within
-from decentral_dp.privacy.accountants import epsilon_at, gaussian_epsilon
-from decentral_dp.privacy.bilevel_rates import penalty_smoothness
+from decentral_dp.constants.bilevel_rates import penalty_smoothness
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.special_families import Declared
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
+from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.loss_distributions import Releases
-from decentral_dp.privacy.problem_constants import ProblemConstants
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.special_families import Declared
 from decentral_dp.simulation.job_builder import build
 
 # What is left out ---------------------------------------------------------------------------------------------------

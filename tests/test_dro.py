@@ -17,11 +17,12 @@ from scipy.optimize import minimize, minimize_scalar
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
+from decentral_dp.models.linear_model import Linear
+from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.dro import LARGEST_WEIGHT, DroObjective
+from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
-from decentral_dp.problems.models.linear_model import Linear
 
 CAP = 2.0
 # Loss → number of classes, 0 for numbers.

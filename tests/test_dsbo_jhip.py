@@ -13,17 +13,17 @@ from uneven import base as basis
 
 import decentral_dp
 from decentral_dp.algorithms import messages
-from decentral_dp.algorithms.decentralised import dsbo_jhip
-from decentral_dp.algorithms.decentralised.dsbo_jhip import DsboJhip
+from decentral_dp.algorithms.gossip import dsbo_jhip
+from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.printed.printed_dsbo_jhip import PrintedDsboJhip
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.constants.bounded_matrices import transposed, unproven
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
-from decentral_dp.gossip_plan import plan
-from decentral_dp.privacy.bounded import Bounded, Sensitivity
-from decentral_dp.privacy.bounded_matrices import transposed, unproven
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import integer_samplers
-from decentral_dp.privacy.integer_samplers import Weights
+from decentral_dp.privacy.mechanisms import integer_samplers
+from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 
 RATES = st.fractions(min_value=0, max_value=200, max_denominator=10**12)
 

@@ -17,24 +17,24 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from decentral_dp import experiment_command
+from decentral_dp.cli.main import experiment_command
 from decentral_dp.errors import InputError
-from decentral_dp.experiments import EXPERIMENTS, instance, population, run, walks
-from decentral_dp.experiments import attack as e13
-from decentral_dp.experiments import batches as e7
-from decentral_dp.experiments import claimed_noise as e15
-from decentral_dp.experiments import exponential_rate as e4
-from decentral_dp.experiments import membership as e17
-from decentral_dp.experiments import minimax_rates as e18
-from decentral_dp.experiments import privatediff_audit as e14
-from decentral_dp.experiments import regularised_rate as e5
-from decentral_dp.experiments import searches as e12
-from decentral_dp.experiments import spider_budgets as e16
-from decentral_dp.experiments import tuners as e11
-from decentral_dp.experiments import warm_start_rate as e10
-from decentral_dp.experiments.draws import DELTA, EPSILON, generator, mu_of, noised
-from decentral_dp.experiments.findings import Check, Finding, Row, around, fit, slope, slope_check, table
-from decentral_dp.privacy.accountants import gaussian_epsilon
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.reproductions import EXPERIMENTS, instance, population, run, walks
+from decentral_dp.reproductions import attack as e13
+from decentral_dp.reproductions import batches as e7
+from decentral_dp.reproductions import claimed_noise as e15
+from decentral_dp.reproductions import exponential_rate as e4
+from decentral_dp.reproductions import membership as e17
+from decentral_dp.reproductions import minimax_rates as e18
+from decentral_dp.reproductions import privatediff_audit as e14
+from decentral_dp.reproductions import regularised_rate as e5
+from decentral_dp.reproductions import searches as e12
+from decentral_dp.reproductions import spider_budgets as e16
+from decentral_dp.reproductions import tuners as e11
+from decentral_dp.reproductions import warm_start_rate as e10
+from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of, noised
+from decentral_dp.reproductions.findings import Check, Finding, Row, around, fit, slope, slope_check, table
 from decentral_dp.statistics import exactly, over_seeds
 
 
@@ -201,7 +201,7 @@ def test_every_experiment_is_spoilt_somehow() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_other_numbers_are_not_reproduced(name: str) -> None:
-    judge = import_module(f"decentral_dp.experiments.{EXPERIMENTS[name].module}").judge
+    judge = import_module(f"decentral_dp.reproductions.{EXPERIMENTS[name].module}").judge
     rows = quick(name).rows
     assert all(check.holds for check in judge(rows)[0])
     for change in SPOILT[name]:
@@ -366,11 +366,13 @@ def test_pictures_of_every_kind_are_drawn(name: str, tmp_path: Path) -> None:
 
 
 def test_the_catalogue_is_light_and_true() -> None:
-    check = "import sys, decentral_dp.experiments; print([m for m in ('numpy', 'pandas', 'torch') if m in sys.modules])"
+    check = (
+        "import sys, decentral_dp.reproductions; print([m for m in ('numpy', 'pandas', 'torch') if m in sys.modules])"
+    )
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
     for entry in EXPERIMENTS.values():
-        inside: Any = import_module(f"decentral_dp.experiments.{entry.module}")
+        inside: Any = import_module(f"decentral_dp.reproductions.{entry.module}")
         assert callable(inside.measure)
         assert inside.__doc__
         assert entry.claim.endswith(".")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from test_exact import exponential, rejected
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import box_sampler, integer_samplers
-from decentral_dp.privacy.box_sampler import Box, Target, choose_in_box, refine
-from decentral_dp.privacy.finite_sampler import (
+from decentral_dp.privacy.mechanisms import box_sampler, integer_samplers
+from decentral_dp.privacy.mechanisms.box_sampler import Box, Target, choose_in_box, refine
+from decentral_dp.privacy.mechanisms.finite_sampler import (
     Guarantee,
     choose,
     law_of,
@@ -24,8 +24,8 @@ from decentral_dp.privacy.finite_sampler import (
     units,
     with_restarts,
 )
-from decentral_dp.privacy.integer_samplers import Weights
-from decentral_dp.privacy.uncertified import gibbs, gumbel_max, regularised_on_grid
+from decentral_dp.privacy.mechanisms.integer_samplers import Weights
+from decentral_dp.privacy.mechanisms.uncertified import gibbs, gumbel_max, regularised_on_grid
 
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
 

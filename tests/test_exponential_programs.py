@@ -15,10 +15,10 @@ from test_exact import rejected
 import decentral_dp
 from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.bounded import SPLITS, Split
-from decentral_dp.privacy.planned_releaser import PlannedReleaser
-from decentral_dp.problems.pooled import Pooled
+from decentral_dp.bounded import SPLITS, Split
+from decentral_dp.participants.pooled import Pooled
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
+from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

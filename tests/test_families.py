@@ -12,27 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from decentral_dp.constants.bilevel_rates import penalty_bias, penalty_distance, penalty_smoothness, smoothness
+from decentral_dp.constants.families import Family, family_of, worst
+from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
+from decentral_dp.constants.problem_constants import ProblemConstants, hypergradient_sensitivity
+from decentral_dp.constants.special_families import Declared
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bilevel_rates import penalty_bias, penalty_distance, penalty_smoothness, smoothness
+from decentral_dp.participants.solve import true_hypergradient
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.problem_constants import ProblemConstants, hypergradient_sensitivity
-from decentral_dp.problems.families import Family, family_of, worst
-from decentral_dp.problems.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
-from decentral_dp.problems.mean_estimation import MeanEstimation
-from decentral_dp.problems.mean_lower_bound import MeanLowerBound
-from decentral_dp.problems.meta_learning import MetaLearning
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised_losses import (
+from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.meta_learning import MetaLearning
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import (
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.solve import true_hypergradient
-from decentral_dp.problems.special_families import Declared
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 
 MANY = 10**9
 TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)

@@ -16,14 +16,14 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from decentral_dp.privacy import float_slack
-from decentral_dp.privacy.accountants import epsilon_of, gaussian_epsilon, price
-from decentral_dp.privacy.bounded import Bounded, Sensitivity
-from decentral_dp.privacy.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely, unit
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.privacy.accounting import float_slack
+from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
+from decentral_dp.privacy.accounting.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely, unit
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
-from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 
 K = 3.7
 

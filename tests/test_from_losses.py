@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from decentral_dp.bounded import LipschitzConstants, summation_slack
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import LipschitzConstants, summation_slack
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import loss_problem
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.loss_problem import LossRecords
-from decentral_dp.problems.losses import from_losses, load_losses
+from decentral_dp.problems.bilevel import loss_problem
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.loss_problem import LossRecords
+from decentral_dp.problems.bilevel.losses import from_losses, load_losses
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import TERMS, take
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
 
 INF = np.inf
 CLIPS = [Clip("l1"), Clip("l1", 0.3, 0.2, 0.1), Clip("l2"), Clip("l2", 0.3, 0.2, 0.1)]
@@ -604,7 +604,7 @@ def test_threads_are_as_before_and_read_only_records_are_fine():
 
 
 def test_importing_does_not_import_torch():
-    code = "import sys, decentral_dp.problems.losses; sys.exit('torch' in sys.modules)"
+    code = "import sys, decentral_dp.problems.bilevel.losses; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -13,14 +13,14 @@ from uneven import base as basis
 
 import decentral_dp
 from decentral_dp.algorithms import messages
-from decentral_dp.algorithms.decentralised.gbdsbo import Gbdsbo
+from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.printed.printed_gbdsbo import PrintedGbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
-from decentral_dp.gossip_plan import plan
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

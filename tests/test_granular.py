@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
-from decentral_dp.errors import InputError
-from decentral_dp.privacy.bilevel_rates import (
+from decentral_dp.constants.bilevel_rates import (
     default_penalty,
     descent_steps,
     estimator_bias,
@@ -23,7 +22,7 @@ from decentral_dp.privacy.bilevel_rates import (
     penalty_smoothness,
     smoothness,
 )
-from decentral_dp.privacy.problem_constants import (
+from decentral_dp.constants.problem_constants import (
     Clips,
     ProblemConstants,
     estimate_slack,
@@ -38,6 +37,7 @@ from decentral_dp.privacy.problem_constants import (
     score_oscillation,
     solution_spread,
 )
+from decentral_dp.errors import InputError
 
 MANY = 10**9
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import grid_walk_sampler
-from decentral_dp.privacy.grid_walk_sampler import (
+from decentral_dp.privacy.mechanisms import grid_walk_sampler
+from decentral_dp.privacy.mechanisms.grid_walk_sampler import (
     acceptance,
     certified_steps,
     conductance,

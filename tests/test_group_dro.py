@@ -16,11 +16,12 @@ from scipy.optimize import minimize
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
+from decentral_dp.models.linear_model import Linear
+from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.minimax.composite import Composite, Labelled
+from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.group_dro import GroupDroObjective, around_segments
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
-from decentral_dp.problems.models.linear_model import Linear
 
 CAP, STRENGTH = 2.0, 0.7
 SHARES = np.array([0.5, 0.2, 0.3])

@@ -12,7 +12,7 @@ from penalty_jobs import agree, content, made, solved_by
 from penalty_loop import Naive
 
 import decentral_dp
-from decentral_dp.algorithms.central.localised_lower_solver import (
+from decentral_dp.algorithms.coordinator_bilevel.localised_lower_solver import (
     DpLocGd,
     Miss,
     Objective,
@@ -21,10 +21,10 @@ from decentral_dp.algorithms.central.localised_lower_solver import (
     stages_of,
     steps_of_stage,
 )
-from decentral_dp.algorithms.central.lower_objective import LowerObjective
-from decentral_dp.algorithms.central.lower_solvers import Known, noise_gain, solver_of, steps_of_descent
+from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
+from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import Known, noise_gain, solver_of, steps_of_descent
+from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.exchange import Ask, Pool, Release
-from decentral_dp.privacy.problem_constants import ProblemConstants
 from decentral_dp.simulation.job_builder import build
 
 GAIN = 0.2784645427610738  # sup m σ(−m)

@@ -15,12 +15,13 @@ from scipy.optimize import minimize_scalar
 
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
+from decentral_dp.models.linear_model import Linear
+from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.minimax.composite import Labelled
+from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.kl_dro import KlDro
 from decentral_dp.problems.minimax.protocol import Attackable, Compositional
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
-from decentral_dp.problems.models.linear_model import Linear
 
 CAP, STRENGTH, RADIUS = 2.0, 0.25, 0.4
 CLASSES = {"cross_entropy": 3, "squared": 0}

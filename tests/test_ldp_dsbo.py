@@ -11,15 +11,15 @@ import pytest
 from replay import realised_change, replay
 
 import decentral_dp
-from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.privacy.accountants import price
-from decentral_dp.privacy.bounded import Bounded, Sensitivity
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Recorder
-from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.simulation.job_builder import build
 
 Make = Callable[..., dict[str, Any]]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decentral_dp.privacy.accountants import price
-from decentral_dp.privacy.bounded import Bounded, Sensitivity
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger, Recorder, assemble
 
 numbers = st.floats(0.05, 20.0)

@@ -13,20 +13,20 @@ from scipy import stats
 from scipy.special import logsumexp
 from test_exact import rejected
 
+from decentral_dp.bounded import Split
+from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import grid_walk_sampler
-from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.bounded import Split
-from decentral_dp.privacy.box_sampler import Box
+from decentral_dp.participants.grid_walk_selection import GridWalkSelection
+from decentral_dp.participants.pooled import Pooled
+from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.regularised_selection import Density, RegularisedSelection
+from decentral_dp.participants.selection import BoxExponential, FiniteExponential, Score, best, candidates
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.mechanisms import grid_walk_sampler
+from decentral_dp.privacy.mechanisms.box_sampler import Box
+from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.families import family_of
-from decentral_dp.problems.grid_walk_selection import GridWalkSelection
-from decentral_dp.problems.mean_estimation import MeanEstimation
-from decentral_dp.problems.mean_lower_bound import MeanLowerBound
-from decentral_dp.problems.pooled import Pooled
-from decentral_dp.problems.pooled_bounds import PooledBounds
-from decentral_dp.problems.regularised_selection import Density, RegularisedSelection
-from decentral_dp.problems.selection import BoxExponential, FiniteExponential, Score, best, candidates
 
 Array = np.ndarray
 UNIT = Box(np.array([-1.0]), np.array([1.0]))

@@ -27,16 +27,16 @@ from replay import (
 from uneven import Uneven as ThreeAndTwo
 
 import decentral_dp
-from decentral_dp.algorithms.decentralised.ma_dsbo import MaDsbo
+from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.printed.printed_ma_dsbo import PrintedMaDsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.bounded import Bounded
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle
-from decentral_dp.gossip_plan import plan
-from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

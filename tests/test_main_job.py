@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.scenario import load, scenario_names, shipped_names
+from decentral_dp.config.loading import load, scenario_names, shipped_names
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

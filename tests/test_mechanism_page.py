@@ -18,9 +18,9 @@ from mechanism_checks import deviation_complaints, price_complaints
 from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp.cli import app
+from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside

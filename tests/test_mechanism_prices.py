@@ -10,13 +10,13 @@ import pytest
 import release_cost_oracle as oracle
 from mechanism_checks import deviation_complaints, price_complaints
 
+from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, NormalVariates, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.gaussian import Gaussian
 from decentral_dp.privacy.mechanisms.laplace import Laplace
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 
 SENSITIVITIES = np.concatenate([[0.0], 10.0 ** np.arange(-9.0, 7.0), [np.inf]])
 SCALES = np.concatenate([[0.0], 2.0 ** np.arange(-30.0, 30.0, 1.7), 10.0 ** np.arange(-200.0, 200.0, 55.0)])

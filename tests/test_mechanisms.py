@@ -7,9 +7,9 @@ import pytest
 from release_cost_oracle import grid
 from scipy import stats
 
-from decentral_dp.privacy.bounded import Bounded, Sensitivity
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root, tag
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 
 ROOT = seeded_root(5, b"test")
 

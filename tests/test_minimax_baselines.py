@@ -16,8 +16,8 @@ from spider_loop import SpiderLoop, made, table
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models import linear_model
 from decentral_dp.problems.minimax import composite
-from decentral_dp.problems.models import linear_model
 
 SGD: dict[str, Any] = {"kind": "dp_sgd_dual", "x": {"scale": 0.8, "decay": 0.2}}
 SPIDER: dict[str, Any] = SGD | {"kind": "dp_spider", "period": 3, "smoothness": 1.5}

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from decentral_dp.bounded import Array
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.privacy.bounded import Array
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
+from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts
-from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems.minimax.facts import MinimaxFacts
 
 _D, _N, _L = 4, 5, 3
 # What an agent's coins are drawn for.

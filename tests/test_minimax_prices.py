@@ -16,21 +16,21 @@ import pytest
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import pld_privacy_accountant
 
-from decentral_dp.algorithms.central.dp_sgda import DpSgda
-from decentral_dp.algorithms.central.privatediff import PrivateDiff
-from decentral_dp.algorithms.central.privatediff_xy import PrivateDiffXY
-from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.coordinator_minimax.dp_sgda import DpSgda
+from decentral_dp.algorithms.coordinator_minimax.privatediff import PrivateDiff
+from decentral_dp.algorithms.coordinator_minimax.privatediff_xy import PrivateDiffXY
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_dp_sgda import PrintedDpSgda
 from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.experiments import claimed_noise
-from decentral_dp.privacy.accountants import epsilon_of
+from decentral_dp.models.linear_model import Linear
+from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
-from decentral_dp.problems.models.linear_model import Linear
+from decentral_dp.reproductions import claimed_noise
 
 N, M, R = 60_000, 2048, 2344
 Q, DELTA = M / N, N**-1.1

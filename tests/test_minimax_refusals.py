@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.cli import app
+from decentral_dp.cli.main import app
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.simulation import job_builder
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from scipy.linalg import null_space
 
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models.mlp import mlp
+from decentral_dp.participants.fixed_positions import block_size, blocks
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.conjugates import divergence
 from decentral_dp.problems.minimax.dro import DroObjective
-from decentral_dp.problems.minimax.fixed_positions import block_size, blocks
-from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
 from decentral_dp.problems.minimax.record_losses import capped_loss
-from decentral_dp.problems.models.mlp import mlp
 from decentral_dp.problems.protocol import take
 
 WIDTH, HIDDEN, CLIP = 30, 20, 0.1

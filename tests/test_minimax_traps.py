@@ -12,14 +12,14 @@ from minimax_loop import Loop, agree, made
 from scipy.stats import binom, norm
 
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.privacy.accountants import epsilon_of
+from decentral_dp.models.linear_model import Linear
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
+from decentral_dp.privacy.accounting.accountants import epsilon_of
+from decentral_dp.privacy.accounting.loss_distributions import poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.loss_distributions import poisson_profile
 from decentral_dp.privacy.randomness import tag
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
-from decentral_dp.problems.models.linear_model import Linear
 from decentral_dp.problems.protocol import take
 
 SGDA: dict[str, Any] = {"kind": "dp_sgda", "x": {"scale": 0.8}, "y": {"scale": 0.7}}

@@ -8,7 +8,7 @@ import torch
 from model_cases import CASES, ROOM, case, data, rows_at, slope, with_extra
 from torch import nn
 
-from decentral_dp.problems.models.mlp import mlp
+from decentral_dp.models.mlp import mlp
 
 
 @pytest.mark.parametrize("name", CASES)

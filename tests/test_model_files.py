@@ -10,11 +10,11 @@ import torch
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.problems.models.build import build_model
-from decentral_dp.problems.models.mlp import Mlp
-from decentral_dp.problems.models.module import TorchModel
-from decentral_dp.problems.models.protocol import Slope
-from decentral_dp.runner import resolved_toml
+from decentral_dp.models.build import build_model
+from decentral_dp.models.mlp import Mlp
+from decentral_dp.models.module import TorchModel
+from decentral_dp.models.protocol import Slope
+from decentral_dp.simulation.runner import resolved_toml
 
 HEAD = """
 import torch

@@ -9,11 +9,11 @@ import torch
 from model_cases import CASES, case, data, drawn, slope, stack
 from torch import nn
 
-from decentral_dp.problems.models import module as rows_of
-from decentral_dp.problems.models.build import build_model
-from decentral_dp.problems.models.mlp import Mlp, mlp
-from decentral_dp.problems.models.module import TorchModel, as_model, weights_of
-from decentral_dp.problems.models.resnet import resnet
+from decentral_dp.models import module as rows_of
+from decentral_dp.models.build import build_model
+from decentral_dp.models.mlp import Mlp, mlp
+from decentral_dp.models.module import TorchModel, as_model, weights_of
+from decentral_dp.models.resnet import resnet
 
 
 def test_start_is_drawn_from_the_public_seed():

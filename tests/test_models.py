@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from model_cases import CASES, ROOM, case, data, rows_at, slope, with_extra
 from torch import nn
 
-from decentral_dp.problems.models.mlp import Dense, Mlp
-from decentral_dp.problems.models.module import TorchModel, as_model
-from decentral_dp.problems.models.protocol import Slope
+from decentral_dp.models.mlp import Dense, Mlp
+from decentral_dp.models.module import TorchModel, as_model
+from decentral_dp.models.protocol import Slope
 
 
 @pytest.mark.parametrize("name", CASES)

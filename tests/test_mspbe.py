@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts, mspbe
+from decentral_dp.problems.minimax import MINIMAX, mspbe
+from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.mspbe import Mspbe, Trajectories
 
 STEPS, WIDTH, DISCOUNT = 4, 2, 0.9

@@ -19,13 +19,13 @@ from scipy.stats import norm
 from test_network_pairs import Case, worst_written_out
 
 import decentral_dp
-from decentral_dp import cli
-from decentral_dp.curious_neighbours import ASSUMPTIONS, NetworkView, network_budget, prepare
+from decentral_dp.adversaries.curious_neighbours import ASSUMPTIONS, NetworkView, network_budget, prepare
+from decentral_dp.adversaries.pair_plots import by_distance, by_topology, heat_map, write_pairs
+from decentral_dp.cli.main import main as cli
+from decentral_dp.cli.network_command import coalitions_of, comparisons
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.network_command import coalitions_of, comparisons
-from decentral_dp.plots.pairs import by_distance, by_topology, heat_map, write_pairs
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from decentral_dp import topology
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.network_accounting import pairwise
+from decentral_dp.privacy.accounting.network_accounting import pairwise
 
 GRAPHS: dict[str, tuple[str, int, dict[str, Any], Any]] = {
     "ring": ("ring", 9, {}, "metropolis"),

@@ -11,14 +11,14 @@ from release_cost_oracle import grid
 from test_network import CLIP, LAMBDA, RIDGE, job_of
 
 from decentral_dp import topology
-from decentral_dp.curious_neighbours import network_budget
+from decentral_dp.adversaries.curious_neighbours import network_budget
+from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.bounded import Bounded, Sensitivity
-from decentral_dp.privacy.network_accounting import NetworkBudget, pairwise
-from decentral_dp.privacy.network_rounding import Sent, certified_epsilon, rounding
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.accounting.network_accounting import NetworkBudget, pairwise
+from decentral_dp.privacy.accounting.network_rounding import Sent, certified_epsilon, rounding
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.simulation.jobs import Job
 
 

@@ -13,7 +13,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError, build, load
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.catalogue import print_entry
+from decentral_dp.cli.catalogue import print_entry
 from decentral_dp.studies.conduct import conduct
 from decentral_dp.studies.study_schema import load_study
 from decentral_dp.user_code import run_file
@@ -87,7 +87,7 @@ def test_as_an_object_it_costs_the_same(folder: Path, name: str) -> None:
 
 
 def test_an_object_of_ours_is_ours(scenario: Any) -> None:
-    from decentral_dp.algorithms.decentralised.single_level import DpDsgd
+    from decentral_dp.algorithms.gossip.single_level import DpDsgd
 
     run = decentral_dp.run(scenario(), algorithm=DpDsgd(StepSize(0.5)))
     assert run.scenario.algorithm.kind == "dp_dsgd"
@@ -271,7 +271,7 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
 
 def test_a_class_that_plans_for_itself(folder: Path, scenario: Any) -> None:
     """An algorithm of the whole protocol, from a file: the same releases as by its name, other noise."""
-    text = "from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo\n"
+    text = "from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo\n"
     (folder / "whole.py").write_text(text, encoding="utf-8")
     content = scenario()
     ours = decentral_dp.run(content)

@@ -11,8 +11,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.config.loading import load, scenario_names
 from decentral_dp.data.loaders import DATASETS
-from decentral_dp.scenario import load, scenario_names
 
 
 class Gain(NamedTuple):

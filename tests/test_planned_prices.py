@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decentral_dp.algorithms.pricing import (
+from decentral_dp.algorithms.protocol import Public
+from decentral_dp.algorithms.sensitivity_rules import (
     Use,
     before,
     fading,
@@ -20,7 +21,6 @@ from decentral_dp.algorithms.pricing import (
     reads,
     released,
 )
-from decentral_dp.algorithms.protocol import Public
 from decentral_dp.privacy.clipping import Clip
 
 ROUNDS = 4

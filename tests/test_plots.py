@@ -14,11 +14,11 @@ import pytest
 from run_folders import ALL_FIGURES, DOT, privacy_of, read_page, write_run
 
 from decentral_dp.errors import InputError
-from decentral_dp.plots import FIGURES, write_plots
-from decentral_dp.plots.axes import change
-from decentral_dp.plots.drawing import Curve, curve, read_drawing
-from decentral_dp.plots.network_plots import layout
-from decentral_dp.report import write_report
+from decentral_dp.reporting.page import write_report
+from decentral_dp.reporting.plots import FIGURES, write_plots
+from decentral_dp.reporting.plots.axes import change
+from decentral_dp.reporting.plots.drawing import Curve, curve, read_drawing
+from decentral_dp.reporting.plots.network_plots import layout
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +250,7 @@ def test_drawing_changes_no_setting_and_is_reproducible(certified: Path) -> None
 
 def test_matplotlib_is_imported_only_to_draw_and_pyplot_never(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib, decentral_dp.report, decentral_dp.plots as plots\n"
+        "import sys, pathlib, decentral_dp.reporting.page, decentral_dp.reporting.plots as plots\n"
         "assert 'matplotlib' not in sys.modules\n"
         "plots.write_plots(pathlib.Path(sys.argv[1]))\n"
         "assert 'matplotlib' in sys.modules\n"

@@ -14,10 +14,10 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from decentral_dp import InputError
-from decentral_dp.privacy.accountants import epsilon_of, gaussian_epsilon, price
-from decentral_dp.privacy.bounded import Split
+from decentral_dp.bounded import Split
+from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
+from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.loss_distributions import Releases, epsilons, poisson_profile
 
 
 def line(mechanism: str, sensitivity: float, releases: int, rate: float = 1.0, **keys: object) -> ChannelLedger:

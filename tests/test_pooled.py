@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pooled_oracle import DATA, LABEL, RADIUS, Case, D, Exact, cases, dataset, slopes
 
+from decentral_dp.bounded import MIXED, Bounded, Sensitivity, summation_slack
+from decentral_dp.constants.families import family_of
+from decentral_dp.constants.problem_constants import Clips, implicit_sensitivity
+from decentral_dp.constants.special_families import Declared
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import MIXED, Bounded, Sensitivity, summation_slack
+from decentral_dp.participants import pooled, pooled_bounds
+from decentral_dp.participants.certified_solver import DENSE_LIMIT
+from decentral_dp.participants.implicit_gradient import implicit_mean
+from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.finite_sampler import choose
-from decentral_dp.privacy.problem_constants import Clips, implicit_sensitivity
-from decentral_dp.problems import pooled, pooled_bounds
-from decentral_dp.problems.certified_solver import DENSE_LIMIT
-from decentral_dp.problems.families import family_of
-from decentral_dp.problems.implicit_gradient import implicit_mean
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.pooled import Pooled
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised_losses import logistic_regularisation
-from decentral_dp.problems.special_families import Declared
+from decentral_dp.privacy.mechanisms.finite_sampler import choose
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
 
 Array = np.ndarray
 CASES = cases(ridge=0.3)

@@ -11,10 +11,10 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError, load
-from decentral_dp.privacy.accountants import gaussian_epsilon
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.coordinator_context import CoordinatorContext
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 
@@ -186,9 +186,9 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
 
 @pytest.mark.parametrize("planted", ["half the noise", "a forgotten clip", "an uncharged release"])
 def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
-    from decentral_dp.algorithms.central.pp_ift import PpIft
-    from decentral_dp.privacy.planned_releaser import PlannedReleaser
-    from decentral_dp.problems.clients import ClientBlock
+    from decentral_dp.algorithms.coordinator_bilevel.pp_ift import PpIft
+    from decentral_dp.participants.clients import ClientBlock
+    from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 
     if planted == "half the noise":
         whole = PlannedReleaser.scale

@@ -15,14 +15,14 @@ from minimax_loop import Loop, agree, content, made
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.algorithms.central.spider_schedule import split, threshold
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import split, threshold
+from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
-from decentral_dp.privacy.accountants import epsilon_of
-from decentral_dp.privacy.bounded import Bounded
+from decentral_dp.models.linear_model import Linear
+from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.problems.models.linear_model import Linear
 from decentral_dp.simulation.jobs import Job
 
 STEPS: dict[str, Any] = {"x": {"scale": 0.8, "decay": 0.3}, "y": {"scale": 0.7, "decay": 0.5}}

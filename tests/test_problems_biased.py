@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from decentral_dp import InputError, build, load
+from decentral_dp.participants.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.penalties import Pull, Strengths
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.penalties import Pull, Strengths
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation, ridge_hyperparameter
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES, TERMS, regulariser_matrices
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised_losses import biased_regularisation, ridge_hyperparameter
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 
 D = 3
 RIDGE = 0.4

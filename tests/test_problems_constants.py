@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 
 CHANNELS = ("x", "y", "z")
 # Wide enough for R·box["y"] ≥ log(2 + √3), where the slope of the curvature is largest.

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decentral_dp.models import linear_terms
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import linear_terms, loss_problem, protocol
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.losses import from_losses
+from decentral_dp.problems import protocol
+from decentral_dp.problems.bilevel import loss_problem
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.losses import from_losses
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES, regulariser_matrices
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
 
 D = 3
 

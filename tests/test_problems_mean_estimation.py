@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
+from decentral_dp.models import linear_terms
+from decentral_dp.participants.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import PROBLEMS, linear_terms
-from decentral_dp.problems.mean_estimation import MeanEstimation
+from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
 from decentral_dp.problems.protocol import take
-from decentral_dp.problems.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 from decentral_dp.simulation.job_builder import build
 
 D = 3

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from decentral_dp.errors import InputError
-from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
 
 
 def test_from_dataset_gives_names_and_dimensions():

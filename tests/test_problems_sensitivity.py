@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decentral_dp.models.linear_terms import clip_coefficients, feature_norms
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.linear_terms import clip_coefficients, feature_norms
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 
 D = 3
 PROBLEMS = {

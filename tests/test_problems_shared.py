@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp import InputError, build, load
+from decentral_dp.models.linear_terms import blocks
+from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.problems.linear_terms import blocks
-from decentral_dp.problems.mean_lower_bound import MeanLowerBound
-from decentral_dp.problems.penalties import SharedStrength
+from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.penalties import SharedStrength
+from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.protocol import TERMS, regulariser_matrices
-from decentral_dp.problems.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.problems.solve import solve_lower, true_hypergradient
 
 D = 3
 SHARED = {
@@ -151,7 +151,7 @@ def test_blocks_are_summed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     records = LINEAR.prepare(*raw(np.random.default_rng(6), 50), "l2")
     clip, zero = Clip("l2", z=0.8), np.zeros(D)
     whole = LINEAR.terms(zero, zero, zero, records, records, clip).upper_grad_y
-    monkeypatch.setattr("decentral_dp.problems.mean_lower_bound.blocks", lambda n, d: blocks(n, d * 10**5))
+    monkeypatch.setattr("decentral_dp.problems.bilevel.mean_lower_bound.blocks", lambda n, d: blocks(n, d * 10**5))
     np.testing.assert_allclose(LINEAR.terms(zero, zero, zero, records, records, clip).upper_grad_y, whole, rtol=1e-12)
 
 

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from scipy.optimize import root
 
-from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.solve import (
+from decentral_dp.participants.solve import (
     hypergradient,
     join_alike,
     solve_inverse_hvp,
     solve_lower,
     true_hypergradient,
 )
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 
 COUNTS = ((5, 7), (5, 7), (9, 4), (6, 7), (5, 7))
 D = 4

@@ -12,8 +12,8 @@ from schedules import ledger, line
 from scipy import stats
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accountants import epsilon_of, price
-from decentral_dp.privacy.calibration import calibrate
+from decentral_dp.privacy.accounting.accountants import epsilon_of, price
+from decentral_dp.privacy.accounting.calibration import calibrate
 from decentral_dp.privacy.ledger import Ledger
 
 DELTA = 1e-5

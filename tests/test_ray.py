@@ -90,7 +90,7 @@ def test_interrupting_a_run_leaves_no_process(scenario: Make, tmp_path: Path) ->
         tomli_w.dumps(scenario(algorithm={"rounds": 100_000}, run={"engine": "ray", "evaluate_every": 50_000}))
     )
     before = _ray_processes()
-    command = [sys.executable, "-m", "decentral_dp.cli", "run", "long.toml", "--quiet"]
+    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "long.toml", "--quiet"]
     started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
     _until(lambda: any("Actor" in line for pid, line in _ray_processes().items() if pid not in before), 90)
     started.send_signal(signal.SIGINT)
@@ -190,7 +190,7 @@ def _until(holds: Callable[[], bool], seconds: float) -> None:
 
 
 def _cli(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "decentral_dp.cli", *arguments]
+    command = [sys.executable, "-m", "decentral_dp.cli.main", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
 
 

@@ -16,7 +16,7 @@ from robust_oracle import LOSSES, slope
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
-from decentral_dp.report import write_report
+from decentral_dp.reporting.page import write_report
 
 # Loss → number of classes, 0 for numbers.
 CLASSES = {"cross_entropy": 3, "logistic": 2, "squared": 0, "absolute": 0, "huber": 0}

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import FIRST_DECAY, GLM, GLM_SWAP, RING_WEIGHT, STEPS, Power, laplace_scales, line, noise, steps
 
+from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accountants import price
-from decentral_dp.privacy.bounded import LipschitzConstants
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.private_state import endless_remainder, hidden_state, private_state
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.private_state import endless_remainder, hidden_state, private_state
 
 NOTHING = np.zeros((3, 3))
 

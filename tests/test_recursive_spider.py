@@ -15,12 +15,12 @@ from neighbours import exceeded, widest
 from spider_loop import SpiderLoop, made
 
 from decentral_dp import InputError
-from decentral_dp.algorithms.central.recursive_spider import RecursiveSpider, State
-from decentral_dp.algorithms.central.spider_releases import composed
-from decentral_dp.algorithms.central.spider_schedule import is_anchor
+from decentral_dp.algorithms.coordinator_minimax.recursive_spider import RecursiveSpider, State
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import is_anchor
 from decentral_dp.exchange import Ask, Release
+from decentral_dp.models import linear_model
 from decentral_dp.problems.minimax import composite
-from decentral_dp.problems.models import linear_model
 
 RECURSIVE: dict[str, Any] = {
     "kind": "recursive_spider",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from decentral_dp.config.reference import pages
-from decentral_dp.schema import Scenario
+from decentral_dp.cli.reference import pages
+from decentral_dp.config.schema import Scenario
 from decentral_dp.studies.study_schema import Study
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -37,4 +37,4 @@ def test_the_pages_are_those_of_the_fields() -> None:
     made = pages()
     assert sorted(made) == sorted(path.name for path in FOLDER.glob("*.md"))
     for name, text in made.items():
-        assert (FOLDER / name).read_text(encoding="utf-8") == text, "python -m decentral_dp.config.reference"
+        assert (FOLDER / name).read_text(encoding="utf-8") == text, "python -m decentral_dp.cli.reference"

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from decentral_dp.bounded import SPLITS
+from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, search, search_all, search_constants
+from decentral_dp.constants.families import Family, family_of
+from decentral_dp.constants.neighbour_pairs import NeighbourPair, minimiser
+from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity, printed_slope
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import SPLITS
-from decentral_dp.privacy.problem_constants import ProblemConstants, minimiser_sensitivity, printed_slope
-from decentral_dp.problems.counterexamples import TARGETS, Pair, SearchSpace, search, search_all, search_constants
-from decentral_dp.problems.families import Family, family_of
-from decentral_dp.problems.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.mean_estimation import MeanEstimation
-from decentral_dp.problems.mean_lower_bound import MeanLowerBound
-from decentral_dp.problems.neighbour_pairs import NeighbourPair, minimiser
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised_losses import (
+from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import (
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 
 TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)
 # Room for the search's own arithmetic.

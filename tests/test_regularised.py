@@ -13,10 +13,10 @@ from scipy import stats
 from test_exact import rejected
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy import box_sampler, log_concave_sampler
-from decentral_dp.privacy.accountants import gaussian_epsilon
-from decentral_dp.privacy.box_sampler import Box
-from decentral_dp.privacy.log_concave_sampler import Regularised, quadratic, rate_for, regularised_by_cells
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.mechanisms import box_sampler, log_concave_sampler
+from decentral_dp.privacy.mechanisms.box_sampler import Box
+from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, rate_for, regularised_by_cells
 
 MU = 0.2367  # (1, 1e-6)
 UNIT = Box(np.array([-1.0]), np.array([1.0]))

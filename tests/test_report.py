@@ -17,10 +17,10 @@ from run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.plots import write_plots
-from decentral_dp.report import write_report
-from decentral_dp.report.markup import tag
-from decentral_dp.report.text import number, power_text
+from decentral_dp.reporting.page import write_report
+from decentral_dp.reporting.page.markup import tag
+from decentral_dp.reporting.plots import write_plots
+from decentral_dp.reporting.text import number, power_text
 
 
 @pytest.fixture(scope="module")

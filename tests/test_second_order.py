@@ -12,9 +12,9 @@ from scipy.optimize import minimize
 
 import decentral_dp
 from decentral_dp import InputError, load
-from decentral_dp.privacy.accountants import price
+from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.pooled_bounds import PooledBounds
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 
@@ -144,7 +144,7 @@ def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: py
     def cheap(self: PooledBounds, x: np.ndarray) -> dict[Any, float]:
         return {k: s * (2.0 if planted == "constants" else 1.0) for k, s in honest(self, x).items()}
 
-    from decentral_dp.privacy.planned_releaser import PlannedReleaser
+    from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 
     whole = PlannedReleaser.scale
     if planted == "accuracy":
@@ -167,8 +167,8 @@ def test_as_printed_is_priced_by_what_it_really_meets(content: Make) -> None:
 
 
 def test_no_matrix_is_formed_above_the_limit(content: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.problems import certified_solver, pooled
-    from decentral_dp.problems.logistic import LogisticHyperparameter
+    from decentral_dp.participants import certified_solver, pooled
+    from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 
     def matrices(*_: Any) -> Any:
         raise AssertionError("a q × q matrix was formed")

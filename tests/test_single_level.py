@@ -23,14 +23,14 @@ from replay import (
 )
 
 import decentral_dp
-from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
-from decentral_dp.gossip_plan import plan
-from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

@@ -30,11 +30,11 @@ from naive import (
 from replay import Noise, certified_change, conversation, loud, quiet
 
 import decentral_dp
-from decentral_dp.algorithms.decentralised import spdb
-from decentral_dp.algorithms.decentralised.spdb import Spdb
+from decentral_dp.algorithms.gossip import spdb
+from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.bounded import Bounded
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 
@@ -406,7 +406,7 @@ def test_a_forgotten_clip_exceeds_the_certificate() -> None:
 
 def test_the_series_is_shared_with_nobody() -> None:
     """Neighbours hear v, since everybody hears everything, but no value of theirs enters it."""
-    assert spdb.solved.__module__ == "decentral_dp.algorithms.neumann"
+    assert spdb.solved.__module__ == "decentral_dp.algorithms.gossip.neumann"
     job = made("crossed", base(ALGORITHM | {"rounds": 1}, "none"))
     said = conversation(job)
     for i in range(job.n_agents):

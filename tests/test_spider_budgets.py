@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from decentral_dp.experiments import spider_budgets as e16
-from decentral_dp.experiments.draws import generator
-from decentral_dp.privacy.bounded import Bounded, Sensitivity
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.models.linear_model import Linear
+from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
-from decentral_dp.problems.models.linear_model import Linear
+from decentral_dp.reproductions import spider_budgets as e16
+from decentral_dp.reproductions.draws import generator
 
 N, T = 25_500, 6000
 DELTA = N**-1.1

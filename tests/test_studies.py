@@ -23,19 +23,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import decentral_dp.studies
-from decentral_dp import cli
+from decentral_dp.cli.main import main as cli
+from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.plots.study_plots import _label
-from decentral_dp.privacy.accountants import price
-from decentral_dp.runner import run
-from decentral_dp.scenario import load, shipped_names
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.runner import run
 from decentral_dp.studies import study_runs as cell_files
 from decentral_dp.studies.conduct import Findings, check_plot, conduct
 from decentral_dp.studies.epsilons import described
 from decentral_dp.studies.grid import axes, cells, label_all
 from decentral_dp.studies.measures import check_names, names_of
 from decentral_dp.studies.pool import in_processes
+from decentral_dp.studies.study_plots import _label
 from decentral_dp.studies.study_runs import Task, task_of
 from decentral_dp.studies.study_schema import Study, load_study
 from decentral_dp.studies.study_tables import interval
@@ -727,7 +727,7 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
     order = ["study", str(tmp_path / "long.toml"), "--out", str(out), "--jobs", "2"]
     path = os.pathsep.join([str(tmp_path / "held"), str(Path(cli.__file__).parent.parent)])
     started = subprocess.Popen(
-        [sys.executable, "-m", "decentral_dp.cli", *order],
+        [sys.executable, "-m", "decentral_dp.cli.main", *order],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -769,7 +769,7 @@ def test_workers_end_at_once_where_their_parent_was_killed(make: Make, tmp_path:
     order = ["study", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out"), "--jobs", "2"]
     path = os.pathsep.join([str(tmp_path / "slow"), str(Path(cli.__file__).parent.parent)])
     with subprocess.Popen(
-        [sys.executable, "-m", "decentral_dp.cli", *order], env={**os.environ, "PYTHONPATH": path}
+        [sys.executable, "-m", "decentral_dp.cli.main", *order], env={**os.environ, "PYTHONPATH": path}
     ) as started:
         wait_for(lambda: len(list(tmp_path.glob("*.begun"))) == 2)
         assert len(workers_in(tmp_path)) == 2

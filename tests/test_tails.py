@@ -14,8 +14,8 @@ from schedules import STEPS, Power, noise, stream
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.infinite_horizon import DecayingRelease, at_infinity, losses, remainder
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
+from decentral_dp.privacy.accounting.infinite_horizon import DecayingRelease, at_infinity, losses, remainder
 from decentral_dp.simulation.gossip_statement import at_infinity as limits
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.statement import Horizon, delta_cautions

@@ -19,22 +19,22 @@ from release_cost_oracle import grid
 from replay import realised_change, replay
 
 import decentral_dp
-from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
+from decentral_dp.privacy.accounting.private_state import hidden_state, private_state
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.ledger import Recorder, assemble
 from decentral_dp.privacy.mechanisms import LAPLACE
-from decentral_dp.privacy.private_state import hidden_state, private_state
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.simulation.job_builder import build
 
 Make = Callable[..., dict[str, Any]]

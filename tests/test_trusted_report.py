@@ -19,15 +19,15 @@ from test_trusted_refusals import content
 
 import decentral_dp
 from decentral_dp import load
+from decentral_dp.cli.summary import print_run
+from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.formatting import epsilon_text, price_text
-from decentral_dp.plots import FIGURES
-from decentral_dp.plots.drawing import read_drawing
-from decentral_dp.privacy.problem_constants import ProblemConstants
+from decentral_dp.reporting.plots import FIGURES
+from decentral_dp.reporting.plots.drawing import read_drawing
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.plan_text import print_plan
 from decentral_dp.simulation.plans import Plan
-from decentral_dp.summary import print_run
 
 SECOND = "second_order_dp_bilevel"
 CLIP = {"privacy.clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         if key not in known:
             folder = tmp_path_factory.mktemp(kind) / "run"
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("decentral_dp.plots.write_plots", _dot)
+                patch.setattr("decentral_dp.reporting.plots.write_plots", _dot)
                 decentral_dp.run(load(content(kind, **changes), ["run.evaluate_every=1"]), out=folder)
             known[key] = folder
         return known[key]

@@ -13,25 +13,25 @@ from hypothesis import strategies as st
 from release_cost_oracle import gaussian_mu, laplace_loss
 from scipy.special import expit, logsumexp
 
-from decentral_dp.algorithms.central import regularisation_tuner
-from decentral_dp.algorithms.central.regularisation_tuner import penalty_slope
+from decentral_dp.algorithms.coordinator_bilevel import regularisation_tuner
+from decentral_dp.algorithms.coordinator_bilevel.regularisation_tuner import penalty_slope
+from decentral_dp.bounded import SPLITS, Bounded, Sensitivity, Split
+from decentral_dp.constants.families import family_of
 from decentral_dp.data.loaders import load
 from decentral_dp.data.scaling import normalise, scale
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Released
-from decentral_dp.privacy.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.bounded import SPLITS, Bounded, Sensitivity, Split
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.pooled import Pooled
+from decentral_dp.participants.selection import FiniteExponential, Score
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.families import family_of
-from decentral_dp.problems.pooled import Pooled
-from decentral_dp.problems.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.problems.selection import FiniteExponential, Score
 from decentral_dp.tuner import Tuned, planned_program, release_plan, tune
 from decentral_dp.tuner_arguments import Arguments, project
 

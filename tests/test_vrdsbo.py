@@ -33,12 +33,12 @@ from naive import (
 from replay import Noise, certified_change, conversation, loud, quiet
 
 import decentral_dp
-from decentral_dp.algorithms.decentralised.vrdsbo import Vrdsbo
+from decentral_dp.algorithms.gossip.vrdsbo import Vrdsbo
 from decentral_dp.algorithms.printed.printed_vrdsbo import PrintedVrdsbo
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.bounded import Bounded
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Bounded
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 

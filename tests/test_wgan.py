@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.problems.minimax import MINIMAX, MinimaxFacts, wgan
+from decentral_dp.problems.minimax import MINIMAX, wgan
+from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.wgan import Real, Wgan
 
 D, LATENT = 3, 2

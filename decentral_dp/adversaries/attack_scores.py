@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from decentral_dp.privacy.bounded import Array
+from decentral_dp.bounded import Array
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Problem, take
 

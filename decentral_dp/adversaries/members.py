@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.adversaries.attack_scores import auc, bilevel_scores, class_only, minimax_scores
+from decentral_dp.bounded import Array
 from decentral_dp.config.outside_components import component
+from decentral_dp.config.schema import Partition
 from decentral_dp.errors import InputError
-from decentral_dp.metrics import pooled
-from decentral_dp.privacy.bounded import Array
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed
-from decentral_dp.schema import Partition
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.metrics import pooled
 
 # Scored one by one, losses of bilevel problems are slow.
 _MOST_BILEVEL = 2000

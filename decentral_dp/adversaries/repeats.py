@@ -19,14 +19,14 @@ import numpy as np
 from scipy.special import rel_entr
 
 from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
+from decentral_dp.bounded import Array
+from decentral_dp.config.loading import load
+from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.auc_bounds import within_run
-from decentral_dp.privacy.bounded import Array
-from decentral_dp.runner import run
-from decentral_dp.scenario import load
-from decentral_dp.schema import Scenario
+from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.runner import run
 from decentral_dp.statistics import Interval, over_seeds
 
 

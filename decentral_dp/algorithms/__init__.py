@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from decentral_dp.algorithms.central import (
-    bsa,
-    double_spider,
+from decentral_dp.algorithms.coordinator_bilevel import (
     dp_bilevel,
+    pp_ift,
+    regularisation_tuner,
+    second_order_dp_bilevel,
+    warm_start,
+)
+from decentral_dp.algorithms.coordinator_minimax import (
+    double_spider,
     dp_sgd_dual,
     dp_sgda,
     dp_spider,
     dptd,
-    exponential_mechanism,
-    gradient_norm_exponential_mechanism,
-    grid_walk,
-    pp_ift,
     privatediff,
     privatediff_xy,
     recursive_spider,
-    regularisation_tuner,
-    regularised_exponential_mechanism,
     scdro,
-    second_order_dp_bilevel,
-    warm_start,
 )
-from decentral_dp.algorithms.decentralised import dsbo_jhip, gbdsbo, ldp_dsbo, ma_dsbo, single_level, spdb, vrdsbo
 from decentral_dp.algorithms.entry import Entry, Options
+from decentral_dp.algorithms.gossip import bsa, dsbo_jhip, gbdsbo, ldp_dsbo, ma_dsbo, single_level, spdb, vrdsbo
 from decentral_dp.algorithms.printed import PRINTED
+from decentral_dp.algorithms.selection import (
+    exponential_mechanism,
+    gradient_norm_exponential_mechanism,
+    grid_walk,
+    regularised_exponential_mechanism,
+)
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 

@@ -29,17 +29,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from decentral_dp.algorithms.central.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.central.minimax_steps import CHANNELS as MINIMAX_CHANNELS
-from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.central.protocol import Charge
-from decentral_dp.algorithms.pricing import Use, free_release, released
+from decentral_dp.algorithms.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import CHANNELS as MINIMAX_CHANNELS
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
+from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
+from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Bundle, ClippedSum, Release, Request, Response
-from decentral_dp.privacy.bounded import CHANNELS, Array
-from decentral_dp.problems.coordinator_context import CoordinatorContext
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, split_read
 
 # Term → the channel that its mean is released on, where that is not its name; and short names of what is returned.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
 from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.algorithms.references import Citation

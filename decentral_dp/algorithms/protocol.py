@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.bounded import Array, LipschitzConstants, Split
 from decentral_dp.exchange import Program
-from decentral_dp.privacy.bounded import Array, LipschitzConstants, Split
 from decentral_dp.privacy.clipping import Clip
 
 Counts = Mapping[Split, NDArray[np.int64]]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.config.outside_components import checked_options, name_of, source_of
+from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels
 from decentral_dp.errors import InputError
-from decentral_dp.schema import Scenario
 from decentral_dp.topology import Topology, from_edges, from_networkx
 from decentral_dp.user_code import USER_ERRORS, blamed, reason
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import CoordinatorNode, CoordinatorReleaser, Divergence, Outcome, Snapshot
 from decentral_dp.exchange import Ask, ClippedQuery, ClippedSum, Pool, Release
-from decentral_dp.privacy.bounded import Array
 
 # Calls a method of every block of agents, and returns what they answer, in their order.
 Everywhere = Callable[..., list[Any]]

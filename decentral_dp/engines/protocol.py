@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from decentral_dp.bounded import Array
 from decentral_dp.exchange import Bundle, Coordination, Program, Released, SelectionMechanism, Value
-from decentral_dp.privacy.bounded import Array
 from decentral_dp.privacy.ledger import Ledger, Recorder
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decentral_dp.privacy.bounded import Array, Norm
+from decentral_dp.bounded import Array, Norm
 
 
 @dataclass(frozen=True)

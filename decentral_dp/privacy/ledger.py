@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from decentral_dp.privacy.bounded import MIXED, Array, Bounded, Sensitivity, Split
+from decentral_dp.bounded import MIXED, Array, Bounded, Sensitivity, Split
 from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_of
 
 IntArray = NDArray[np.int64]

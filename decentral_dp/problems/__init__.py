@@ -52,33 +52,33 @@ def _classes(facts: Facts, kind: str, exactly: int | None = None) -> list[float]
 
 
 def _logistic(facts: Facts) -> Problem:
-    from decentral_dp.problems.logistic import LogisticHyperparameter
+    from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 
     classes = _classes(facts, "logistic_hyperparameter", 2)
     return LogisticHyperparameter.from_dataset(facts.n_features, classes, intercept=facts.intercept)
 
 
 def _softmax(facts: Facts) -> Problem:
-    from decentral_dp.problems.softmax import SoftmaxHyperparameter
+    from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 
     classes = _classes(facts, "softmax_hyperparameter")
     return SoftmaxHyperparameter.from_dataset(facts.n_features, classes, intercept=facts.intercept)
 
 
 def _quadratic(facts: Facts) -> Problem:
-    from decentral_dp.problems.quadratic import Quadratic
+    from decentral_dp.problems.bilevel.quadratic import Quadratic
 
     return Quadratic.from_dataset(facts.n_features, ridge=0.1 if facts.ridge is None else facts.ridge)
 
 
 def _mean_estimation(facts: Facts) -> Problem:
-    from decentral_dp.problems.mean_estimation import MeanEstimation
+    from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
 
     return MeanEstimation.from_dataset(facts.n_features, ridge=0.1 if facts.ridge is None else facts.ridge)
 
 
 def _meta_learning(facts: Facts) -> Problem:
-    from decentral_dp.problems.meta_learning import MetaLearning
+    from decentral_dp.problems.bilevel.meta_learning import MetaLearning
 
     return MetaLearning.from_dataset(
         facts.n_features,
@@ -93,7 +93,7 @@ def _meta_learning(facts: Facts) -> Problem:
 
 
 def _biased(facts: Facts) -> Problem:
-    from decentral_dp.problems.regularised_losses import biased_regularisation
+    from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 
     classes = _classes(facts, "biased_regularisation")
     ridge = 0.1 if facts.ridge is None else facts.ridge
@@ -101,32 +101,32 @@ def _biased(facts: Facts) -> Problem:
 
 
 def _ridge(facts: Facts) -> Problem:
-    from decentral_dp.problems.regularised_losses import ridge_hyperparameter
+    from decentral_dp.problems.bilevel.regularised_losses import ridge_hyperparameter
 
     return ridge_hyperparameter(facts.n_features)
 
 
 def _logistic_shared(facts: Facts) -> Problem:
-    from decentral_dp.problems.regularised_losses import logistic_regularisation
+    from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
 
     classes = _classes(facts, "logistic_regularisation", 2)
     return logistic_regularisation(facts.n_features, classes, facts.intercept)
 
 
 def _ridge_shared(facts: Facts) -> Problem:
-    from decentral_dp.problems.regularised_losses import ridge_regularisation
+    from decentral_dp.problems.bilevel.regularised_losses import ridge_regularisation
 
     return ridge_regularisation(facts.n_features)
 
 
 def _mean_lower_bound(facts: Facts) -> Problem:
-    from decentral_dp.problems.mean_lower_bound import MeanLowerBound
+    from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
 
     return MeanLowerBound.from_dataset(facts.n_features, ridge=1.0 if facts.ridge is None else facts.ridge)
 
 
 def _hyper_cleaning(facts: Facts) -> Problem:
-    from decentral_dp.problems.hyper_cleaning import HyperCleaning
+    from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 
     return HyperCleaning.from_dataset(
         facts.n_features,
@@ -141,7 +141,7 @@ def _hyper_cleaning(facts: Facts) -> Problem:
 
 
 def _from_losses(facts: Facts) -> Problem:
-    from decentral_dp.problems.losses import load_losses
+    from decentral_dp.problems.bilevel.losses import load_losses
 
     if facts.losses is None:
         raise InputError(
@@ -155,71 +155,71 @@ PROBLEMS: dict[str, Entry] = {
     "biased_regularisation": Entry(
         _biased,
         "the point toward which a logistic or softmax regression is pulled",
-        "decentral_dp.problems.regularised_losses:biased_regularisation",
+        "decentral_dp.problems.bilevel.regularised_losses:biased_regularisation",
         ("ridge", "intercept"),
     ),
     "from_losses": Entry(
         _from_losses,
         "two per-record torch functions of your own, from the file problem.losses",
-        "decentral_dp.problems.losses:load_losses",
+        "decentral_dp.problems.bilevel.losses:load_losses",
         ("losses",),
     ),
     "hyper_cleaning": Entry(
         _hyper_cleaning,
         "one weight per group of train records, some of which have their labels replaced",
-        "decentral_dp.problems.hyper_cleaning:HyperCleaning",
+        "decentral_dp.problems.bilevel.hyper_cleaning:HyperCleaning",
         ("groups", "corrupt", "ridge", "intercept"),
     ),
     "logistic_hyperparameter": Entry(
         _logistic,
         "one regularisation strength per feature of a logistic regression",
-        "decentral_dp.problems.logistic:LogisticHyperparameter",
+        "decentral_dp.problems.bilevel.logistic:LogisticHyperparameter",
         ("intercept",),
     ),
     "logistic_regularisation": Entry(
         _logistic_shared,
         "one regularisation strength for all features of a logistic regression: x is one number",
-        "decentral_dp.problems.regularised_losses:logistic_regularisation",
+        "decentral_dp.problems.bilevel.regularised_losses:logistic_regularisation",
         ("intercept",),
     ),
     "mean_estimation": Entry(
         _mean_estimation,
         "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
-        "decentral_dp.problems.mean_estimation:MeanEstimation",
+        "decentral_dp.problems.bilevel.mean_estimation:MeanEstimation",
         ("ridge",),
     ),
     "mean_lower_bound": Entry(
         _mean_lower_bound,
         "the mean of validation records, felt through the lower level: the instance of the lower bounds",
-        "decentral_dp.problems.mean_lower_bound:MeanLowerBound",
+        "decentral_dp.problems.bilevel.mean_lower_bound:MeanLowerBound",
         ("ridge",),
     ),
     "meta_learning": Entry(
         _meta_learning,
         "a small network that all tasks share, and a last layer for each task: which classes a task has is public",
-        "decentral_dp.problems.meta_learning:MetaLearning",
+        "decentral_dp.problems.bilevel.meta_learning:MetaLearning",
         ("ridge", "tasks", "ways", "width"),
     ),
     "quadratic": Entry(
         _quadratic,
         "ridge regression toward the upper variable: every solution in closed form",
-        "decentral_dp.problems.quadratic:Quadratic",
+        "decentral_dp.problems.bilevel.quadratic:Quadratic",
         ("ridge",),
     ),
     "ridge_hyperparameter": Entry(
         _ridge,
         "one regularisation strength per feature of a least-squares regression",
-        "decentral_dp.problems.regularised_losses:ridge_hyperparameter",
+        "decentral_dp.problems.bilevel.regularised_losses:ridge_hyperparameter",
     ),
     "ridge_regularisation": Entry(
         _ridge_shared,
         "one regularisation strength for all features of a least-squares regression: x is one number",
-        "decentral_dp.problems.regularised_losses:ridge_regularisation",
+        "decentral_dp.problems.bilevel.regularised_losses:ridge_regularisation",
     ),
     "softmax_hyperparameter": Entry(
         _softmax,
         "one regularisation strength per feature of a softmax regression",
-        "decentral_dp.problems.softmax:SoftmaxHyperparameter",
+        "decentral_dp.problems.bilevel.softmax:SoftmaxHyperparameter",
         ("intercept",),
     ),
 }

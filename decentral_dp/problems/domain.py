@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Array
 
 
 @dataclass(frozen=True)

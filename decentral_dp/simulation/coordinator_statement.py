@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from decentral_dp.algorithms.central.released_class_prior import ClassShare
+from decentral_dp.algorithms.coordinator_minimax.released_class_prior import ClassShare
 from decentral_dp.algorithms.declared import DeclaredCoordinator
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import CHANNELS, Array
+from decentral_dp.config.scenario_components import entry_of, own_keys
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.privacy.accountants import Budget
-from decentral_dp.privacy.bounded import CHANNELS, Array
+from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
-from decentral_dp.scenario_components import entry_of, own_keys
 from decentral_dp.simulation.statement import (
     HANDS_RECORDS,
     Claim,

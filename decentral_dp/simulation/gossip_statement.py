@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from decentral_dp.algorithms.decentralised.ldp_dsbo import LdpDsbo
-from decentral_dp.algorithms.decentralised.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.formatting import delta_text
-from decentral_dp.gossip_noise import clipped_families
-from decentral_dp.privacy import infinite_horizon
-from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split
+from decentral_dp.privacy.accounting import infinite_horizon
+from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
+from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theorem_4_5
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.private_state import endless_remainder, private_state
-from decentral_dp.privacy.published_theorems import theorem_4_1, theorem_4_5
+from decentral_dp.simulation.gossip_noise import clipped_families
 from decentral_dp.simulation.statement import (
     Claim,
     Horizon,

@@ -15,26 +15,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.config import outside_components as outside
-from decentral_dp.coordinator_plan import bounded_labels, check_coordinated, context_of, minimax_context, plan_of
-from decentral_dp.data import COLLECTIONS, Shards
-from decentral_dp.errors import InputError
-from decentral_dp.gossip_noise import calibrated_schedules, capped, charged_channels, clips, schedules
-from decentral_dp.gossip_plan import plan
-from decentral_dp.privacy.accountants import price
-from decentral_dp.privacy.bounded import Array, Norm, Split
-from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.randomness import secret_root, seeded_root
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule
-from decentral_dp.problems.protocol import Placed, Problem, take
-from decentral_dp.scenario import load
-from decentral_dp.scenario_components import (
+from decentral_dp.config.loading import load
+from decentral_dp.config.scenario_components import (
     algorithm_of,
     entry_of,
     is_coordinated,
@@ -48,7 +35,26 @@ from decentral_dp.scenario_components import (
     with_algorithm,
     with_mechanism,
 )
-from decentral_dp.schema import Scenario, by_channel, put
+from decentral_dp.config.schema import Scenario, by_channel, put
+from decentral_dp.data import COLLECTIONS, Shards
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
+from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
+from decentral_dp.privacy.randomness import secret_root, seeded_root
+from decentral_dp.problems.protocol import Placed, Problem, take
+from decentral_dp.simulation.coordinator_plan import (
+    bounded_labels,
+    check_coordinated,
+    context_of,
+    minimax_context,
+    plan_of,
+)
+from decentral_dp.simulation.gossip_noise import calibrated_schedules, capped, charged_channels, clips, schedules
+from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
 from decentral_dp.simulation.rehearsal import rehearse
 from decentral_dp.simulation.statement import Setting

@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Literal, Protocol, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.central.protocol import Coordinated
+from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.bounded import LipschitzConstants, Split
+from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
     AgentNode,
@@ -25,24 +27,22 @@ from decentral_dp.engines.protocol import (
     blocks,
     server_blocks,
 )
-from decentral_dp.metrics import Evaluator, MinimaxEvaluator, pooled
-from decentral_dp.privacy.accountants import Budget
-from decentral_dp.privacy.bounded import LipschitzConstants, Split
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
+from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
-from decentral_dp.problems.agents import LocalDataset
-from decentral_dp.problems.clients import ClientBlock
-from decentral_dp.problems.coordinator_context import CoordinatorContext
-from decentral_dp.problems.minimax.minimax_clients import MinimaxClientBlock
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.schema import Scenario, by_channel
 from decentral_dp.simulation import coordinator_statement, gossip_statement
+from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, pooled
 from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, Setting
 from decentral_dp.topology import Topology
 

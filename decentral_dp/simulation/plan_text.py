@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.bounded import SPLITS
 from decentral_dp.formatting import delta_text, epsilon_text, price_text
-from decentral_dp.privacy.bounded import SPLITS
 from decentral_dp.simulation.statement import Horizon, PrivacyStatement, ReleasePrice
 
 if TYPE_CHECKING:

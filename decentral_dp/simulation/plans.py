@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decentral_dp.config.loading import load
+from decentral_dp.config.schema import Scenario
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.scenario import load
-from decentral_dp.schema import Scenario
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.plan_text import console, print_plan

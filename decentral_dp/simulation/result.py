@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config import outside_components as outside
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import SPLITS, Split
 from decentral_dp.simulation.statement import PrivacyStatement, Setting, number
 
 if TYPE_CHECKING:

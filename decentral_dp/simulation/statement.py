@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from decentral_dp.bounded import SPLITS
 from decentral_dp.config import outside_components as outside
+from decentral_dp.config.scenario_components import entry_of
 from decentral_dp.formatting import delta_text
-from decentral_dp.privacy.bounded import SPLITS
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
-from decentral_dp.scenario_components import entry_of
 
 if TYPE_CHECKING:
     from decentral_dp.algorithms.protocol import Counts
-    from decentral_dp.privacy.accountants import Budget
+    from decentral_dp.config.schema import Scenario
+    from decentral_dp.privacy.accounting.accountants import Budget
     from decentral_dp.privacy.ledger import Ledger
-    from decentral_dp.schema import Scenario
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 """Who trusts whom, and what is solved."""

@@ -14,8 +14,8 @@ import pandas as pd
 import tomli_w
 
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.runner import versions
 from decentral_dp.simulation.result import plain
+from decentral_dp.simulation.runner import versions
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
 from decentral_dp.studies.pool import cores, perform
@@ -233,7 +233,7 @@ def _write(
     out: Path,
 ) -> Findings:
     # matplotlib is slow to import.
-    from decentral_dp.plots.study_plots import write_study_plots
+    from decentral_dp.studies.study_plots import write_study_plots
 
     names = [axis.name for axis in varied]
     before = _plots_before(out)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 
 from pydantic import BaseModel
 
+from decentral_dp.config.loading import assign, dotted, find, nearest_of, read_toml, tables_in
+from decentral_dp.config.schema import Scenario, TopologyTable
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.scenario import assign, dotted, find, nearest_of, read_toml, tables_in
-from decentral_dp.schema import Scenario, TopologyTable
 from decentral_dp.studies.study_schema import Study, Variant
 from decentral_dp.user_code import in_file, installed
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pandas as pd
 
+from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.scenario import nearest_of
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.study_schema import Plot, Side, Study
 

@@ -21,21 +21,21 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
+from decentral_dp.config.loading import load
 from decentral_dp.config.outside_components import fingerprints
+from decentral_dp.config.scenario_components import outside_source
+from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accountants import spending
-from decentral_dp.runner import run
-from decentral_dp.scenario import load
-from decentral_dp.scenario_components import outside_source
-from decentral_dp.schema import Scenario
+from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.result import plain
+from decentral_dp.simulation.runner import run
 from decentral_dp.studies.grid import Cell
 
 PACKAGE = Path(__file__).parent.parent
 # Rooms that no number in a cell depends on.
-_UNREAD = ("plots", "report", "study", "cli.py", "catalogue.py", "summary.py")
+_UNREAD = ("cli", "reporting")
 # What a cell may raise; it is recorded with its sentence, and the other cells go on.
 ERRORS = (
     ArithmeticError,

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
+from decentral_dp.config.loading import assign, explain, find, parsed, read_toml
+from decentral_dp.config.schema import Count, Finite, Positive, Seed, Share, Table
 from decentral_dp.errors import InputError
-from decentral_dp.scenario import assign, explain, find, parsed, read_toml
-from decentral_dp.schema import Count, Finite, Positive, Seed, Share, Table
 
 Where = dict[str, Any]
 

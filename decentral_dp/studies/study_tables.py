@@ -12,8 +12,8 @@ import pandas as pd
 from pydantic import ValidationError
 from scipy.stats import t as student
 
-from decentral_dp.privacy.bounded import Array
-from decentral_dp.schema import PrivacyTable
+from decentral_dp.bounded import Array
+from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.studies.grid import Cell
 from decentral_dp.studies.study_runs import Record, cuts_of, value_of
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.report.text import power_text
-from decentral_dp.scenario import nearest_of
+from decentral_dp.reporting.text import power_text
 from decentral_dp.studies.grid import Axis, Label
 from decentral_dp.studies.study_schema import Claim, Side, Study, Where
 

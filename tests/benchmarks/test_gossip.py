@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode, blocks
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.bounded import Bounded, Sensitivity
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 
 DIMENSION = 64
 CHANNELS = ("x", "y", "z")

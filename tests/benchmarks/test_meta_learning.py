@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from torch.nn import functional
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.meta_learning import MetaLearning
+from decentral_dp.problems.bilevel.meta_learning import MetaLearning
 
 RECORDS = 50
 

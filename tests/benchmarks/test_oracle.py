@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 
 
 def fastest(functions, rounds):

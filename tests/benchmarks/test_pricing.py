@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from decentral_dp.privacy.accountants import price
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 
 AGENTS, ROUNDS = 10_000, 100_000

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from decentral_dp.constants.families import family_of
 from decentral_dp.exchange import ClippedSum
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.pooled import Pooled
+from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.selection import FiniteExponential, Score
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.problems.clients import ClientBlock
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.families import family_of
-from decentral_dp.problems.logistic import LogisticHyperparameter
-from decentral_dp.problems.pooled import Pooled
-from decentral_dp.problems.pooled_bounds import PooledBounds
-from decentral_dp.problems.quadratic import Quadratic
-from decentral_dp.problems.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.problems.selection import FiniteExponential, Score
 
 
 def fastest(functions, rounds):

@@ -12,8 +12,8 @@ from test_gossip import CHANNELS, DIMENSION, PureGossip, ring
 
 from decentral_dp.engines.protocol import AgentNode, blocks
 from decentral_dp.engines.ray import Actor, _drive, _start
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.privacy.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 
 AGENTS = 10
 ROUNDS = 300

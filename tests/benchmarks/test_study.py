@@ -8,8 +8,8 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from decentral_dp.runner import run
-from decentral_dp.scenario import load
+from decentral_dp.config.loading import load
+from decentral_dp.simulation.runner import run
 from decentral_dp.studies.conduct import conduct
 from decentral_dp.studies.grid import Cell, cells
 from decentral_dp.studies.pool import cores

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp.cli import app
+from decentral_dp.cli.main import app
 
 from .cases import is_planned_only, plan_overrides, ray_overrides, run_overrides
 

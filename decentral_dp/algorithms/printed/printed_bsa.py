@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from decentral_dp.algorithms.central.bsa import Bsa
+from decentral_dp.algorithms.gossip.bsa import Bsa
 
 
 @final

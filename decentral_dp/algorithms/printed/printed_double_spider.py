@@ -22,17 +22,17 @@ from typing import Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.central.double_spider import TERMS, X, Y, plan_of_estimates
-from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.central.protocol import Charge
-from decentral_dp.algorithms.central.spider_releases import reach, shortened
-from decentral_dp.algorithms.central.spider_schedule import Point, SpiderState, check_smoothness, is_anchor
+from decentral_dp.algorithms.coordinator_minimax.double_spider import TERMS, X, Y, plan_of_estimates
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import reach, shortened
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import Point, SpiderState, check_smoothness, is_anchor
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_scales import constant_noise, in_units, root_log
 from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.privacy.bounded import Array
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @final

@@ -13,12 +13,12 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from decentral_dp.algorithms.central.dp_bilevel import DpBilevel
-from decentral_dp.algorithms.central.lower_solvers import SOLVERS
+from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel
+from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS
 from decentral_dp.algorithms.printed.printed_scales import calibrated
 from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.errors import InputError
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final

@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from decentral_dp.algorithms.central.dp_sgd_dual import DpSgdDual
+from decentral_dp.algorithms.coordinator_minimax.dp_sgd_dual import DpSgdDual
 from decentral_dp.algorithms.printed.printed_scales import constant_noise, root_log
 from decentral_dp.algorithms.printed.protocol import Calibration
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @final

@@ -16,8 +16,8 @@ from typing import Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.central.dp_sgda import State
-from decentral_dp.algorithms.central.minimax_steps import (
+from decentral_dp.algorithms.coordinator_minimax.dp_sgda import State
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     CHANNELS,
     check_clipped,
     check_init,
@@ -26,14 +26,14 @@ from decentral_dp.algorithms.central.minimax_steps import (
     slope,
     step_of,
 )
-from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_scales import check_ascent, constant_noise
 from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
-from decentral_dp.privacy.bounded import Array
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @final

@@ -18,13 +18,13 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import final
 
-from decentral_dp.algorithms.central.dp_spider import DpSpider, State
-from decentral_dp.algorithms.central.spider_releases import joint_step
-from decentral_dp.algorithms.central.spider_schedule import change_bound, is_anchor
+from decentral_dp.algorithms.coordinator_minimax.dp_spider import DpSpider, State
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import joint_step
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import change_bound, is_anchor
 from decentral_dp.algorithms.printed.printed_scales import constant_noise, in_units, root_log
 from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @final

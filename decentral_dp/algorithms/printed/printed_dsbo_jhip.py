@@ -20,13 +20,13 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.decentralised.dsbo_jhip import State, check_width, transposed_times
-from decentral_dp.algorithms.pricing import fading, free_release, grid
+from decentral_dp.algorithms.gossip.dsbo_jhip import State, check_width, transposed_times
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.sensitivity_rules import fading, free_release, grid
+from decentral_dp.bounded import SPLITS, Array
+from decentral_dp.constants.bounded_matrices import transposed, unproven
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.bounded import SPLITS, Array
-from decentral_dp.privacy.bounded_matrices import transposed, unproven
-from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.participants.agents import LocalDataset
 
 
 @final

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from decentral_dp.algorithms.central.exponential_mechanism import ExponentialMechanism
-from decentral_dp.algorithms.central.single_draw import constants_of, no_score
 from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_count
 from decentral_dp.algorithms.printed.protocol import Calibration
-from decentral_dp.privacy.problem_constants import printed_score
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.algorithms.selection.exponential_mechanism import ExponentialMechanism
+from decentral_dp.algorithms.selection.single_draw import constants_of, no_score
+from decentral_dp.constants.problem_constants import printed_score
+from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final

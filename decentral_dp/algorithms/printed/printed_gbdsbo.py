@@ -16,7 +16,7 @@ from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.decentralised.gbdsbo import (
+from decentral_dp.algorithms.gossip.gbdsbo import (
     State,
     averaged_terms,
     check_weight,
@@ -24,12 +24,12 @@ from decentral_dp.algorithms.decentralised.gbdsbo import (
     correction,
     sent_channels,
 )
-from decentral_dp.algorithms.pricing import before, fading
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.sensitivity_rules import before, fading
+from decentral_dp.bounded import SPLITS, Array
+from decentral_dp.constants.bounded_matrices import unproven
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.bounded import SPLITS, Array
-from decentral_dp.privacy.bounded_matrices import unproven
-from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.participants.agents import LocalDataset
 
 
 @final

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from decentral_dp.algorithms.central.grid_walk import GridWalk
-from decentral_dp.algorithms.central.single_draw import no_score
 from decentral_dp.algorithms.printed.printed_exponential_mechanism import equation_4_scale
 from decentral_dp.algorithms.printed.printed_scales import one_draw
 from decentral_dp.algorithms.printed.protocol import Calibration
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.algorithms.selection.grid_walk import GridWalk
+from decentral_dp.algorithms.selection.single_draw import no_score
+from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final

@@ -20,12 +20,12 @@ from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.decentralised.ldp_dsbo import State
+from decentral_dp.algorithms.gossip.ldp_dsbo import State
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.exchange import Gossip, Reply
-from decentral_dp.privacy.bounded import CHANNELS, SPLITS, Array, Split
-from decentral_dp.privacy.private_state import private_state
-from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.privacy.accounting.private_state import private_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 

@@ -19,11 +19,11 @@ from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.decentralised.ma_dsbo import D_TERMS, U_TERMS, State
-from decentral_dp.algorithms.pricing import grid, nothing_proven
+from decentral_dp.algorithms.gossip.ma_dsbo import D_TERMS, U_TERMS, State
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.sensitivity_rules import grid, nothing_proven
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.participants.agents import LocalDataset
 
 _MET = (*U_TERMS, "lower_grad_y", *D_TERMS)
 

@@ -29,7 +29,7 @@ from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.central.minimax_steps import (
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     check_clipped,
     check_init,
     check_solver,
@@ -37,15 +37,15 @@ from decentral_dp.algorithms.central.minimax_steps import (
     slope,
     step_of,
 )
-from decentral_dp.algorithms.central.protocol import Charge
-from decentral_dp.algorithms.central.spider_schedule import check_smoothness, is_anchor
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import check_smoothness, is_anchor
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_scales import check_ascent
 from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.privacy.bounded import Array, Bounded, Sensitivity, Split
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.participants.minimax_context import MinimaxContext
 
 REASON = (
     "As printed, y carries no noise where it is used: the agents are told exact means of samples, and what x moves by "

@@ -29,10 +29,9 @@ from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.central.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.central.protocol import Charge
-from decentral_dp.algorithms.central.spider_releases import composed, reach
-from decentral_dp.algorithms.central.spider_schedule import (
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed, reach
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
     Point,
     block_charges,
@@ -40,12 +39,13 @@ from decentral_dp.algorithms.central.spider_schedule import (
     is_anchor,
     split,
 )
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_scales import in_units, root_log
 from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
-from decentral_dp.privacy.bounded import Array
-from decentral_dp.problems.minimax.minimax_context import MinimaxContext
+from decentral_dp.participants.minimax_context import MinimaxContext
 
 # Noise of a deviation of 0 is drawn with this one, in units of a.
 _NONE = 1e-9

@@ -14,22 +14,22 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, final
 
-from decentral_dp.algorithms.central.protocol import Charge
-from decentral_dp.algorithms.central.regularised_exponential_mechanism import (
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_count
+from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.selection.regularised_exponential_mechanism import (
     check_setting,
     default_strength,
     density_of,
     law_of_density,
     method_of,
 )
-from decentral_dp.algorithms.central.single_draw import State, charge, constants_of, drawn
-from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_count
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.selection.single_draw import State, charge, constants_of, drawn
+from decentral_dp.bounded import Array
+from decentral_dp.constants.problem_constants import printed_slope
 from decentral_dp.exchange import Pool, Request, Response
-from decentral_dp.privacy.bounded import Array
-from decentral_dp.privacy.problem_constants import printed_slope
-from decentral_dp.problems.coordinator_context import CoordinatorContext
-from decentral_dp.problems.regularised_selection import NOT_CONVEX, RegularisedSelection
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.regularised_selection import NOT_CONVEX, RegularisedSelection
 
 
 @final

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from decentral_dp.algorithms.central.protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
-from decentral_dp.privacy.bounded import Array, Bounded, Split
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:

@@ -12,11 +12,11 @@ from typing import Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.central.second_order_dp_bilevel import SecondOrder, bounds_of, check_bounded
+from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, bounds_of, check_bounded
 from decentral_dp.algorithms.printed.printed_scales import smaller_count
 from decentral_dp.algorithms.printed.protocol import Calibration
-from decentral_dp.privacy.problem_constants import printed_k
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.constants.problem_constants import printed_k
+from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final

@@ -16,11 +16,11 @@ from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.decentralised.single_level import State, sent_channels
-from decentral_dp.algorithms.pricing import free_release, nothing_proven
+from decentral_dp.algorithms.gossip.single_level import State, sent_channels
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.sensitivity_rules import free_release, nothing_proven
 from decentral_dp.exchange import Gossip, Reply
-from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.participants.agents import LocalDataset
 
 
 @final

@@ -15,13 +15,13 @@ from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.decentralised.spdb import U_TERMS, State
-from decentral_dp.algorithms.neumann import V_TERMS
-from decentral_dp.algorithms.pricing import nothing_proven
+from decentral_dp.algorithms.gossip.neumann import V_TERMS
+from decentral_dp.algorithms.gossip.spdb import U_TERMS, State
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.sensitivity_rules import nothing_proven
 from decentral_dp.exchange import Gossip, Reply
-from decentral_dp.problems.agents import LocalDataset
+from decentral_dp.participants.agents import LocalDataset
 
 _MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
 

@@ -15,14 +15,14 @@ from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.decentralised.vrdsbo import U_TERMS, State, kept_share
-from decentral_dp.algorithms.neumann import V_TERMS
-from decentral_dp.algorithms.pricing import nothing_proven
+from decentral_dp.algorithms.gossip.neumann import V_TERMS
+from decentral_dp.algorithms.gossip.vrdsbo import U_TERMS, State, kept_share
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.sensitivity_rules import nothing_proven
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.problems.agents import LocalDataset
-from decentral_dp.problems.batch import Batch
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants.batch import Batch
 
 _MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
 

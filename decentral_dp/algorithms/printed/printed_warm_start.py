@@ -13,12 +13,12 @@ from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.central.single_draw import no_score
-from decentral_dp.algorithms.central.warm_start import WarmStart
+from decentral_dp.algorithms.coordinator_bilevel.warm_start import WarmStart
 from decentral_dp.algorithms.printed.printed_exponential_mechanism import equation_4_scale
 from decentral_dp.algorithms.printed.printed_second_order import PrintedSecondOrder
 from decentral_dp.algorithms.printed.protocol import Calibration
-from decentral_dp.problems.coordinator_context import CoordinatorContext
+from decentral_dp.algorithms.selection.single_draw import no_score
+from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final

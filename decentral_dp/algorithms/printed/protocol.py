@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from decentral_dp.algorithms.central.protocol import Coordinated
-from decentral_dp.privacy.bounded import Array, Split
+from decentral_dp.algorithms.coordinator_protocol import Coordinated
+from decentral_dp.bounded import Array, Split
 
 
 class Calibration(NamedTuple):

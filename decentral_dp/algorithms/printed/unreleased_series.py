@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from decentral_dp.exchange import Value
-from decentral_dp.problems.batch import Batch
+from decentral_dp.participants.batch import Batch
 
 
 def solve_unreleased(batches: Sequence[Batch], x: Value, y: Value, smoothness: float) -> Value:

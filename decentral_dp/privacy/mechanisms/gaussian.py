@@ -27,7 +27,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from decentral_dp.privacy.bounded import Array, Norm
+from decentral_dp.bounded import Array, Norm
 from decentral_dp.privacy.mechanisms.protocol import (
     DominatingPair,
     NormalVariates,

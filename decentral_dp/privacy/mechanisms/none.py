@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from decentral_dp.privacy.bounded import Array
+from decentral_dp.bounded import Array
 from decentral_dp.privacy.mechanisms.laplace import Laplace
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit
 

@@ -20,8 +20,8 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.privacy.bounded import Array, Norm
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.protocol import (
     DominatingPair,

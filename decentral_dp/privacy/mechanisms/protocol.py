@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.privacy.bounded import Array, Norm
+from decentral_dp.bounded import Array, Norm
 
 # How a fresh batch is drawn: so many records of the pool, or every record by its own coin.
 Sampling = Literal["fixed", "poisson"]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from decentral_dp.privacy.bounded import Array
+from decentral_dp.bounded import Array
 from decentral_dp.problems.minimax.binary_scores import classification, ranking
 from decentral_dp.problems.minimax.composite import Values
 from decentral_dp.problems.minimax.protocol import Known

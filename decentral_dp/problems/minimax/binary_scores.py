@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from decentral_dp.privacy.bounded import Array
+from decentral_dp.bounded import Array
 
 
 def ranking(scores: Array, positive: Array) -> dict[str, float]:

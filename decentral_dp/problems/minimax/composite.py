@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.privacy.bounded import Array, Norm
+from decentral_dp.models.protocol import Model, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.minimax.protocol import Dual, Known, Scores
-from decentral_dp.problems.models.protocol import Model, Slope
 from decentral_dp.problems.protocol import take
 
 # Float64 numbers of one part of a sum, 128 MiB.

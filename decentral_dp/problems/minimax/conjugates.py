@@ -32,9 +32,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Array
 
 Function = Callable[[Array], Array]
 

@@ -28,12 +28,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text
-from decentral_dp.privacy.bounded import Array
-from decentral_dp.problems.minimax import MinimaxFacts, model_of
 from decentral_dp.problems.minimax.composite import Composite, Values
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence
+from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
 from decentral_dp.problems.minimax.protocol import Known
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
 

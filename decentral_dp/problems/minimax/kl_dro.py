@@ -39,15 +39,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr, logsumexp
 
+from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.formatting import least_text
-from decentral_dp.privacy.bounded import Array, Norm
-from decentral_dp.problems.minimax import MinimaxFacts, model_of
+from decentral_dp.models.protocol import Model
 from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
+from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
 from decentral_dp.problems.minimax.protocol import Known, Scores
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
-from decentral_dp.problems.models.protocol import Model
 
 # The least that h̄ may be promised to be.
 LEAST_MEAN = 1e-6

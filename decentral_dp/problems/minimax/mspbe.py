@@ -42,8 +42,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.privacy.bounded import Array, Norm
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.minimax.protocol import Known, Scores
 from decentral_dp.problems.minimax.value_function import ValueFunction

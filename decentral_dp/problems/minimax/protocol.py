@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.privacy.bounded import Array, Norm
 
 # Numbers by name that a reader wants to see.
 Scores = Mapping[str, float]

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
+from decentral_dp.bounded import Array
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Array
-from decentral_dp.problems.autodiff import quiet_torch, rows_or_nan, tensor
+from decentral_dp.models.autodiff import quiet_torch, rows_or_nan, tensor
 from decentral_dp.problems.minimax.binary_scores import classification, worst_class
 from decentral_dp.user_code import USER_ERRORS, reason, run_file
 

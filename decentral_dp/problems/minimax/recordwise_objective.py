@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.bounded import Array
+from decentral_dp.problems.bilevel.recordwise import author_sizes, evaluated, try_rows
 from decentral_dp.problems.minimax.binary_scores import classification
 from decentral_dp.problems.minimax.composite import Values
 from decentral_dp.problems.minimax.protocol import Known
-from decentral_dp.problems.recordwise import author_sizes, evaluated, try_rows
 
 NEEDED = ("sizes", "loss", "slopes", "project_y")
 _TRIAL = 5

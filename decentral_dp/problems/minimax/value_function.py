@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.privacy.bounded import Array
 
 
 class Layer(NamedTuple):

@@ -40,13 +40,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.privacy.bounded import Array, Norm
-from decentral_dp.problems.autodiff import quiet_torch
+from decentral_dp.models.autodiff import quiet_torch
+from decentral_dp.models.protocol import Model, Slope
 from decentral_dp.problems.minimax.binary_scores import ranking
 from decentral_dp.problems.minimax.protocol import Known, Scores
-from decentral_dp.problems.models.protocol import Model, Slope
 from decentral_dp.problems.protocol import take
 
 if TYPE_CHECKING:

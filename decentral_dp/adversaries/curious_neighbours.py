@@ -1,0 +1,275 @@
+"""A budget seen from inside the network: what a few curious agents learn of another agent's record.
+
+Exact where the whole of what an observer receives is a linear image of Gaussian noise, and refused elsewhere: gossip on
+the lower level alone (`ldp_single_level`, `dp_dsgd`), Gaussian noise on released states, and a problem whose per-record
+gradient does not depend on the state (`mean_estimation`), averaged over all records seen so far.
+`privacy.network_accounting` has the formulas, `privacy.network_rounding` the bound for float64, `ASSUMPTIONS` what
+both rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import shortest_path
+
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.printed.printed_single_level import PrintedDpDsgd, PrintedLdpSingleLevel
+from decentral_dp.bounded import Array, summation_slack
+from decentral_dp.config.loading import load
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.accounting.network_accounting import (
+    NetworkBudget,
+    everything,
+    observer_sets,
+    pairwise,
+    require_time,
+)
+from decentral_dp.privacy.accounting.network_rounding import Sent, certified_epsilon, rounding
+from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import GossipJob, Job
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ASSUMPTIONS = (
+    "The observer follows the protocol and remembers everything: the messages that its neighbours send it, and its own "
+    "noise, records and messages. It knows the graph, all weights, steps, noise scales and counts, and may know every "
+    "record but the one in question.",
+    "It sees nothing else: links between other agents are private, their noise is secret and independent, and nobody "
+    "publishes the values that agents hold in the end.",
+    "One train record of the victim is replaced. Against a coalition that includes its holder it has no protection.",
+    "Certified ε holds for the float64 numbers and noise of these messages: it adds what rounding can tell, and is "
+    "never above the certified ε for every message. Exact ε is for real numbers and ideal noise.",
+)
+UNPRICED = (
+    "The exact ε was not computed: over so many rounds float64 rounding alone could tell an observer inside as much as "
+    "every message does, so that no pair is certified for less. Take fewer rounds for more."
+)
+# Observers of more agents are called by their number.
+_LISTED = 4
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkView:
+    """What each observer learns of each victim in one job; NaN where the victim is an observer.
+
+    distance: (o, m) links between the victim and the nearest member of the observer. certified: (o, m) ε at delta that
+    holds for float64. epsilon: (o, m) the same, exact in real arithmetic; NaN everywhere where it would not matter
+    (UNPRICED). certified_total, epsilon_total: (m,) against somebody who sees every message. name: of the graph.
+    labels: of the agents.
+    """
+
+    pairs: NetworkBudget
+    distance: NDArray[np.int64]
+    delta: float
+    epsilon: Array
+    certified: Array
+    epsilon_total: Array
+    certified_total: Array
+    name: str
+    labels: tuple[str, ...]
+
+    @property
+    def alone(self) -> bool:
+        """Whether the observers are all agents, each on its own."""
+        return self.pairs.observers == tuple((i,) for i in range(len(self.labels)))
+
+    @property
+    def priced(self) -> bool:
+        """Whether the exact ε is known."""
+        return not np.isnan(self.epsilon).all()
+
+    def observer(self, row: int) -> str:
+        """ "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
+        named = [self.labels[i] for i in self.pairs.observers[row]]
+        if len(named) > _LISTED:
+            return f"{len(named)} agents ({named[0]}, …, {named[-1]})"
+        return ("agents " if len(named) > 1 else "agent ") + ", ".join(named)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each observer and each victim outside it: the columns of `network.parquet`."""
+        import pandas as pd
+
+        row, victim = np.nonzero(~np.isnan(self.certified))
+        names = np.array(["+".join(map(str, members)) for members in self.pairs.observers])
+        return pd.DataFrame(
+            {
+                "observer": names[row],
+                "victim": victim,
+                "distance": self.distance[row, victim],
+                "mu": self.pairs.mu[row, victim],
+                "epsilon": self.epsilon[row, victim],
+                "certified": self.certified[row, victim],
+                "epsilon_total": self.epsilon_total[victim],
+                "certified_total": self.certified_total[victim],
+                "delta": self.delta,
+            }
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Unpriced:
+    """A job of which all is known but the exact price of its pairs, which takes long.
+
+    system: the arguments of `pairwise`. observers: sets of agents. nu, draws: see `certified_epsilon`. floor: (o, m)
+    what is certified at best, NaN where the victim is an observer.
+    """
+
+    job: Job
+    observers: tuple[tuple[int, ...], ...]
+    system: Mapping[str, Any]
+    nu: Array
+    draws: NDArray[np.int64]
+    floor: Array
+
+    @property
+    def finished(self) -> bool:
+        """Whether every pair is certified for no less than somebody who sees every message."""
+        every = np.broadcast_to(self.job.budget.epsilon, self.floor.shape)
+        return bool((self.floor >= every)[~np.isnan(self.floor)].all())
+
+    def view(self, progress: Callable[[int, int], None] | None = None) -> NetworkView:
+        """The price of every pair. progress: told how many observers are done, and of how many."""
+        job, system = self.job, self.system
+        delta, inside = job.scenario.privacy.delta, np.isnan(self.floor)
+        if self.finished:
+            total = everything(system["injected"], system["noise"], system["arrivals"])
+            nothing = np.full(self.floor.shape, np.nan)
+            pairs = NetworkBudget(self.observers, nothing, np.full(self.floor.shape, -1), total)
+            certified, epsilon = self.floor, nothing
+        else:
+            pairs = pairwise(**system, observers=self.observers, progress=progress)
+            certified = certified_epsilon(pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon)
+            exact = gaussian_epsilon(np.where(inside, 0.0, pairs.mu), delta)
+            epsilon = np.where(inside, np.nan, exact)
+        hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
+        return NetworkView(
+            pairs,
+            np.array([hops[list(members)].min(axis=0) for members in self.observers]).astype(np.int64),
+            delta,
+            epsilon,
+            certified,
+            gaussian_epsilon(pairs.total, delta),
+            job.budget.epsilon,
+            job.topology.name,
+            job.topology.labels,
+        )
+
+
+def network_budget(job: Job, coalitions: Sequence[Sequence[int]] | None = None) -> NetworkView:
+    """The budget of every pair (observer, victim); observers are the coalitions, by default every agent alone.
+
+    Raises InputError, with the reason, for a job that cannot be priced exactly.
+    """
+    return prepare(job, coalitions).view()
+
+
+def network_view(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    coalitions: Sequence[Sequence[int]] | None = None,
+    overrides: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> NetworkView:
+    """Price what curious agents learn of the others' records from their neighbours' messages.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        coalitions: sets of agents that pool what they see; by default every agent observes alone.
+        overrides: "table.key=value" with a TOML value.
+        progress: told how many observers are done, and of how many.
+
+    Returns:
+        The view: distance, ε certified for float64 and exact ε, (observers, victims), and ε for every message.
+
+    Raises:
+        InputError: the scenario cannot be priced exactly, with the reason.
+
+    Example:
+        >>> import decentral_dp
+        >>> view = decentral_dp.network_view("network_view", [[0]], ["topology.agents=5", "algorithm.rounds=5"])
+        >>> view.certified.shape, bool((view.certified[0, 1:] <= view.certified_total[1:]).all())
+        ((1, 5), True)
+    """
+    return prepare(build(load(scenario, overrides)), coalitions).view(progress)
+
+
+def prepare(planned: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpriced:
+    """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
+    job, algorithm, problem = _priceable(planned)
+    observers = observer_sets(coalitions, job.n_agents)
+    rounds, counts = np.arange(job.rounds), job.counts["train"]
+    step = algorithm.y.series(job.rounds)
+    averaged = job.stream.averaged(rounds[:, None], counts)
+    noise = job.noise["y"].at(rounds + 1, GAUSSIAN)
+    pull, local = step * (1.0 + problem.ridge), np.zeros(job.rounds)
+    # ∇_y R = (1 + ridge) y − ridge x is taken at the agent's own message, or at the mixture of messages.
+    contraction, share = (pull, local + 1.0) if isinstance(algorithm, LdpSingleLevel) else (local, 1.0 - pull)
+    injected = step[:, None] * 2.0 * job.clip.y / averaged
+    mixing = job.topology.mixing.toarray()
+    summed = injected * (summation_slack(averaged, problem.q) - 1.0)
+    start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")
+    added = step * (job.clip.y + problem.ridge * x)
+    nu = rounding(Sent(mixing, share, contraction, noise, problem.q, summed, start, added), observers)
+    draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
+    known = np.zeros((len(observers), job.n_agents))
+    for row, members in enumerate(observers):
+        known[row, list(members)] = np.nan
+    if np.isnan(known).all():
+        raise InputError("network: every agent is an observer, so no pair is left to price; leave some agents outside.")
+    system = {
+        "mixing": mixing,
+        "contraction": contraction,
+        "injected": injected,
+        "noise": noise,
+        "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
+        "share": share,
+    }
+    floor = certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
+    unpriced = Unpriced(job, observers, system, nu, draws, floor)
+    if not unpriced.finished:
+        require_time(len(observers), job.n_agents, job.rounds)
+    return unpriced
+
+
+def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation]:
+    """A job whose messages are exactly Gaussian, its algorithm and problem. Raises InputError for any other."""
+    privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
+    linear = LdpSingleLevel | DpDsgd | PrintedLdpSingleLevel | PrintedDpDsgd
+    if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear):
+        raise InputError(
+            f"algorithm.kind: {kind} sends messages that are not linear in each other, so what one agent learns from "
+            'its neighbours cannot be priced exactly; use "ldp_single_level" or "dp_dsgd".'
+        )
+    if not isinstance(job.problem, MeanEstimation):
+        raise InputError(
+            f"problem.kind: gradients of {job.scenario.problem.kind} depend on the state, and so does what is clipped "
+            'off them, so messages are not Gaussian and cannot be priced exactly; use "mean_estimation".'
+        )
+    if privacy.guarantee != "certified" or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd):
+        raise InputError(
+            f'privacy.guarantee: "{privacy.guarantee}" leaves records unclipped or without noise, so pairs of agents '
+            'cannot be priced; use "certified".'
+        )
+    if job.mechanism != GAUSSIAN:
+        raise InputError(
+            f"privacy.mechanism: sums of {job.mechanism.name} noise have no closed form, so what mixed messages hide "
+            'cannot be priced exactly; use "gaussian".'
+        )
+    if privacy.delta == 0.0:
+        raise InputError("privacy.delta: Gaussian noise has no finite ε at δ = 0; use a delta above 0, such as 1e-5.")
+    if job.stream.kind == "minibatch":
+        raise InputError(
+            "problem.stream: a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced "
+            'exactly; use "all", or records that accumulate.'
+        )
+    return job, job.algorithm, job.problem

@@ -1,0 +1,218 @@
+"""What agents learn of each other's records: every pair, by distance, and on several graphs.
+
+Everything is drawn from the certified ε, which holds for float64 messages; thin lines are exact in real arithmetic.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array
+from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.reporting.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
+from decentral_dp.reporting.text import capitalised, power_text, topology_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from decentral_dp.adversaries.curious_neighbours import NetworkView
+
+# More agents, or observers, than this are not named beside the map; longer names are cut off.
+NAMED = 40
+LONGEST_NAME = 18
+# Below this part of what every message tells, colours and the axis of ε end: there is nothing left to see.
+LEAST_DRAWN = 1e-3
+THIN: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": ":"}
+COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK)
+MARKERS = "os^Dv"
+
+
+def write_pairs(view: NetworkView, folder: Path, others: Mapping[str, NetworkView]) -> list[Path]:
+    """Draw pairs.png and distance.png into `folder`, and topologies.png where there are other graphs to compare."""
+    # matplotlib is slow to import and only this function needs it.
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figures: dict[str, tuple[tuple[float, float], Callable[[Figure], None]]] = {
+        "pairs": ((5.6, 4.6 if len(view.pairs.observers) > 6 else 3.4), lambda f: heat_map(f, view)),
+        "distance": ((5.6, 3.5), lambda f: by_distance(f, view)),
+    }
+    if others:
+        every = {_graph(view): view, **others}
+        figures["topologies"] = ((5.6, 3.5), lambda f: by_topology(f, every))
+    written = []
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # Names come from the user: one without glyphs, or too long for its place, is drawn as well as it can be.
+        warnings.simplefilter("ignore", UserWarning)
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        for name, (size, draw) in figures.items():
+            figure = Figure(figsize=size, layout="constrained")
+            FigureCanvasAgg(figure)
+            draw(figure)
+            figure.savefig(folder / f"{name}.png", metadata={"Software": None})
+            written.append(folder / f"{name}.png")
+    return written
+
+
+def heat_map(figure: Figure, view: NetworkView) -> None:
+    """The certified ε of every pair on a logarithmic colour scale; grey: the observer itself."""
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    victims = np.flatnonzero(~np.isnan(view.certified).all(axis=0))
+    drawn = view.certified[:, victims]
+    least, most = _ends(view)
+    ax = figure.subplots()
+    ax.set_facecolor("#DDDDDD")
+    ax.grid(visible=False)
+    shown = ax.imshow(drawn, cmap="viridis", norm=LogNorm(least, most), aspect="auto", interpolation="nearest")
+    beyond = "min" if np.nanmin(drawn) < least else "neither"
+    bar = figure.colorbar(shown, ax=ax, label=f"certified ε, δ = {delta_text(view.delta)}", extend=beyond)
+    bar.outline.set_visible(False)
+    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most / least < 200 else (1.0,), numticks=9))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
+    bar.ax.minorticks_off()
+    named = [_short(view.labels[i]) for i in victims]
+    _name_ticks(ax.xaxis, named)
+    rows = range(len(view.pairs.observers))
+    _name_ticks(ax.yaxis, [_short(view.labels[k]) if view.alone else _observer(view, k, "\n") for k in rows])
+    if len(named) > 24 or any(len(name) > 3 for name in named):
+        ax.tick_params("x", rotation=90)
+    ax.set_xlabel(f"agent whose record it is ({_graph(view)})")
+    ax.set_ylabel("agent that observes" if view.alone else "observer")
+    _title(ax, _story(view))
+
+
+def by_distance(figure: Figure, view: NetworkView) -> None:
+    """The certified ε of every pair over the links between them, and that of an observer of every message.
+
+    Points: pairs. Lines: the largest at each distance; thin: the largest that is exact in real arithmetic.
+    """
+    ax = figure.subplots()
+    together = view.alone or len(view.pairs.observers) > len(COLOURS)
+    rows = [slice(None)] if together else [slice(k, k + 1) for k in range(len(view.pairs.observers))]
+    for row, colour, marker in zip(rows, COLOURS, MARKERS, strict=False):
+        certified, distance = view.certified[row], view.distance[row]
+        known = ~np.isnan(certified)
+        # Apart enough to show how many there are; a fixed pattern, so that the same numbers give the same figure.
+        aside = 0.24 * ((np.arange(known.sum()) * 0.618) % 1.0 - 0.5)
+        ax.scatter(distance[known] + aside, certified[known], s=9, color=colour, alpha=0.35, linewidths=0)
+        name = _who(view) if together else _observer(view, row.start, " ")
+        ax.plot(*_largest(certified, distance), color=colour, marker=marker, label=f"{name}: largest certified")
+        ax.plot(*_largest(view.epsilon[row], distance), **THIN, color=colour)
+    if view.priced:
+        ax.plot([], [], **THIN, color=GREY, label="largest exact, in real arithmetic")
+    total = float(view.certified_total.max())
+    ax.axhline(
+        total, color=GREY, linestyle="--", linewidth=1.4, label=f"every message: {epsilon_text(total)} certified"
+    )
+    _finish(ax, [view])
+    ax.set_xlabel(f"links between observer and agent ({_graph(view)})")
+    ax.set_ylabel(f"ε of one record, δ = {delta_text(view.delta)}")
+    _title(ax, _story(view))
+
+
+def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
+    """The largest certified ε at each distance, one curve for each graph; thin: exact in real arithmetic."""
+    ax, all_alone = figure.subplots(), all(view.alone for view in views.values())
+    for k, (name, view) in enumerate(views.items()):
+        style, colour = "-" if k < len(COLOURS) else "-.", COLOURS[k % 5]
+        seen = name if all_alone else f"{name}, {_who(view)}"
+        ax.plot(*_largest(view.certified, view.distance), style, color=colour, marker=MARKERS[k % 5], label=seen)
+        ax.plot(*_largest(view.epsilon, view.distance), **THIN, color=colour)
+    if any(view.priced for view in views.values()):
+        ax.plot([], [], **THIN, color=GREY, label="exact, in real arithmetic")
+    total = max(float(view.certified_total.max()) for view in views.values())
+    ax.axhline(
+        total, color=GREY, linestyle="--", linewidth=1.4, label=f"every message: {epsilon_text(total)} certified"
+    )
+    _finish(ax, list(views.values()))
+    delta = delta_text(next(iter(views.values())).delta)
+    ax.set_xlabel("links between observer and agent")
+    ax.set_ylabel(f"largest certified ε, δ = {delta}")
+    curves = [_largest(view.certified, view.distance) for view in views.values()]
+    two = [float(largest[links == 2][0]) for links, largest in curves if (links == 2).any()]
+    who = "what one agent learns" if all_alone else "what observers learn"
+    found = f"at two links, certified ε is at most {_between(two)}, by graph" if two else "certified ε by graph"
+    _title(ax, f"{capitalised(who)}: {found}")
+
+
+def _finish(ax: Any, views: Sequence[NetworkView]) -> None:
+    """Axes that all of these views fit on, down to LEAST_DRAWN of what every message tells."""
+    from matplotlib.ticker import MaxNLocator
+
+    values = np.concatenate([part.ravel() for v in views for part in (v.certified, v.epsilon, v.certified_total)])
+    floor = LEAST_DRAWN * max(float(view.certified_total.max()) for view in views)
+    log_axis(ax, "y", values[np.nan_to_num(values) >= floor])
+    ax.set_xlim(0.5, max(int(view.distance.max()) for view in views) + 0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
+    ax.legend(loc="best", fontsize=8)
+
+
+def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.int64], Array]:
+    """Distances, and the largest ε of the pairs at each, where any is above zero."""
+    links = np.unique(distance[epsilon > 0.0])
+    return links, np.asarray([np.nanmax(epsilon[distance == k]) for k in links])
+
+
+def _ends(view: NetworkView) -> tuple[float, float]:
+    """The ends of the colour scale, at least a decade apart; the upper one is what a full view would give."""
+    most = float(view.certified_total.max())
+    return min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 10.0), most
+
+
+def _graph(view: NetworkView) -> str:
+    return topology_name({"kind": view.name, "agents": len(view.labels)})
+
+
+def _who(view: NetworkView) -> str:
+    """Whose view it is: that of an agent like any other, of the only observer, or of the best of several."""
+    if view.alone:
+        return "one agent"
+    several = len(view.pairs.observers)
+    return _observer(view, 0, " ") if several == 1 else f"the best of {several} observers"
+
+
+def _observer(view: NetworkView, row: int, between: str) -> str:
+    """The observer's name, wrapped between words and each part cut off where it is long."""
+    return between.join(_short(line, 30) for line in textwrap.wrap(view.observer(row), 20)[:3])
+
+
+def _short(name: str, most: int = LONGEST_NAME) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _story(view: NetworkView) -> str:
+    """Whose view, and the largest certified ε next door and far away."""
+    plural = len(view.pairs.observers) == 1 and len(view.pairs.observers[0]) > 1
+    who = f"What {_who(view)} {'learn' if plural else 'learns'}"
+    links, largest = _largest(view.certified, view.distance)
+    if links.size == 0:
+        return f"{who}: nothing"
+    places = [f"at {k} {'link' if k == 1 else 'links'}" for k in links]
+    first = f"{who}: certified ε at most {epsilon_text(float(largest[0]))} {places[0]}"
+    return first if links.size == 1 else f"{first}, {epsilon_text(float(largest[-1]))} {places[-1]}"
+
+
+def _between(values: Sequence[float]) -> str:
+    low, high = epsilon_text(min(values)), epsilon_text(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _title(ax: Any, text: str) -> None:
+    # Across the figure: above the axes alone it would run into the colour bar.
+    ax.figure.suptitle(textwrap.fill(text, 58), x=0.02, ha="left", fontsize=10.5, fontweight="bold")
+
+
+def _name_ticks(axis: Any, names: Sequence[str]) -> None:
+    if len(names) <= NAMED:
+        axis.set_ticks(range(len(names)), names, fontsize=7 if len(names) > 12 else 8.5)

@@ -1,0 +1,296 @@
+"""First-order private bilevel optimisation by a penalty, full batch or mini-batch.
+
+Round t, with f and g the means over all records (Kornowski, Algorithms 1 and 3):
+
+    ỹ   ≈ argmin_y g(x, y)                    released by a private solver (`inner`)
+    ỹ^λ ≈ argmin_y f(x, y) + λ g(x, y)        released by a private solver
+    x  <- P(x − η_t (∇_x f(x, ỹ^λ) + λ (∇_x g(x, ỹ^λ) − ∇_x g(x, ỹ)) + noise))
+
+The output is the x_t of the smallest gradient mapping ‖x_{t+1} − x_t‖/η_t, of equals the latest, with the ỹ found
+there: functions of released values. What of the last line reads no record is exact and free, and so is all of it where
+neither ∇_x h nor ∇_x l reads one.
+
+λ → penalty, η → x, P → domain, a Poisson sample of the records → rate, how the lower level is solved → solver, its
+steps → inner. Whatever is left out of x, penalty, inner, smoothness and the clips follows from the problem's constants,
+where these are known (`dp_bilevel_defaults`).
+
+Whose data: every record of every agent, against those who see what the coordinator publishes; the coordinator is
+trusted, and receives clipped sums, or all records for "output_perturbation". Sensitivities: 2C_y/n_t and 2C_z/(λ n_v)
+in the solvers' descent, D_gy/(μ n_t) + 2a and D_fy/(λ μ n_v) + 2a of a perturbed minimiser with certificate a. In the
+step of x every record's contribution, λ included, is clipped to C_x: 2C_x/n_v and 2C_x/n_t, or λ D_hxy ‖ỹ^λ − ỹ‖/n_t
+where constants are known and that is less. Both kinds of records come to the same Σμ², which is exact, also where later
+releases depend on earlier ones.
+
+rate < 1: means over Poisson samples, in the solvers dp_gd and dp_loc_sgd and in the step of x, divided by their
+expected size, at the price of the accountant's Poisson rule. (With replacement, as the paper draws, records can be
+drawn several times, and Lemma 16 there is false.) A sample amplifies only while its noise multiplier s·q·n/C is about 1
+or more: a total of ε over T rounds takes batches of about εn/√T records, not any size (as in Theorem 11). And a mean
+over b records misses the whole by about C_x/√b, not 1/b.
+
+`printed`: (ε/√(18T), δ/(3(T+1))) for each of the three, as Algorithm 1 says, by its Lemma 15, and by Lemma 14 for the
+descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2 to .4 for ε = 1,
+and less where solvers take many steps.
+For solvers that are private in another way it is no ε at all: the best composition of 3T such releases is 2.0 to 2.3.
+
+Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults, check_penalty
+from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
+from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS, Solver, check_perturbed, solver_of
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import internal, option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import KORNOWSKI, Citation
+from decentral_dp.bounded import Array, Bounded, Split
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.protocol import CHANGE, Changed
+
+
+class State(NamedTuple):
+    """x: (p,) the iterate. y, pulled: (q,) last released. best, best_y: of the smallest step so far, and its size."""
+
+    x: Array
+    y: Array
+    penalised: Array
+    best: Array
+    best_y: Array
+    step: float
+
+
+@dataclass(frozen=True)
+class DpBilevel:
+    """x: η, penalty: λ, inner: steps of the solver, smoothness: b in dp_gd; None: settled by public constants.
+
+    rate: of Poisson samples. solver: a key of `inner.SOLVERS`.
+    """
+
+    x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
+    penalty: float | None = option(
+        "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", at_least=0
+    )
+    inner: int | None = option(
+        "steps of the lower-level solver; settled by public constants if left out",
+        default=None,
+        unit="steps",
+        example="5",
+        at_least=1,
+    )
+    smoothness: float | None = option(
+        "b, the inverse of the step of dp_gd; settled by public constants if left out",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
+    start: Mapping[str, float] = field(default_factory=dict)
+    # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².
+    reads: bool = internal(True)
+    stages: int = internal(1)
+    shares: Mapping[str, float] = internal(default_factory=dict)
+
+    protocol = "released"
+
+    def __post_init__(self) -> None:
+        if self.solver not in SOLVERS:
+            raise InputError(f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(SOLVERS)}.")
+        if not 0.0 < self.rate <= 1.0:
+            raise InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
+        if self.penalty is not None and not 0.0 < self.penalty < math.inf:
+            raise InputError(f"algorithm.penalty: got {self.penalty}; wanted a number above 0, for example 10.0.")
+
+    @property
+    def needs_constants(self) -> bool:
+        return SOLVERS[self.solver].constants
+
+    @property
+    def needs_records(self) -> bool:
+        return SOLVERS[self.solver].needs_records
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        solving = () if self.needs_records else ("lower_grad_y", "upper_grad_y")
+        return (*solving, "upper_grad_x", CHANGE)
+
+    @property
+    def releases_per_round(self) -> int:
+        return 2 * self._solver.publishes + self.reads
+
+    @property
+    def _solver(self) -> Solver:
+        return solver_of(self.solver, self.inner or 1, self.stages, self.smoothness, self.rate)
+
+    @property
+    def _penalised(self) -> LowerObjective:
+        return LowerObjective("pulled", self.penalty or 1.0)
+
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        self._check(context)
+        reads = context.reads("upper_grad_x") or context.reads("lower_jvp")
+        penalty = self.penalty if self.penalty is not None else self._defaults(context, reads, "penalty").penalty()
+        check_penalty(context, penalty)
+        known = replace(self, penalty=penalty, reads=reads)
+        if self.solver.startswith("dp_loc"):
+            known = replace(known, stages=known._defaults(context, reads, "domain").stages())
+        if self.inner is None and not self.needs_records:
+            steps = known._defaults(context, reads, "inner").steps(self.solver, known.stages)
+            known = replace(known, inner=steps)
+        if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
+            # Raises: there is no default.
+            known._defaults(context, reads, "smoothness")
+        if self.x is None:
+            known = replace(known, x=StepSize(known._defaults(context, reads, "x").step_size()))
+        context = known._clipped(context)
+        return replace(known, shares=known._divided(context)), context
+
+    def _check(self, context: CoordinatorContext) -> None:
+        """Refuse what cannot run, or what would be left unread."""
+        if context.reads("lower_jvp") and not isinstance(context.problem, Changed):
+            name = getattr(context.problem, "name", type(context.problem).__name__)
+            raise InputError(
+                f'problem.kind: dp_bilevel needs ∇_x l at two points per record, which "{name}" does not offer; choose '
+                "another problem, for example hyper_cleaning."
+            )
+        check_perturbed(context, self.solver)
+        if self.solver == "dp_loc_sgd" and self.rate == 1.0:
+            raise InputError(
+                'algorithm.rate: "dp_loc_sgd" reads samples; give a rate below 1, or take "dp_loc_gd", which reads all '
+                "records."
+            )
+        sampled = SOLVERS[self.solver].samples or context.reads("upper_grad_x") or context.reads("lower_jvp")
+        if self.rate < 1.0 and not sampled:
+            raise InputError(
+                f'algorithm.rate: got {self.rate}, but with "{self.solver}" on this problem nothing reads a sample; '
+                'leave it out, or take "dp_gd".'
+            )
+        unread = self.inner is not None and self.needs_records
+        if unread or (self.smoothness is not None and self.solver != "dp_gd"):
+            key = "inner" if unread else "smoothness"
+            raise InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
+
+    def _defaults(self, context: CoordinatorContext, reads: bool, wanted: str) -> Defaults:
+        found = Defaults.of(context, 2 + reads, wanted)
+        return found if self.penalty is None else found.with_penalty(self.penalty)
+
+    def _clipped(self, context: CoordinatorContext) -> CoordinatorContext:
+        """With every clip that something is bounded by. Raises InputError where one is missing."""
+        clip = context.clip
+        for term in self.queries if context.noisy else ():
+            channel = "x" if term in ("upper_grad_x", CHANGE) else "y" if term == "lower_grad_y" else "z"
+            if context.reads(term) and math.isinf(clip.bound(channel)):
+                if context.family is None or not context.domain.compact:
+                    raise InputError(
+                        f"privacy.clip.{channel}: missing, and nothing else bounds what one record adds to {term}; "
+                        f"give one, for example clip = {{ {channel} = 1.0 }}."
+                    )
+                usual = self._defaults(context, self.reads, "penalty").clip()
+                bounds = {c: usual.bound(c) if c == channel else clip.bound(c) for c in ("x", "y", "z")}
+                clip = Clip("l2", **bounds)
+        return replace(context, clip=clip)
+
+    def _divided(self, context: CoordinatorContext) -> Mapping[str, float]:
+        """Shares of the budget; none where no constants tell."""
+        if context.family is None or not context.domain.compact or math.isinf(context.budget):
+            return {}
+        sensitivity = [
+            s for term in self._step_terms(context) for s in context.mean_sensitivity(term, 1, self.rate).values()
+        ]
+        defaults = self._defaults(context, self.reads, "penalty")
+        return defaults.shares(self.solver, self.inner or 1, self.stages, max(sensitivity, default=0.0))
+
+    def _step_terms(self, context: CoordinatorContext) -> tuple[str, ...]:
+        return tuple(term for term in ("upper_grad_x", CHANGE) if context.reads(term))
+
+    # The program -------------------------------------------------------------------------------------------------
+
+    def init(self, context: CoordinatorContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, y, x, y, math.inf)
+
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+        lam, eta = self._penalised.penalty, self.x(t) if self.x is not None else 0.0
+        y = yield from self._solver.solve(context, LowerObjective("y"), s.x, s.y)
+        penalised = yield from self._solver.solve(context, self._penalised, s.x, s.penalised)
+        gradient = lam * context.regulariser_change(s.x, penalised, y)
+        if self.reads:
+            released = yield Release(gx=(yield from self._slope(context, s.x, y, penalised)))
+            gradient = gradient + released.released.gx[0]
+        x = context.domain.project(s.x - eta * gradient)
+        sensitivity = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
+        best = (s.x, y, sensitivity) if sensitivity <= s.step else (s.best, s.best_y, s.step)
+        return State(x, y, penalised, *best)
+
+    def _slope(
+        self, context: CoordinatorContext, x: Array, y: Array, penalised: Array
+    ) -> Generator[Request, Response, Bounded]:
+        """What of the step reads records."""
+        lam = self._penalised.penalty
+        questions = {
+            "upper_grad_x": ClippedSum("upper_grad_x", x, penalised, rate=self.rate),
+            CHANGE: ClippedSum(CHANGE, x, penalised, y, self.rate, times=lam),
+        }
+        asked = {term: questions[term] for term in self._step_terms(context)}
+        answer = yield Ask(**asked)
+        parts: list[Bounded] = [
+            context.tightened(answer[term], sum_, lam) if term == CHANGE else answer[term]
+            for term, sum_ in asked.items()
+        ]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.best, "y": s.best_y}
+
+    # What it costs -----------------------------------------------------------------------------------------------
+
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
+        """Solutions of levels that read no record."""
+        return {
+            objective.channel: context.problem.q
+            for objective in (LowerObjective("y"), self._penalised)
+            if not objective.kinds(context)
+        }
+
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        each = self._solver.publishes
+        parts = {
+            objective.channel: self._solver.part(context, objective, k * each, self.shares.get(objective.channel, 1.0))
+            for k, objective in enumerate((LowerObjective("y"), self._penalised))
+            if objective.kinds(context)
+        }
+        if self.reads:
+            reader: dict[str, str] = {"upper_grad_x": "upper_grad_x", CHANGE: "lower_jvp"}
+            kinds: list[Split] = [context.problem.reads_records[reader[term]] for term in self._step_terms(context)]
+            parts["gx"] = Part((2 * each,), context.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
+        return gaussian_charges(rounds, self.releases_per_round, parts)
+
+
+ENTRY = Entry(
+    "dp_bilevel",
+    DpBilevel,
+    "a trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024)",
+    (Citation("Algorithm", KORNOWSKI),),
+    trusted=True,
+    claim="Theorems 4 and 11 of Kornowski (2024), as printed",
+    domain="optional",
+)

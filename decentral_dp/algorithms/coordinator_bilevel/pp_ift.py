@@ -1,0 +1,208 @@
+"""Implicit differentiation at a private lower-level point: private by construction, for any losses.
+
+Round t, with means over all records, each clipped, and R the data-independent regulariser:
+
+    ỹ ≈ argmin_y g(x, y)                                       released by a private solver (`inner`)
+    a = mean ∇_x h,  b = mean ∇_y h,  J = mean ∇²_xy l + ∇²_xy R,  H = mean ∇²_yy l + ∇²_yy R          at (x, ỹ)
+    x <- P(x − η_t (a − J H⁻¹ b + noise))
+
+h, l → upper and lower loss; η → x; P → domain; the solver → solver, its K steps → inner, its b → smoothness. What is
+left out is settled by the problem's constants, where they are known: η = 1/(2b) with b the smoothness of the
+hyperobjective on the domain (give a larger one where the domain is wide), K as `inner` says, and clips at which no
+record is cut.
+
+The hypergradient is taken where everybody may look, at the released ỹ, so that no accuracy of a solver, no Lipschitz
+constant of a second derivative, and no bound on a loss is needed: clips and the curvature w₀ of R bound what one record
+can do. The price is the bias of ỹ, at most C‖ỹ − y_Z(x)‖.
+
+Whose data: every record of every agent. Sensitivities: 2C_y/n_t per solver step; for the gradient, with K ≥ ‖J‖ and
+clips C_x of ∇_x h and ∇²_xy l, C_z of ∇_y h and ∇²_yy l,
+
+    train       2C_x C_z/(w₀ n_t) + K C_z²/(n_t w₀(w₀ + C_z/n_t)),        validation  (2C_x + 2K C_z/w₀)/n_v,
+
+where Hessians of records are positive semidefinite; elsewhere H's eigenvalues are raised to w₀ and the middle term is
+2K C_z²/(n_t w₀²). Gaussian releases of planned prices, Σμ² exact.
+
+The output is the last x_t at which a lower-level point was released, with that point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults
+from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
+    SOLVERS,
+    LowerObjective,
+    Solver,
+    check_perturbed,
+    solver_of,
+)
+from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.messages import check_message
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
+from decentral_dp.bounded import Array, Bounded, Split
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.protocol import CLIP_OF_TERM, regulariser_matrices, split_read
+
+# The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
+_MODEL_SHARE = 0.5
+_SOLVERS = ("dp_gd", "output_perturbation")
+
+
+class State(NamedTuple):
+    """x: (p,) the iterate. y: (q,) the last released point. at: the x that it is for."""
+
+    x: Array
+    y: Array
+    at: Array
+
+
+@dataclass(frozen=True)
+class PpIft:
+    """x: η. inner: K. smoothness: of g. None: settled by public constants."""
+
+    x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
+    inner: int | None = option(
+        "K, steps of the lower-level solver; settled by public constants if left out",
+        default=None,
+        unit="steps",
+        example="5",
+        at_least=1,
+    )
+    smoothness: float | None = option(
+        "of g, the inverse of the step of dp_gd; settled by public constants if left out",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+
+    def __post_init__(self) -> None:
+        if self.solver not in _SOLVERS:
+            raise InputError(f"algorithm.solver: pp_ift has no solver {self.solver!r}; one of {', '.join(_SOLVERS)}.")
+        for key in ("inner", "smoothness"):
+            if self.solver != "dp_gd" and getattr(self, key) is not None:
+                raise InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
+
+    @property
+    def needs_constants(self) -> bool:
+        return SOLVERS[self.solver].constants
+
+    @property
+    def needs_records(self) -> bool:
+        return SOLVERS[self.solver].needs_records
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return tuple(_MEANS.values()) if self.needs_records else ("lower_grad_y", *_MEANS.values())
+
+    @property
+    def releases_per_round(self) -> int:
+        return self._solver.publishes + 1
+
+    @property
+    def _solver(self) -> Solver:
+        return solver_of(self.solver, self.inner or 1, 1, self.smoothness, 1.0)
+
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        p, q = context.problem.p, context.problem.q
+        mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
+        check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
+        check_perturbed(context, self.solver)
+        known = self
+        if self.solver == "dp_gd" and self.inner is None:
+            known = replace(known, inner=Defaults.of(context, 2, "inner").steps("dp_gd", 1))
+        if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
+            # Raises: there is no default.
+            Defaults.of(context, 2, "smoothness")
+        if self.x is None:
+            # Raises where no default is known.
+            Defaults.of(context, 2, "x")
+            known = replace(known, x=usual_step(context))
+        return known, self._clipped(context)
+
+    def _clipped(self, context: CoordinatorContext) -> CoordinatorContext:
+        """With every clip that something is bounded by. Raises InputError where one is missing."""
+        bounds = {c: context.clip.bound(c) for c in ("x", "y", "z")}
+        for term in self.queries if context.noisy else ():
+            channel = CLIP_OF_TERM[term]
+            if not context.reads(term) or np.isfinite(context.clip.bound(channel)):
+                continue
+            c = Defaults.of(context, 2, "clip").whole
+            usual = {"x": max(c.l_fx, c.d_hxy), "y": 0.5 * c.d_gy, "z": max(c.l_fy, c.d_hyy)}
+            bounds[channel] = usual[channel]
+        return replace(context, clip=Clip("l2", **bounds))
+
+    def init(self, context: CoordinatorContext) -> State:
+        x = context.start("x", self.start)
+        return State(x, context.start("y", self.start), x)
+
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+        y = yield from self._solver.solve(context, LowerObjective("y"), s.x, s.y)
+        released = yield Release(gx=(yield from self._gradient(context, s.x, y)))
+        eta = self.x(t) if self.x is not None else 0.0
+        return State(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
+
+    def _gradient(self, context: CoordinatorContext, x: Array, y: Array) -> Generator[Request, Response, Bounded]:
+        """a − J H⁻¹ b at the released y."""
+        p, q = context.problem.p, context.problem.q
+        asked = {name: ClippedSum(term, x, y) for name, term in _MEANS.items() if context.reads(term)}
+        answer: Mapping[str, Any] = yield Ask(**asked)
+        regulariser = regulariser_matrices(context.problem, x[None], y[None], None)
+        public = {
+            "a": np.zeros((1, p)),
+            "b": np.zeros((1, q)),
+            "jacobian": regulariser.jacobian.reshape(1, p * q),
+            "hessian": regulariser.hessian.reshape(1, q * q),
+        }
+        return context.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.at, "y": s.y}
+
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
+        """The lower-level point, where that level reads no record."""
+        return {} if LowerObjective("y").kinds(context) else {"y": context.problem.q}
+
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        each = self._solver.publishes
+        kinds: list[Split] = [k for k in ("train", "validation") if k in {kind_of(context, t) for t in _MEANS.values()}]
+        parts = {"gx": Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
+        if LowerObjective("y").kinds(context):
+            parts = {"y": self._solver.part(context, LowerObjective("y"), 0, _MODEL_SHARE), **parts}
+        return gaussian_charges(rounds, self.releases_per_round, parts)
+
+
+_MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian", "hessian": "lower_hessian"}
+
+
+def kind_of(context: CoordinatorContext, term: str) -> Split | None:
+    """The records that a term reads, if any."""
+    return split_read(term, context.problem.reads_records) if context.reads(term) else None
+
+
+ENTRY = Entry(
+    "pp_ift",
+    PpIft,
+    "a trusted coordinator: implicit differentiation at a private lower-level point, private by construction",
+    (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
+    trusted=True,
+    domain="optional",
+    unprinted=('privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'),
+)

@@ -1,0 +1,135 @@
+"""Private hypergradient descent with second derivatives, its rate free of the lower level's dimension.
+
+Round t, Φ(x) = F(x, y_Z(x)) with F and G the means over all records (Lowy & Liu, Algorithm 1):
+
+    y ≈ argmin_y G(x, y),  ‖y − y_Z(x)‖ ≤ a     v ≈ (∇²_yy G)⁻¹ ∇_y F,  to within τ     both at y, surely
+    x <- P(x − η_t (∇_x F − ∇²_xy G v + noise))
+
+The output is the x_t whose step was the smallest: a function of released values. y and v are not private and stay with
+the coordinator, which holds the records; for a model of one's own, train one at the published x.
+
+η → x, P → domain; left out, η = 1/(2b) with b the smoothness of Φ on the domain.
+
+Whose data: every record of every agent. One record moves the estimate by at most S(x) + 2(Ca + bτ), S from the
+constants of the problem at the public x: with y' the neighbour's solution, ‖y − y'‖ ≤ D_gy/(μn), and the resolvent
+identity for H⁻¹. No Taylor expansion, any n; the accuracies a and τ are fixed before a record is seen. Each round is
+one Gaussian release of price μ, and Σμ² is exact.
+
+`printed`: the noise σ = 32K√(T log(1/δ))/(nε) of the paper, n the smaller of the two counts, priced by what it meets.
+
+Reference: A. Lowy and D. Liu, "Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal
+Rates", 2025: Algorithm 1, Theorem 4.3; sensitivities as above instead of Lemma 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Pool, Release, Request, Response
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.pooled_bounds import PooledBounds
+
+
+class State(NamedTuple):
+    """x: (p,) the iterate. best: the one with the smallest step so far, and the size of that step."""
+
+    x: Array
+    best: Array
+    step: float
+
+
+@dataclass(frozen=True)
+class SecondOrder:
+    """x: η, or None for 1/(2b). start: constants, 0 where absent."""
+
+    x: StepSize | None = option("η, of x; 1/(2b) of the hyper-objective if left out", default=None)
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    needs_constants = True
+    needs_records = True
+    queries = ()
+    releases_per_round = 1
+
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        bounds = bounds_of(context)
+        # Whether float64 certifies anything is known from public numbers: at the start, and on a compact domain.
+        bounds.hypergradient(context.start("x", self.start))
+        if not context.domain.compact:
+            if self.x is None:
+                check_bounded(context)
+            return self, context
+        low, high = context.domain.corners(context.problem.p)
+        bounds.gradient_error(low, high)
+        return replace(self, x=self.x if self.x is not None else usual_step(context)), context
+
+    def init(self, context: CoordinatorContext) -> State:
+        x = context.start("x", self.start)
+        return State(x, x, np.inf)
+
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+        pool = yield Pool()
+        released = yield Release(gx=pool.hypergradient(s.x))
+        eta = self.x(t) if self.x is not None else 0.0
+        return moved(s, context.domain.project(s.x - eta * released.released.gx[0]))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.best}
+
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        kinds = tuple(bounds_of(context).hypergradient(context.start("x", self.start)))
+        return gaussian_charges(rounds, 1, {"gx": Part((0,), context.problem.p, kinds)})
+
+
+def check_bounded(context: CoordinatorContext) -> None:
+    """Refuse a domain that is not compact. Raises InputError."""
+    if not context.domain.compact:
+        raise InputError(
+            "algorithm.domain: missing. The smoothness of the hyperobjective is known on a bounded domain; "
+            'give one, for example { kind = "box", low = -5.0, high = 0.0 }, or a step size x.'
+        )
+
+
+def moved(s: State, x: Array) -> State:
+    """The next state: the iterate, and the one that has moved least so far."""
+    step = float(np.linalg.norm(x - s.x))
+    return State(x, s.x, step) if step < s.step else State(x, s.best, s.step)
+
+
+def usual_step(context: CoordinatorContext) -> StepSize:
+    """1/(2b), b the smoothness of Φ on a compact domain; 1 where Φ is linear."""
+    smooth = bounds_of(context).smoothness(*context.domain.corners(context.problem.p))
+    return StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
+
+
+def bounds_of(context: CoordinatorContext) -> PooledBounds:
+    """The public prices of what is computed over pooled records. Raises ValueError without a family."""
+    if context.family is None:
+        raise ValueError("prices over pooled records need the problem's constants")
+    return PooledBounds(context.family, context.counts["train"], context.counts["validation"])
+
+
+ENTRY = Entry(
+    "second_order_dp_bilevel",
+    SecondOrder,
+    "a trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1)",
+    (Citation("Algorithm", LOWY_LIU),),
+    trusted=True,
+    claim="Theorem 4.2 of Lowy & Liu (2025), as printed",
+    domain="optional",
+)

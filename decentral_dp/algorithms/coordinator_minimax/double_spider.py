@@ -1,0 +1,181 @@
+"""DP Double-SPIDER: x and y in turn, each along its own gradient estimate that differences carry on.
+
+Round t, with Poisson samples of rate q, one for either estimate, and means divided by the public qn:
+
+    t % T = 0    u <- mean clip(∇_y f(x_t, y_t), C_y) + noise
+    otherwise    u += mean clip(∇_y f(x_t, y_t) − ∇_y f(x_{t−1}, y_{t−1}), τ) + noise
+    y_{t+1} = Π_Y(y_t + η_y (u + ∇_y r))
+    t % T = 0    v <- mean clip(∇_x f(x_t, y_{t+1}), C_x) + noise
+    otherwise    v += mean clip(∇_x f(x_t, y_{t+1}) − ∇_x f(x_{t−1}, y_t), τ) + noise
+    x_{t+1} = P(x_t − β (v + ∇_x r)),        β = min{η_x, longest/‖v + ∇_x r‖}
+
+where differences are of the same records at both points, and τ = L times the distance of the two points of that
+difference, or the largest distance between two clipped gradients where that is less. With a robust problem's dual
+variable η, y = η and ∇_y f = −∂f/∂η. η_x, η_y → x, y. T → period, L → smoothness, a public constant; q → rate.
+longest: no step of x is longer; the paper's is 1/(L√n). Channels gx and gy are anchors, dx and dy differences.
+
+Whose data: every record of every agent. Sensitivities 2C/(qn) of an anchor and 2τ/(qn) of a difference; every release
+reads a sample of its own and is an event of its own, P(q, G(z)) of replacing a record. x, y, u, v and every τ are
+functions of what was released, and the clip comes after subtracting: smoothness is no assumption of the privacy. Half
+of Σμ² is for x and half for y, in either half for anchors and half for differences, evenly over these. Where C_y is
+left out, the ball that the problem knows takes its place.
+
+As printed, the mean of a batch is clipped when it has been taken: to C_y and C_x at anchors, and in both differences to
+2L max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, in which y_{t+1} has no part though ∇_x f is taken there. For a clip of c the
+noise is, with N = qn, c times (Theorem 6, its constant taken as 1)
+
+    u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
+    v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
+
+But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
+sensitivity which the certificate of the printed noise is for, thousands of deviations, and its ε is ∞ but for tiny n.
+
+Limit cases: T = 1 is DP-SGDA in turns, on two samples. rate = 1 and no noise is gradient descent in turns, for any T.
+The output is the last iterate, the paper's a random one.
+
+Reference: Xu et al. 2025, Algorithm 2 and Theorem 6, with per-record clips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import shortened
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
+    Block,
+    Point,
+    SpiderState,
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import DRO
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DP_DRO, Citation
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Ask, Release, Request, Response
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+# Channels of anchors and of differences → their term.
+Y, X = ("gy", "dy"), ("gx", "dx")
+TERMS = {Y: "grad_y", X: "grad_x"}
+
+
+@dataclass(frozen=True)
+class DoubleSpider:
+    """x, y: η. period: T. smoothness: L. rate: q. longest: of a step of x."""
+
+    x: StepSize = option("η_x, of x")
+    y: StepSize = option("η_y, of the dual variable")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    longest: float | None = option(
+        "length that no step of x exceeds; without it steps are as long as they come",
+        default=None,
+        example="1.0",
+        above=0,
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    needs_constants = False
+    needs_records = False
+    queries = ("grad_x", "grad_y")
+    releases_per_round = 2
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        check_init(self.start)
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return self, context
+
+    def init(self, context: MinimaxContext) -> SpiderState:
+        return SpiderState.start(context, self.start)
+
+    def step(self, t: int, context: MinimaxContext, s: SpiderState) -> Generator[Request, Response, SpiderState]:
+        problem = context.problem
+        u = yield from self._estimate(t, context, Y, s.u, (s.x, s.y), (s.last_x, s.last_y))
+        y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
+        v = yield from self._estimate(t, context, X, s.v, (s.x, y), (s.last_x, s.y))
+        by_x = v + problem.public("grad_x", s.x, y, t)
+        x = problem.project_x(s.x - shortened(self.x(t), self.longest, by_x) * by_x)
+        return SpiderState(x, y, v, u, s.x, s.y)
+
+    def _estimate(
+        self,
+        t: int,
+        context: MinimaxContext,
+        names: tuple[str, str],
+        old: Array,
+        here: Point,
+        before: Point,
+    ) -> Generator[Request, Response, Array]:
+        """A new estimate at a point: a mean, or the last one and its change. Publishes once."""
+        term, fresh = TERMS[names], is_anchor(t, self.period)
+        if not context.reads(term):
+            yield Release()
+            return old
+        channel = names[0] if fresh else names[1]
+        bound = None if fresh else change_bound(context, term, here, before, self.smoothness)
+        asked = context.query(term, *here, self.rate, None if fresh else before, bound)
+        released = (yield Release(**{channel: (yield Ask(mean=asked)).mean})).released[channel][0]
+        # The noise is in what was told: adding it to the estimate alone, after the difference, would betray low bits.
+        return np.asarray(released if fresh else old + released)
+
+    def published(self, s: SpiderState) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        return plan_of_estimates(context, rounds, self.period, self.rate)
+
+
+def plan_of_estimates(context: MinimaxContext, rounds: int, period: int, rate: float) -> dict[str, Charge]:
+    """u in the first release of a round, v in the second: half of the budget each. rate: of their samples."""
+    first = np.arange(rounds, dtype=np.int64) * 2 + 1
+    blocks: dict[str, Block] = {}
+    for names, at, width in ((Y, first, context.problem.q), (X, first + 1, context.problem.p)):
+        if context.reads(TERMS[names]):
+            blocks |= split(at, period, names, width, 0.5)
+    return block_charges(blocks, rate)
+
+
+ENTRY = Entry(
+    "double_spider",
+    DoubleSpider,
+    "a trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025)",
+    (Citation("Algorithm 2, with per-record clips", DP_DRO),),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1",
+    example=DRO | {"smoothness": "1.0"},
+)

@@ -1,0 +1,131 @@
+"""DP-SGDA: simultaneous gradient descent on x and ascent on y, both gradients of one Poisson sample noised.
+
+Round t, with a sample in which every record is with probability q (rate), clips C_x and C_y (privacy.clip), and means
+divided by the public qn:
+
+    x <- P(x − η_x (mean clip(∇_x f(x, y; ξ), C_x) + ∇_x r + noise))
+    y <- Π_Y(y + η_y (mean clip(∇_y f(x, y; ξ), C_y) + ∇_y r + noise))            both at the old (x, y)
+
+η_x, η_y → x, y. Where the problem bounds ∇_y f by a ball of its own, that is used instead of a larger clip. solver =
+"closed_form" asks for another mean in the place of ∇_y f, from which the best y at the old x follows, and no η_y.
+
+Whose data: every record of every agent. Sensitivities 2C_x/(qn) and 2C_y/(qn). Both releases of a round read one sample
+and are one event: with z_x, z_y the deviations of the noise on the sums over C_x, C_y, a Gaussian of multiplier
+(z_x⁻² + z_y⁻²)^(−1/2) on a Poisson sample of rate q, whatever x and y are.
+
+As printed the noise on both means is 8 C √(T log(1/δ))/(nε) (T rounds; after Theorem 1), for fixed-size samples. The
+certificate of that noise is its true price, which is less than half of what it claims; samples are Poisson here too.
+
+Limit cases: rate = 1 and no noise is gradient descent ascent. The output is the last iterate.
+
+Reference: Yang et al. 2022; "DP-SGDA" in the paper of PrivateDiff Minimax (Algorithm 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
+    CHANNELS,
+    best,
+    check_clipped,
+    check_init,
+    check_solver,
+    one_event,
+    questions,
+    slope,
+    step_of,
+)
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import ASCENT, AUC
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Ask, Release, Request, Response
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+
+class State(NamedTuple):
+    """x: (p,), y: (q,): public."""
+
+    x: Array
+    y: Array
+
+
+# Of a round's μ², for the mean that gives the best y.
+_DUAL_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class DpSgda:
+    """x, y: η. rate: q. solver: "ascent" or "closed_form"."""
+
+    x: StepSize = option("η_x, of x, downwards")
+    y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    needs_constants = False
+    needs_records = False
+    releases_per_round = 1
+
+    def __post_init__(self) -> None:
+        check_solver(self.solver, self.y)
+
+    @property
+    def _channels(self) -> tuple[str, str]:
+        return ("gx", "dual" if self.solver == "closed_form" else "gy")
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return tuple(CHANNELS[c] for c in self._channels)
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        check_init(self.start)
+        check_clipped(context, self.queries)
+        return self, context
+
+    def init(self, context: MinimaxContext) -> State:
+        return State(context.start("x", self.start), context.start("y", self.start))
+
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        released = (yield Release(**(yield Ask(**questions(context, self._channels, s.x, s.y, self.rate))))).released
+        x = context.problem.project_x(s.x - self.x(t) * slope(context, released, "gx", s.x, s.y, t))
+        if self.solver == "closed_form":
+            return State(x, best(context, released))
+        y = context.problem.project_y(s.y + step_of(self.y, t) * slope(context, released, "gy", s.x, s.y, t))
+        return State(x, y)
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
+        return one_event(context, rounds, dict(zip(self._channels, shares, strict=True)), self.rate)
+
+
+ENTRY = Entry(
+    "dp_sgda",
+    DpSgda,
+    "a trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022)",
+    (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 1 and the explicit values after it, as printed",
+    example=AUC | ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
+)

@@ -1,0 +1,149 @@
+"""DP-SPIDER on (x, y) as one variable: one gradient estimate that differences carry on, one clip and one noise.
+
+z = (x, y), and g_i = (∇_x f, ∇_y f) of a record as one vector; of a robust problem's dual variable η, y = η and
+∇_y f = −∂f/∂η. Round t, with a Poisson sample of rate q and means divided by the public qn:
+
+    t % T = 0    v <- mean clip(g_i(z_t), C) + noise
+    otherwise    v += mean clip(g_i(z_t) − g_i(z_{t−1}), τ) + noise, the same records, τ = min{L ‖z_t − z_{t−1}‖, 2C}
+    x <- P(x − η_x (v_x + ∇_x r))          y <- Π_Y(y + η_y (v_y + ∇_y r))
+
+η_x → x; η_y → y, the same as η_x where it is left out; C → privacy.clip.x. T → period, L → smoothness, a public
+constant; q → rate. Channel g is of anchors, d of differences.
+
+Beside privatediff_xy: there the two gradients have clips and noises of their own. Here the noise on ∂f/∂η is as large
+as on any coordinate of ∇_x f, which is what Double-SPIDER is meant to mend.
+
+Whose data: every record of every agent. Sensitivities 2C/(qn) of an anchor and 2τ/(qn) of a difference, on one sample a
+round: P(q, G(z)) of replacing a record. z, v and τ are functions of what was released. Half of Σμ² is for anchors and
+half for differences, evenly over these.
+
+As printed the noise is, of the paper's own constant taken as 1, with N = qn and R rounds (Arora et al. 2023)
+
+    anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
+
+for Lipschitz and smooth losses, where nothing is clipped. The clips here do to any losses what these constants say, and
+what the noise is worth follows from them.
+
+Limit cases: T = 1 is dp_sgd_dual; rate = 1 and no noise is gradient descent ascent, for any T. The output is the last
+iterate, the paper's a random one.
+
+Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import check_one_clip, joint_step
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import DRO
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import ARORA, DP_DRO, Citation
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Ask, Release, Request, Response
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+
+class State(NamedTuple):
+    """All public. v: (p + q,) estimate of the records' part of the gradient. last_x, last_y: of the round before."""
+
+    x: Array
+    y: Array
+    v: Array
+    last_x: Array
+    last_y: Array
+
+
+@dataclass(frozen=True)
+class DpSpider:
+    """x, y: η. period: T. smoothness: L. rate: q."""
+
+    x: StepSize = option("η, of x, and of the dual variable where y is left out")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    needs_constants = False
+    needs_records = False
+    queries = ("joint",)
+    releases_per_round = 1
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        check_init(self.start)
+        check_one_clip(context, "dp_spider")
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return self, context
+
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, np.zeros(x.size + y.size), x, y)
+
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        if is_anchor(t, self.period):
+            mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
+            v = (yield Release(g=mean)).released.g[0]
+        else:
+            before = s.last_x, s.last_y
+            bound = change_bound(context, "joint", (s.x, s.y), before, self.smoothness)
+            mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate, before, bound))).mean
+            v = s.v + (yield Release(d=mean)).released.d[0]
+        x, y = joint_step(context, v, s.x, s.y, t, self.x, self.y)
+        return State(x, y, v, s.x, s.y)
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        first = np.arange(1, rounds + 1, dtype=np.int64)
+        return block_charges(split(first, self.period, ("g", "d"), context.problem.width("joint"), 1.0), self.rate)
+
+
+ENTRY = Entry(
+    "dp_spider",
+    DpSpider,
+    "a trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023)",
+    (
+        Citation("Algorithm, with per-record clips", ARORA),
+        Citation("On (x, η) as one variable (Section 3)", DP_DRO),
+    ),
+    trusted=True,
+    solves="minimax",
+    claim="the calibration of Arora et al. (2023), its constant taken as 1",
+    example=DRO | {"smoothness": "1.0"},
+)

@@ -1,0 +1,95 @@
+"""DPTD: gradient descent on x and ascent on y along running averages of noised gradients (momentum on both sides).
+
+Round t, with a Poisson sample in which every record is with probability q (rate), clips C_x and C_y (privacy.clip), and
+means divided by the public qn:
+
+    g = mean clip(∇_x f(x, y; ξ), C_x) + ∇_x r + noise,    h = mean clip(∇_y f(x, y; ξ), C_y) + ∇_y r + noise
+    v <- (1 − a_t) v + a_t g,    w <- (1 − a_t) w + a_t h                                    (both 0 before)
+    x <- P(x − η_x v),    y <- Π_Y(y + η_y w)
+
+η_x, η_y → x, y. a_t → averaging, cut at 1.
+
+Whose data: every record of every agent; with problem.kind = "mspbe" a record is a whole trajectory. Sensitivities
+2C_x/(qn) and 2C_y/(qn). Both releases of a round read one sample and are one event, exactly as in DP-SGDA; v and w are
+functions of what was released, and averaging them costs nothing.
+
+What is known of the original (Zhao et al. 2023) here is its abstract and a row of a table: it is made for temporal
+differences with a nonlinear value function; it is a "momentum-based stochastic gradient descent ascent" on a single
+time scale; it adds Gaussian noise to the gradients of both sides; what it protects is "encoded in transitions", n of
+them in one trajectory; and its clips were 3 and 3 (Zhang et al. 2025, Table 5). The recursion above is the plainest
+with these properties, and not theirs. Their calibration is not known here, so there is nothing to run "as_printed".
+
+Limit cases: a_t = 1 is DP-SGDA. The output is the last iterate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.declared import DeclaredCoordinator, release_gradients
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import TEMPORAL_DIFFERENCES
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DPTD, Citation
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Request, Response
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+
+class State(NamedTuple):
+    """x: (p,), y: (q,), and the averages of their slopes, v: (p,), w: (q,): all public."""
+
+    x: Array
+    y: Array
+    v: Array
+    w: Array
+
+
+@dataclass(frozen=True)
+class Dptd:
+    """x, y: η. averaging: a. rate: q."""
+
+    x: StepSize = option("η_x, of x, downwards")
+    y: StepSize = option("η_y, of y, upwards")
+    averaging: StepSize = option("a, weight of the newest gradient in both running averages, cut at 1")
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+
+    QUERIES = ("grad_x", "grad_y")
+    SHARES: ClassVar[Mapping[str, float]] = {"grad_x": 0.5, "grad_y": 0.5}
+
+    def init(self, context: MinimaxContext, x: Array, y: Array) -> State:
+        return State(x, y, np.zeros_like(x), np.zeros_like(y))
+
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        g = yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)
+        newest = min(1.0, self.averaging(t))
+        v, w = (1.0 - newest) * s.v + newest * g.x, (1.0 - newest) * s.w + newest * g.y
+        x = context.problem.project_x(s.x - self.x(t) * v)
+        return State(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
+
+
+ENTRY = Entry(
+    "dptd",
+    Dptd,
+    "a trusted coordinator: minimax with momentum on both sides, for temporal differences (Zhao et al., 2023)",
+    (Citation("An algorithm of the kind of", DPTD),),
+    trusted=True,
+    solves="minimax",
+    example=TEMPORAL_DIFFERENCES,
+    unprinted=(
+        'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
+        '"certified", or "none".'
+    ),
+    complete=DeclaredCoordinator,
+)

@@ -1,0 +1,88 @@
+"""What the minimax programs share: their questions, what to read from the replies, and what they must know first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+
+from decentral_dp.algorithms.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Bundle, ClippedQuery
+from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.problems.minimax.protocol import Dual
+
+# Channel of a release → the term that it is the mean of.
+CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
+# How y is found: by steps, or as the best one of a released mean.
+SOLVERS = ("ascent", "closed_form")
+
+
+def questions(
+    context: MinimaxContext, channels: Sequence[str], x: Array, y: Array, rate: float
+) -> dict[str, ClippedQuery]:
+    """Channel → its question at a public point, for those whose terms read records."""
+    asked = {c: CHANNELS[c] for c in channels if context.reads(CHANNELS[c])}
+    return {c: context.query(term, x, y, rate) for c, term in asked.items()}
+
+
+def one_event(context: MinimaxContext, rounds: int, shares: Mapping[str, float], rate: float) -> dict[str, Charge]:
+    """One Release a round, of these channels' means on one sample. shares: channel → of a round's μ²."""
+    read = {c: share for c, share in shares.items() if context.reads(CHANNELS[c])}
+    width = context.problem.width
+    parts = {c: Part((0,), width(CHANNELS[c]), ("train",), share, rate) for c, share in read.items()}
+    return gaussian_charges(rounds, 1, parts)
+
+
+def slope(context: MinimaxContext, released: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:
+    """∇F by one variable, (d,): what was released of the records' part, plus the data-independent part."""
+    term = CHANNELS[channel]
+    public = context.problem.public(term, x, y, t)
+    return np.asarray(public + released[channel][0]) if context.reads(term) else public
+
+
+def best(context: MinimaxContext, released: Bundle) -> Array:
+    """The best y at the point that "dual" was asked at, (q,)."""
+    # "dual" is among the terms of this problem, so that it has a closed form.
+    return np.asarray(cast(Dual, context.problem).dual(released["dual"][0]))
+
+
+def step_of(size: StepSize | None, t: int) -> float:
+    return 0.0 if size is None else size(t)
+
+
+def check_clipped(context: MinimaxContext, terms: Sequence[str]) -> None:
+    """Refuse a term that reads records and that nothing bounds. Raises InputError."""
+    x, y = context.start("x", {}), context.start("y", {})
+    for term in terms:
+        if context.noisy and context.reads(term) and not np.isfinite(context.ball(term, x, y).radius):
+            variable = term[-1]
+            raise InputError(
+                f"privacy.clip.{variable}: missing. Nothing else bounds what one record adds to the gradient by "
+                f"{variable}; give for example clip.{variable} = 1.0."
+            )
+
+
+def check_init(start: Mapping[str, float], names: Sequence[str] = ("x", "y")) -> None:
+    """Refuse a constant start of a variable that is not there. Raises InputError."""
+    for name in start:
+        if name not in names:
+            raise InputError(f"algorithm.init.{name}: a minimax problem has {' and '.join(names)} alone. Leave it out.")
+
+
+def check_solver(solver: str, y: StepSize | None, inner: int | None = None) -> None:
+    """Refuse an unknown solver, steps where none are taken, and no step size where some are. Raises InputError."""
+    if solver not in SOLVERS:
+        raise InputError(f"algorithm.solver: no solver {solver!r} for y; there are {' and '.join(SOLVERS)}.")
+    for key, given in (("y", y), ("inner", inner)):
+        if solver == "closed_form" and given is not None:
+            raise InputError(f'algorithm.{key}: "closed_form" takes no steps of y. Leave it out.')
+    if solver == "ascent" and y is None:
+        raise InputError(
+            "algorithm.y: missing. y is found by steps; add for example y = { scale = 0.1, decay = 0.5 }, or take "
+            'solver = "closed_form" where the problem has one.'
+        )

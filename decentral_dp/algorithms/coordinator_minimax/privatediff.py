@@ -1,0 +1,192 @@
+"""PrivateDiff Minimax: a private y in every round, and a gradient by x that is carried on by differences.
+
+Round r, with Poisson samples of rate q and means divided by the public qn:
+
+    y_{r+1}: "ascent", inner steps from y_r, each on a sample of its own, i = 0, 1, …:
+                 y <- Π_Y(y + η_i (mean clip(∇_y f(x_r, y), C_y) + ∇_y r + noise))
+             "closed_form": the best y at x_r, of a released mean
+    r % T = 0    v <- mean clip(∇_x f(x_r, y_{r+1}), C_x) + noise
+    otherwise    v += mean clip(∇_x f(x_r, y_{r+1}) − ∇_x f(x_{r−1}, y_r), τ_r) + noise,    the same records at both,
+                 τ_r = L ‖(x_r, y_{r+1}) − (x_{r−1}, y_r)‖, or what two clipped gradients can be apart if less
+    x_{r+1} = P(x_r − η_x (v + ∇_x r))
+
+η_x → x, η_i = scale/(i+1)^decay → y: the paper's 1/(μ i) is scale 1/μ, decay 1. T → period, L → smoothness, a public
+constant; q → rate. Channels: gx are anchors, dx differences, gy or dual is for y.
+
+Whose data: every record of every agent. Sensitivities 2C/(qn), and 2τ_r/(qn) of a difference: the clip comes after
+subtracting, so smoothness is no assumption of the privacy. Everything that is carried on was released. Every release
+reads a sample of its own and is an event of its own. y has a tenth of the budget, evenly over its releases; the
+others have half of what is left for anchors and half for differences: with T dividing the number of rounds
+z_1 = z√(2/T) and z_2 = z√(2(T−1)/T). Differences save noise only where L η z √p/(qn) is much less than 1; with T = 2
+there is nothing to gain. T is decided before the run, whatever is released in it.
+
+As printed (`printed_privatediff`) the paper's y carries no noise and is used, so that nothing is certified of it.
+
+Limit cases: rate = 1 and no noise is alternating descent and ascent, for any T. The output is the last iterate.
+
+Reference: Zhang et al. 2025, Algorithms 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
+    best,
+    check_clipped,
+    check_init,
+    check_solver,
+    questions,
+    slope,
+    step_of,
+)
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
+    Block,
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import ASCENT, AUC
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Ask, Release, Request, Response
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+# Of Σμ², for y.
+Y_SHARE = 0.1
+
+
+class State(NamedTuple):
+    """All public. x, y: the iterate. v: estimate of the records' part of ∇_x F. last: x_{r−1}."""
+
+    x: Array
+    y: Array
+    v: Array
+    last: Array
+
+
+@dataclass(frozen=True)
+class PrivateDiff:
+    """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: L. rate: q. solver: "ascent" or "closed_form"."""
+
+    x: StepSize = option("η_x, of x, downwards")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
+    inner: int | None = option(
+        "steps of y in every round; settled by default", default=None, unit="steps", example="5", at_least=1
+    )
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    needs_constants = False
+    needs_records = False
+
+    def __post_init__(self) -> None:
+        check_solver(self.solver, self.y, self.inner)
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return ("grad_x", "dual" if self.solver == "closed_form" else "grad_y")
+
+    @property
+    def steps(self) -> int:
+        """Releases for y in a round."""
+        return 1 if self.solver == "closed_form" else self.inner or 1
+
+    @property
+    def releases_per_round(self) -> int:
+        return self.steps + 1
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        check_init(self.start)
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return (replace(self, inner=self.steps) if self.solver == "ascent" else self), context
+
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, np.zeros_like(x), x)
+
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        y = yield from (self._solved(context, s) if self.solver == "closed_form" else self._ascended(t, context, s))
+        v = s.v
+        if not context.reads("grad_x"):
+            yield Release()
+        elif is_anchor(t, self.period):
+            asked = context.query("grad_x", s.x, y, self.rate)
+            v = (yield Release(gx=(yield Ask(gx=asked)).gx)).released.gx[0]
+        else:
+            before = s.last, s.y
+            bound = change_bound(context, "grad_x", (s.x, y), before, self.smoothness)
+            asked = context.query("grad_x", s.x, y, self.rate, before, bound)
+            v = v + (yield Release(dx=(yield Ask(dx=asked)).dx)).released.dx[0]
+        x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
+        return State(x, y, v, s.x)
+
+    def _solved(self, context: MinimaxContext, s: State) -> Generator[Request, Response, Array]:
+        released = yield Release(dual=(yield Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
+        return best(context, released.released)
+
+    def _ascended(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, Array]:
+        y = s.y
+        for i in range(self.steps):
+            released = (yield Release(**(yield Ask(**questions(context, ("gy",), s.x, y, self.rate))))).released
+            y = context.problem.project_y(y + step_of(self.y, i) * slope(context, released, "gy", s.x, y, t))
+        return y
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}
+        channel, term = ("dual", "dual") if self.solver == "closed_form" else ("gy", "grad_y")
+        if context.reads(term):
+            each = (first[:, None] + np.arange(self.steps)).reshape(-1)
+            blocks[channel] = Block(each, context.problem.width(term), Y_SHARE)
+        if context.reads("grad_x"):
+            blocks |= split(first + self.steps, self.period, ("gx", "dx"), context.problem.p, 1.0 - Y_SHARE)
+        return block_charges(blocks, self.rate)
+
+
+ENTRY = Entry(
+    "privatediff",
+    PrivateDiff,
+    "a trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025)",
+    (Citation("Algorithms 3 and 4; certified here with a y that is released", PRIVATEDIFF),),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed",
+    example=AUC | ASCENT | {"smoothness": "1.0"},
+)

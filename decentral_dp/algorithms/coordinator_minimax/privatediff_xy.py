@@ -1,0 +1,154 @@
+"""PrivateDiff with both gradients carried by differences: one sample and one event a round, no hidden state.
+
+ζ = (x, y). Round r, with a Poisson sample of rate q and means divided by the public qn:
+
+    r % T = 0    v <- mean clip(∇_x f(ζ_r), C_x) + noise           u <- mean clip(∇_y f(ζ_r), C_y) + noise
+    otherwise    v += mean clip(∇_x f(ζ_r) − ∇_x f(ζ_{r−1}), τ_r) + noise,     the same for u and ∇_y f,
+                 τ_r = L ‖ζ_r − ζ_{r−1}‖, the difference of each record's two gradients clipped as one; or what two
+                 clipped gradients can be apart, where that is less
+    x <- P(x − η_x (v + ∇_x r))          y <- Π_Y(y + η_y (u + ∇_y r))
+
+η_x, η_y → x, y. T → period, L → smoothness, a public constant; q → rate. Channels gx and gy are anchors, dx and dy
+differences.
+
+Whose data: every record of every agent. Sensitivities 2C/(qn) of an anchor, 2τ_r/(qn) of a difference: the clip comes
+after subtracting, so smoothness is no assumption of the privacy. x, y, v, u and τ are functions of what was released.
+Both releases of a round read one sample and are one event P(q, G(z̄)), z̄⁻² = z_x⁻² + z_y⁻², whatever the thresholds
+are. Half of the budget is for the anchors and half for the differences, in either evenly by rounds and by blocks: with
+T dividing the number of rounds z_1 = z√(2/T) and z_2 = z√(2(T−1)/T), beside z of DP-SGDA's rounds.
+
+Differences save noise only where L η z √p/(qn) is much less than 1 for the step that a round takes; with T = 2 there is
+nothing to gain, and with T = 1 it is DP-SGDA. T is decided before the run, whatever is released in it.
+
+Limit cases: rate = 1 and no noise is gradient descent ascent, for any T. The output is the last iterate.
+
+Reference: after Algorithm 3 of Zhang et al. 2025, whose y carries no noise; it was never printed in this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
+    Block,
+    SpiderState,
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import AUC
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Request, Response
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+# Variable → its channels of anchors and of differences, and its term.
+_NAMES = {"x": ("gx", "dx"), "y": ("gy", "dy")}
+_TERMS = {"x": "grad_x", "y": "grad_y"}
+
+
+@dataclass(frozen=True)
+class PrivateDiffXY:
+    """x, y: η. period: T. smoothness: L. rate: q."""
+
+    x: StepSize = option("η_x, of x, downwards")
+    y: StepSize = option("η_y, of y, upwards")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    needs_constants = False
+    needs_records = False
+    queries = ("grad_x", "grad_y")
+    releases_per_round = 1
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        check_init(self.start)
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return self, context
+
+    def init(self, context: MinimaxContext) -> SpiderState:
+        return SpiderState.start(context, self.start)
+
+    def step(self, t: int, context: MinimaxContext, s: SpiderState) -> Generator[Request, Response, SpiderState]:
+        released = (yield Release(**(yield Ask(**self._questions(t, context, s))))).released
+        v, u = _carried(t, self.period, released, "x", s.v), _carried(t, self.period, released, "y", s.u)
+        by_x = v + context.problem.public("grad_x", s.x, s.y, t)
+        by_y = u + context.problem.public("grad_y", s.x, s.y, t)
+        x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
+        return SpiderState(x, y, v, u, s.x, s.y)
+
+    def _questions(self, t: int, context: MinimaxContext, s: SpiderState) -> dict[str, ClippedQuery]:
+        read = [variable for variable in "xy" if context.reads(_TERMS[variable])]
+        if is_anchor(t, self.period):
+            return {_NAMES[v][0]: context.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
+        before = s.last_x, s.last_y
+        here, terms = (s.x, s.y), {v: _TERMS[v] for v in read}
+        bounds = {v: change_bound(context, term, here, before, self.smoothness) for v, term in terms.items()}
+        return {_NAMES[v][1]: context.query(term, *here, self.rate, before, bounds[v]) for v, term in terms.items()}
+
+    def published(self, s: SpiderState) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        width = {"x": context.problem.p, "y": context.problem.q}
+        blocks: dict[str, Block] = {}
+        for v in [v for v in "xy" if context.reads(_TERMS[v])]:
+            blocks |= split(np.arange(1, rounds + 1), self.period, _NAMES[v], width[v], 0.5)
+        return block_charges(blocks, self.rate)
+
+
+def _carried(t: int, period: int, released: Bundle, variable: str, estimate: Array) -> Array:
+    """The estimate after this round's release: a new one, or the last one and its change."""
+    anchor, change = _NAMES[variable]
+    if is_anchor(t, period):
+        return released[anchor][0] if anchor in released else estimate
+    return np.asarray(estimate + released[change][0]) if change in released else estimate
+
+
+ENTRY = Entry(
+    "privatediff_xy",
+    PrivateDiffXY,
+    "a trusted coordinator: minimax, both gradients carried on by differences, on one sample a round",
+    (Citation("After Algorithm 3", PRIVATEDIFF),),
+    trusted=True,
+    solves="minimax",
+    example=AUC | {"smoothness": "1.0"},
+    unprinted=(
+        'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '
+        '"none"; as printed there is privatediff.'
+    ),
+)

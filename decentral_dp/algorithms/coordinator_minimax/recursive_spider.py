@@ -1,0 +1,182 @@
+"""DP Recursive-SPIDER: a function of one mean, Ψ(x, λ) of KL-DRO, with that mean estimated recursively as well.
+
+w = (x, λ) with λ = y, h_i = exp((ℓ_i − B)/λ) in (0, 1], and Ψ = λ log h̄ + B + λρ (see `kl_dro`). Round t, with one
+Poisson sample of rate q for everything and means divided by the public qn:
+
+    t % T = 0    v <- mean clip(∇_x h_i(w_t), C_x) + noise             u <- mean clip(∂_λ h_i(w_t), C_λ) + noise
+    otherwise    v += mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), τ) + noise,  the same for u and ∂_λ h
+    s_0 = mean h_i(w_0) + noise
+    s_t = (1−β_t) s_{t−1} + mean [β_t h_i(w_t) + (1−β_t) clip(h_i(w_t) − h_i(w_{t−1}), τ_s)] + noise
+    x <- P(x − η_x (λ/s) v)          λ <- max{λ_0, λ − η_λ ((λ/s) u + log s + ρ)}
+
+η_x, η_λ → x, y. β → averaging, cut at 1. T → period, L → smoothness, a public constant; q → rate. Channels gx and gy
+are v and u at anchors, dx and dy their differences. The clips of what changes:
+
+    τ = L ‖w_t − w_{t−1}‖, or the largest distance between two clipped terms where that is less
+    τ_s = C_x ‖x_t − x_{t−1}‖ + C_λ |λ_t − λ_{t−1}|, which is what C_x and C_λ leave h to move, or all that h can
+
+In (λ/s) and log s, s is cut to where the mean of h must lie, and to the deviation of all the noise in it from below.
+
+Whose data: every record of every agent. Sensitivities 2C/(qn) at anchors and 2τ/(qn) at differences. In s_t a record
+counts with a number between −(1−β)τ_s and β + (1−β)τ_s, whose middle is public: it moves s_t by 2(β/2 + (1−β)τ_s)/(qn).
+x, λ, v, u, s and every τ are functions of what was released. The three releases of a round read one sample and are one
+event P(q, G(z̄)), z̄⁻² = Σ z⁻², of replacing a record. Each has a third of Σμ²: of v and u half for anchors and half
+for differences, of s evenly.
+
+As printed: see `printed_recursive_spider`.
+
+Limit cases: rate = 1 and no noise is gradient descent on Ψ, for any T and β. The output is the last iterate, the
+paper's a random one.
+
+Reference: Xu et al. 2025, Algorithm 3, with what it lacks: v_{t−1} and u_{t−1} in the differences, two points in the
+recursion of s, a sample instead of one record, λ ≥ λ_0, a first round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed, inner_bound
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
+    Block,
+    block_charges,
+    change_bound,
+    check_smoothness,
+    is_anchor,
+    split,
+)
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import KL_DRO
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DP_DRO, Citation
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+_TERMS = {"x": "inner_x", "y": "inner_y"}
+
+
+class State(NamedTuple):
+    """All public. v, u, s: estimates of the means of ∇_x h, ∂_λ h and h. variance: of the noise in s.
+
+    last_x, last_y: of the round before.
+    """
+
+    x: Array
+    y: Array
+    v: Array
+    u: Array
+    s: Array
+    variance: float
+    last_x: Array
+    last_y: Array
+
+
+@dataclass(frozen=True)
+class RecursiveSpider:
+    """x, y: η. period: T. averaging: β. smoothness: L. rate: q."""
+
+    x: StepSize = option("η_x, of x")
+    y: StepSize = option("η_y, of the dual variable")
+    period: int = option(
+        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        unit="rounds",
+        example="4",
+        at_least=1,
+    )
+    averaging: StepSize = option("β, weight of the newest estimate in the running mean")
+    smoothness: float | None = option(
+        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        default=None,
+        example="2.0",
+        above=0,
+    )
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    needs_constants = False
+    needs_records = False
+    queries = ("inner", "inner_x", "inner_y")
+
+    releases_per_round = 1
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        check_init(self.start)
+        check_clipped(context, self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return self, context
+
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
+
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        asked, beta = self._questions(t, context, s), self.weight(t)
+        answer = yield Ask(**asked)
+        slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
+        mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
+        released = yield Release(**slopes, s=mean)
+        fresh, own = is_anchor(t, self.period), released.released
+        v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
+        kept = 1.0 - beta if t else 0.0
+        value, variance = kept * s.s + own.s[0], kept**2 * s.variance + released.scale["s"] ** 2
+        by_x, by_y = composed(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+        x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
+        return State(x, y, v, u, value, variance, s.x, s.y)
+
+    def _questions(self, t: int, context: MinimaxContext, s: State) -> dict[str, ClippedQuery]:
+        """All on one sample. now, change: of h itself."""
+        here, before = (s.x, s.y), (s.last_x, s.last_y)
+        asked = {"now": context.query("inner", *here, self.rate)}
+        if t:
+            asked["change"] = context.query("inner", *here, self.rate, before, inner_bound(context, here, before))
+        for variable, term in _TERMS.items():
+            if is_anchor(t, self.period):
+                asked[f"g{variable}"] = context.query(term, *here, self.rate)
+            else:
+                bound = change_bound(context, term, here, before, self.smoothness)
+                asked[f"d{variable}"] = context.query(term, *here, self.rate, before, bound)
+        return asked
+
+    def weight(self, t: int) -> float:
+        """β_t."""
+        return min(1.0, self.averaging(t))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        first = np.arange(1, rounds + 1, dtype=np.int64)
+        blocks = split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
+        blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
+        return block_charges({**blocks, "s": Block(first, 1, 1.0)}, self.rate)
+
+
+ENTRY = Entry(
+    "recursive_spider",
+    RecursiveSpider,
+    "a trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025)",
+    (Citation("Algorithm 3, corrected", DP_DRO),),
+    trusted=True,
+    solves="minimax",
+    claim="Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1",
+    example=KL_DRO | {"smoothness": "1.0"},
+)

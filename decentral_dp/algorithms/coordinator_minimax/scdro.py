@@ -1,0 +1,126 @@
+"""SCDRO: KL-DRO in compositional form by moving averages, without privacy. A baseline.
+
+w = (x, λ) with λ = y, h_i = exp((ℓ_i − B)/λ), and Ψ = λ log h̄ + B + λρ (see `kl_dro`). Round t, with one Poisson sample
+of rate q and means divided by the public qn; in the first round β = 1:
+
+    s <- (1−β) s + β mean h_i(w)
+    z <- (1−β) z + β ((λ/s) mean ∇_x h_i(w), (λ/s) mean ∂_λ h_i(w) + log s + ρ)
+    x <- P(x − η_x z_x)          λ <- max{λ_0, λ − η_λ z_λ}
+
+η_x, η_λ → x, y. β → averaging, cut at 1; q → rate.
+
+Whose data: nobody's is protected. It adds no noise and clips nothing, and runs with guarantee = "none" alone.
+
+Limit cases: rate = 1 and β = 1 is gradient descent on Ψ. The output is the last iterate.
+
+Reference: after Qi et al. 2022, whose name it has; the non-private row of Table 3 in Xu et al. 2025, who cite another
+paper for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.algorithms.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import KL_DRO
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.references import DP_DRO, SCDRO, Citation
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, Release, Request, Response
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+UNPROTECTED = (
+    'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor "as_printed". Set '
+    'guarantee = "none" to run it as a baseline; recursive_spider is private.'
+)
+# Channel → term.
+_TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
+
+
+class State(NamedTuple):
+    """s: estimate of h̄. z_x, z_y: averages of ∇_xΨ and of the direction in which λ improves."""
+
+    x: Array
+    y: Array
+    s: Array
+    z_x: Array
+    z_y: Array
+
+
+@dataclass(frozen=True)
+class Scdro:
+    """x, y: η. averaging: β. rate: q."""
+
+    x: StepSize = option("η_x, of x")
+    y: StepSize = option("η_y, of the dual variable")
+    averaging: StepSize = option("β, weight of the newest estimate in the moving averages")
+    rate: float = option(
+        "share of all records in a round's Poisson sample; 1 reads all of them",
+        default=1.0,
+        example="0.1",
+        above=0,
+        at_most=1,
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    needs_constants = False
+    needs_records = False
+    queries = tuple(_TERMS.values())
+    releases_per_round = 1
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        check_init(self.start)
+        return self, context
+
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, np.zeros(1), np.zeros_like(x), np.zeros_like(y))
+
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        asked = {channel: context.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
+        mean = (yield Release(**(yield Ask(**asked)))).released
+        beta = min(1.0, self.averaging(t)) if t else 1.0
+        value = (1.0 - beta) * s.s + beta * mean.h[0]
+        by_x, by_y = composed(context, s.y, value, mean.hx[0], mean.hy[0])
+        z_x, z_y = (1.0 - beta) * s.z_x + beta * by_x, (1.0 - beta) * s.z_y + beta * by_y
+        x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
+        return State(x, y, value, z_x, z_y)
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x, "y": s.y}
+
+    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        parts = {c: Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}
+        return gaussian_charges(rounds, self.releases_per_round, parts)
+
+
+def check_unprotected(guarantee: str) -> None:
+    """Refuse to promise anything. Raises InputError."""
+    if guarantee != "none":
+        raise InputError(UNPROTECTED)
+
+
+ENTRY = Entry(
+    "scdro",
+    Scdro,
+    "a baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022)",
+    (Citation("After the algorithm", SCDRO), Citation("As the baseline that is not private (Table 3)", DP_DRO)),
+    trusted=True,
+    solves="minimax",
+    example=KL_DRO | {"guarantee": '"none"', "clip": ""},
+    check_guarantee=check_unprotected,
+)

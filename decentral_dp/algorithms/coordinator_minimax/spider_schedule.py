@@ -1,0 +1,123 @@
+"""Estimates that are renewed at anchors and carried on by differences: their schedule, their clip, their prices.
+
+Every `period` rounds a mean is released afresh, an anchor; in the rounds between, the change of the same records' mean
+since the last evaluated point is released and added. Which rounds are anchors is decided before the run: events that
+depend on what was released cost more than the dearest of the fixed schedules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+# A public point (x, y).
+Point = tuple[Array, Array]
+# Of the budget of anchors and differences together.
+ANCHORS = 0.5
+
+
+class Block(NamedTuple):
+    """The releases of one channel in a run.
+
+    indices: (R,), ascending. width: coordinates of one. share: of Σμ², in proportion to other channels', evenly over
+    the releases.
+    """
+
+    indices: NDArray[np.int64]
+    width: int
+    share: float
+
+
+def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, Charge]:
+    """All on samples of one rate. Channels without a release are left out, and what they would have had with them."""
+    kept = {channel: block for channel, block in blocks.items() if block.indices.size}
+    total = sum(block.share for block in kept.values())
+    return {
+        channel: Charge(
+            "gaussian",
+            block.width,
+            block.indices,
+            {"train": np.full(block.indices.size, math.sqrt(block.share / (total * block.indices.size)))},
+            {"train": rate} if rate < 1.0 else {},
+        )
+        for channel, block in kept.items()
+    }
+
+
+class SpiderState(NamedTuple):
+    """All public. v, u: estimates of the records' parts of the gradients. last_x, last_y: of the round before."""
+
+    x: Array
+    y: Array
+    v: Array
+    u: Array
+    last_x: Array
+    last_y: Array
+
+    @classmethod
+    def start(cls, context: MinimaxContext, constants: Mapping[str, float]) -> SpiderState:
+        x, y = context.start("x", constants), context.start("y", constants)
+        return cls(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
+
+
+def is_anchor(t: int, period: int) -> bool:
+    return t % period == 0
+
+
+def split(first: NDArray[np.int64], period: int, names: tuple[str, str], width: int, share: float) -> dict[str, Block]:
+    """One block's releases at the indices `first` of rounds 0, 1, …: half of their share for the anchors.
+
+    names: of the channels of anchors and of differences. With one round a period, all is for anchors.
+    """
+    anchored = np.arange(first.size) % period == 0
+    whole = share if anchored.all() else ANCHORS * share
+    return {
+        names[0]: Block(first[anchored], width, whole),
+        names[1]: Block(first[~anchored], width, (1.0 - ANCHORS) * share),
+    }
+
+
+def threshold(smoothness: float | None, here: Point, before: Point) -> float:
+    """τ = L ‖here − before‖₂ over x and y together: what the change of an L-smooth gradient cannot exceed.
+
+    0 where a point is not finite: a release of zeros, and no error that depends on what was released.
+    """
+    with np.errstate(all="ignore"):
+        away = np.concatenate([one - other for one, other in zip(here, before, strict=True)])
+        found = (smoothness or 0.0) * float(np.linalg.norm(away))
+    return found if math.isfinite(found) else 0.0
+
+
+def change_bound(context: MinimaxContext, term: str, here: Point, before: Point, smoothness: float | None) -> float:
+    """τ: L ‖here − before‖₂, or what two contributions that are clipped at these points can be apart if less."""
+    return min(threshold(smoothness, here, before), distance(context, term, here, before))
+
+
+def distance(context: MinimaxContext, term: str, here: Point, before: Point) -> float:
+    """The largest distance between a vector in the ball at one point and one in the ball at another."""
+    now, then = context.ball(term, *here), context.ball(term, *before)
+    width = context.problem.width(term)
+    centres = [np.zeros(width) if ball.centre is None else ball.centre for ball in (now, then)]
+    return now.radius + then.radius + float(np.linalg.norm(centres[0] - centres[1]))
+
+
+def check_smoothness(smoothness: float | None, period: int, noisy: bool) -> None:
+    """Refuse differences that nothing bounds, and a bound on what is never released. Raises InputError."""
+    if period > 1 and smoothness is None and noisy:
+        raise InputError(
+            "algorithm.smoothness: missing. Changes of gradients are clipped at smoothness times how far the points "
+            "are apart; give a public constant, for example 1.0, or take period = 1."
+        )
+    if period == 1 and smoothness is not None:
+        raise InputError(
+            "algorithm.smoothness: with period = 1 every round is an anchor, and nothing reads it. Leave it out."
+        )

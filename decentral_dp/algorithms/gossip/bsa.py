@@ -1,0 +1,130 @@
+"""BSA: bilevel stochastic approximation with a server that averages what agents answer.
+
+Round t, all agents at the server's points (x, y), means over m agents, K inner steps, b terms of a Neumann series:
+
+    y <- y − β_t mean_i ∇_y g_i(x, y)                                        K times; y goes on where it stopped
+    v_0 = mean_i ∇_y f_i(x, y),     v_k = mean_i (v_{k−1} − (1/L) ∇²_yy g_i(x, y) v_{k−1})     0 < k < b
+    w = (1/L) Σ_{k<b} v_k
+    x <- x − α_t mean_i (∇_x f_i(x, y) − ∇²_xy g_i(x, y) w)
+
+α → x, β → y, K → inner, b → inverse, L → smoothness. The paper stops the series at a random length, (b/L) v_p with p
+uniform below b, whose mean is w; here it is w itself, without that variance, and K and β are the same at every inner
+step. With a minibatch stream every answer is over a fresh batch.
+
+Nobody trusts the server: each answer is noised by the agent that gives it, and x, y are functions of answers, public,
+free and the same at all agents. The mean averages the noise of m agents.
+
+`released` (certified): answers on channel gy move by 2C_y/N, v_0 by 2C_z/N, v_k by (1/L)·2C_z/N, gx by 2C_x/N per term.
+`printed`: nobody clips. The points are public all the same, so what is missing is a bound on one record: every answer
+that reads a kind of record has an infinite price for it.
+
+The server averages Hessian-vector products, so that without noise the limit is the optimum but for the length of the
+series, (1 − μ/L)^b, whatever K is. The graph plays no part. One agent: double-loop bilevel descent.
+
+Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import BSA, Citation
+from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Answer, Ask
+from decentral_dp.participants.agents import LocalDataset
+
+U_TERMS = ("upper_grad_x", "lower_jvp")
+
+
+class State(NamedTuple):
+    """x: (b, p), y: (b, q): the server's, the same in every row."""
+
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class Bsa:
+    """x, y: step sizes α, β. inner, inverse, smoothness: K, b, L. start: constants, 0 where absent."""
+
+    x: StepSize = option("α, of x along the hypergradient")
+    y: StepSize = option("β, of y in every inner iteration")
+    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
+    inverse: int = option(
+        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
+    )
+    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    channels = ("x", "y")
+    central = True
+
+    @property
+    def releases_per_round(self) -> int:
+        return 2 + self.inner + self.inverse
+
+    def init(self, dataset: LocalDataset) -> State:
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        return State(x, y)
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Ask, Answer, State]:
+        batches = (dataset.batch(t, draw) for draw in range(self.releases_per_round - 1))
+        x, y = s
+        # What the server says, before it asks anything.
+        yield Ask(x=x, y=y)
+        for _ in range(self.inner):
+            answer = yield Ask(gy=next(batches).lower_grad_y(x, y))
+            y = y - self.y(t) * answer.mean.gy
+
+        step = 1.0 / self.smoothness
+        v = (yield Ask(v=next(batches).upper_grad_y(x, y))).mean.v
+        w = step * v
+        for _ in range(1, self.inverse):
+            v = (yield Ask(v=v - step * next(batches).lower_hvp(x, y, v))).mean.v
+            w = w + step * v
+
+        at = next(batches)
+        answer = yield Ask(gx=at.upper_grad_x(x, y) - at.lower_jvp(x, y, w))
+        return State(x - self.x(t) * answer.mean.gx, y)
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        return {
+            "x": Channel("x", p, ()),
+            "y": Channel("y", q, ()),
+            "gy": Channel("y", q, ("lower_grad_y",)),
+            "v": Channel("z", q, V_TERMS),
+            "gx": Channel("x", p, U_TERMS),
+        }
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Exchange 0 tells x and y, K ask for gy, b for v, the last for gx."""
+        rounds, e = np.arange(public.rounds), self.releases_per_round
+        ends, always = (rounds + 1) * e, np.ones(public.rounds)
+        gy_index, gy_t = grid(public.rounds, e, range(1, 1 + self.inner))
+        v_index, v_t = grid(public.rounds, e, range(1 + self.inner, e - 1))
+        k = np.tile(np.arange(self.inverse), public.rounds)
+        return {
+            "x": free_release(public, ends),
+            "y": free_release(public, ends),
+            "gy": released(public, gy_index, [Use("lower_grad_y", np.ones(gy_t.size), gy_t)]),
+            "v": planned_series(public, v_index, v_t, k, self.smoothness),
+            "gx": released(public, ends - 1, [Use(term, always, rounds) for term in U_TERMS]),
+        }
+
+
+ENTRY = Entry(
+    "bsa",
+    Bsa,
+    "a server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018)",
+    (Citation("Algorithm", BSA),),
+)

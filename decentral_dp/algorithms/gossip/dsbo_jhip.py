@@ -1,0 +1,189 @@
+"""DSBO-JHIP: nested loops, with gradient tracking for the whole product of Jacobian and inverse Hessian.
+
+With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i + Σ_j w_ij v_j, round t of agent i runs
+
+    y^{k+1} = P y^k − β_t ∇_y g_i(x_t, y^k)                      k = 0 … K−1,   y^0 = y^K of the round before
+    D^0 = S^0 = −J_iᵀ,  Z^0 = 0,  J_i = ∇²_xy g_i(x_t, y^K) (p, q),  H_i = ∇²_yy g_i(x_t, y^K) (q, q)
+    Z^{k+1} = P Z^k − γ_t D^k                                    k = 0 … N−1,   Z, D, S: (q, p)
+    S^{k+1} = H_i Z^{k+1} − J_iᵀ,     D^{k+1} = P D^k + S^{k+1} − S^k
+    x_{t+1} = P x_t − η_t (∇_x f_i(x_t, y^K) − (Z^N)ᵀ ∇_y f_i(x_t, y^K))
+
+η → x, β → y, γ → z, K → inner, N → inverse. D tracks the mean of the residuals S_i, so that every Z approaches
+(Σ_i H_i)⁻¹ Σ_i J_iᵀ, and each agent multiplies it by its own ∇_y f_i.
+
+A message has at most 2pq + q numbers; one of more than 64 MiB is refused before anything is allocated.
+
+`released` (certified)
+    every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then Z is a
+    function of released D: it needs no noise, and Z^{k+1} − Z^k is public. Over one and the same batch J_i cancels, and
+    the increment asks the records for a single clipped mean, along that public direction:
+
+        D^0 = −J_iᵀ,     D^{k+1} = P D^k + H_i (Z^{k+1} − Z^k)
+
+    Zᵀ ∇_y f_i would multiply what records move by a matrix: so ∇_y f_i is released with D^0, on a channel h of its own,
+    and the released one is used. One replaced train record moves
+
+        y^k by β_t·2C_y/N,     D^0 by 2C_x/N,     D^1, D^2, … by 2C_z/N each,
+
+    and a validation record h by 2C_z/N and x by η_t·2C_x/N. (As differences of clipped means the increments would be
+    charged (2C_z + 4C_x)/N, then (4C_z + 4C_x)/N.) H_i (Z^{k+1} − Z^k) and J_i are clipped as wholes, at C_z and C_x,
+    in the entrywise ℓ1 norm or the Frobenius norm. Where no clip binds this is the recursion of the paper, over one
+    batch per inverse loop. What a clip takes from an increment stays missing until the round ends. D and h follow the
+    noise of z.
+`printed`
+    own values un-noised, noise on every received vector and matrix; h is not sent. Nothing is proven.
+
+With a minibatch stream every mean of a round is over a fresh sample, as in the paper, but for the inverse loop of
+`released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.
+
+Without noise, and with N large, it approaches the optimum for decaying η and β; a constant β leaves y an error that
+grows with how much the g_i differ, since y is not tracked. One agent: double-loop bilevel descent, for γ_t H < 2;
+several agents need a γ far below that, or D diverges within the round.
+
+Noise: the mean of the D_i is that of the S_i plus the sum of all noise since the round began, a random walk of N steps
+that Z integrates once more and that no mixing undoes; it starts anew in every round.
+
+The published analysis assumes: doubly stochastic mixing, g_i strongly convex in y, gradients and second derivatives
+that are Lipschitz, bounded ∇_y f_i, unbiased samples of bounded variance, γ below what the spectral gap and the
+condition of the Hessian allow, and K and N that grow with the logarithm of the accuracy. Noise on messages, and
+clipping, which biases, are outside it.
+
+Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022, and Optimization
+Letters; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import NOISED
+from decentral_dp.algorithms.messages import check_message
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import DSBO_JHIP, Citation
+from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released, tracked
+from decentral_dp.bounded import Array
+from decentral_dp.constants.bounded_matrices import transposed, unproven
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.participants.agents import LocalDataset
+
+
+class State(NamedTuple):
+    """x: (b, p), y: (b, q): before noise where they are still to be sent, else what counts as the agent's own.
+
+    y_near: Σ_j w_ij ỹ_j of the last message.
+    """
+
+    x: Value
+    y: Value
+    y_near: Array
+
+
+@dataclass(frozen=True)
+class DsboJhip:
+    """x, y, z: step sizes η, β, γ. inner, inverse: K, N. start: constants."""
+
+    x: StepSize = option("η, of x along the hypergradient")
+    y: StepSize = option("β, of y in every inner iteration")
+    z: StepSize = option("γ, of the tracked matrix")
+    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
+    inverse: int = option(
+        "N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    channels = ("x", "y")
+    central = False
+
+    @property
+    def releases_per_round(self) -> int:
+        return 1 + self.inner + self.inverse
+
+    def check(self, p: int, q: int) -> None:
+        """Refuse messages that are too large."""
+        check_width(p, q)
+
+    def init(self, dataset: LocalDataset) -> State:
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
+        neighbour_sum = dataset.neighbour_weight * y
+        return State(x, y, neighbour_sum)
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
+        released, x_near = yield Gossip(x=s.x)
+        x = released.x
+        y, y_near = s.y, s.y_near
+        for k in range(self.inner):
+            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
+            released, neighbour_sum = yield Gossip(y=y)
+            y, y_near = released.y, neighbour_sum.y
+
+        at = dataset.batch(t, self.inner, kept=True)
+        upper = at.upper_grad_y(x, y)
+        z: Value = dataset.public(0.0, q * p)
+        d = -transposed(at.lower_jacobian(x, y), p, q)
+        for k in range(self.inverse):
+            if k == 0:
+                released, neighbour_sum = yield Gossip(Z=z, D=d, h=upper)
+                upper = released.h
+            else:
+                released, neighbour_sum = yield Gossip(Z=z, D=d)
+            z = a * released.Z + neighbour_sum.Z - self.z(t) * released.D
+            if k < self.inverse - 1:
+                d = a * released.D + neighbour_sum.D + at.lower_hessian_product(x, y, z - released.Z)
+
+        at = dataset.batch(t, self.inner + self.inverse, kept=True)
+        direction = at.upper_grad_x(x, y) - unproven(transposed_times, z, upper)
+        return State(x=a * x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        # D^1 is the first with a Hessian in it, and with N = 1 it is not computed.
+        tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
+        return {
+            "x": Channel("x", p, ("upper_grad_x",)),
+            "y": Channel("y", q, ("lower_grad_y",)),
+            "Z": Channel("z", q * p, ()),
+            "D": Channel("z", q * p, tracked),
+            "h": Channel("z", q, ("upper_grad_y",)),
+        }
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1, the first of them h too."""
+        rounds, e, inner = public.rounds, self.releases_per_round, self.inner
+        x_t = np.arange(rounds)
+        y_index, y_t = grid(rounds, e, range(1, 1 + inner))
+        h_index, h_t = grid(rounds, e, [1 + inner])
+        return {
+            "x": released(public, (x_t + 1) * e, [Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
+            "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
+            "Z": free_release(public, h_index),
+            "D": tracked(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
+            "h": released(public, h_index, [Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
+        }
+
+
+def check_width(p: int, q: int) -> None:
+    """Refuse messages that are too large. Raises InputError."""
+    mend = "Use fewer features, or ma_dsbo, which sends vectors only."
+    check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
+
+
+def transposed_times(z: Array, vectors: Array) -> Array:
+    """Zᵀ v, row by row: Z flat (b, q·p), v (b, q)."""
+    rows, q = vectors.shape
+    return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
+
+
+ENTRY = Entry(
+    "dsbo_jhip",
+    DsboJhip,
+    "nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022)",
+    (Citation("Algorithm", DSBO_JHIP), NOISED),
+)

@@ -1,0 +1,203 @@
+"""GBDSBO: gossip-based bilevel optimisation on a single time scale, one exchange a round that sends matrices as well.
+
+With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), P v = a_i v_i + Σ_j w_ij v_j, and everything on the right at
+time t, round t of agent i runs
+
+    x ← P x − α_t (s − u q h)          q = (1/L) q_b,   q_0 = I,   q_j = I + (I − v_j/L) q_{j−1}
+    y ← P y − γ_t ∇_y g_i(x, y)
+    s ← (1 − β_t) P s + β_t ∇_x f_i(x, y)
+    h ← (1 − β_t) P h + β_t ∇_y f_i(x, y)
+    u ← (1 − β_t) P u + β_t ∇²_xy g_i(x, y)                     (p, q)
+    v_j ← (1 − β_t) P v_j + β_t ∇²_yy g_i(x, y; ξ_j)            (q, q),   j = 1 … b
+
+s, h, u and v_j start at 0 and estimate the network's means, and q the inverse of the mean Hessian by b + 1 terms of its
+Neumann series; q h is built up from products with vectors. With a minibatch stream each v_j has its own sample ξ_j.
+
+α → x, γ → y, β → averaging (at most 1), b → inverse, L → smoothness.
+
+A message has 2p + 2q + pq + bq² numbers; one of more than 64 MiB is refused before anything is allocated.
+
+`released` (certified)
+    every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then x is a
+    function of what was released and needs no noise. One replaced train record moves y by γ_t·2C_y/N, u by β_t·2C_x/N
+    and each of the b matrices v_j by β_t·2C_z/N; a validation record moves s by β_t·2C_x/N and h by β_t·2C_z/N. A
+    matrix is clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm. s and u follow the noise of x, h and
+    v_j that of z. A round draws several batches, which amplification of one batch does not cover: none is claimed.
+`printed`
+    own values un-noised, noise on every received vector and matrix. Nothing is proven; x_1 has met no record.
+
+Without noise the limit solves ∇_x f = ∇²_xy g q ∇_y f, not ∇_x f = ∇²_xy g (∇²_yy g)⁻¹ ∇_y f: the series leaves out the
+share (I − ∇²_yy g/L)^{b+1} of the inverse, where 0 < ∇²_yy g < 2L. Agents that differ need α_t, γ_t, β_t → 0. One
+agent: the same with P = I.
+
+Noise: nothing tracks a difference of two values, so no mean over the network random-walks; with a constant β the mean
+of an estimate carries 1/(1 − (1 − β)²) times the variance that one release adds. Independent noise on s, h, u and the
+v_j leaves the direction of x unbiased, but a v_j whose noise has a spectral norm above L multiplies where it should
+contract, up to b times over.
+
+The published analysis assumes: doubly stochastic mixing, g_i strongly convex in y, gradients and second derivatives
+that are Lipschitz, independent unbiased samples with bounded second moments (of gradients, Jacobians and
+I − ∇²_yy g/L), steps and weights of order K^{−1/2} for K rounds known beforehand, and b of order log K. Noise of a
+variance that does not fall with the step, and clipping, which biases, are outside it.
+
+Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication
+Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import NOISED
+from decentral_dp.algorithms.messages import check_message
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import GBDSBO, Citation
+from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
+from decentral_dp.bounded import Array
+from decentral_dp.constants.bounded_matrices import unproven
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.participants.agents import LocalDataset
+
+
+class State(NamedTuple):
+    """x: (b, p), y: (b, q): before noise. estimates: channel → s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q)."""
+
+    x: Value
+    y: Value
+    estimates: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Gbdsbo:
+    """x, y, averaging: α, γ, β. inverse: b. smoothness: L. start: constants."""
+
+    x: StepSize = option("α, of x along the hypergradient")
+    y: StepSize = option("γ, of y")
+    averaging: StepSize = option("β, weight of the newest estimate in the running averages")
+    inverse: int = option(
+        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
+    )
+    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    channels = ("x", "y")
+    releases_per_round = 1
+    central = False
+
+    def __post_init__(self) -> None:
+        check_weight(self.averaging)
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """Channel of an estimate → what it averages."""
+        return averaged_terms(self.inverse)
+
+    def check(self, p: int, q: int) -> None:
+        """Refuse messages that are too large."""
+        check_width(self.inverse, p, q)
+
+    def init(self, dataset: LocalDataset) -> State:
+        widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items()}
+        values: dict[str, Value] = {
+            c: dataset.start(c, self.start) if c in self.channels else dataset.public(0.0, d) for c, d in widths.items()
+        }
+        return State(values.pop("x"), values.pop("y"), values)
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        own, neighbour_sum = yield Gossip(x=s.x, y=s.y, **s.estimates)
+        a = 1.0 - dataset.neighbour_weight
+        mixed = {c: a * v + neighbour_sum[c] for c, v in own.items()}
+        x, y, beta = own["x"], own["y"], self.averaging(t)
+
+        batch = dataset.batch(t, kept=True)
+        seen = {"s": batch.upper_grad_x(x, y), "h": batch.upper_grad_y(x, y), "u": batch.lower_jacobian(x, y)}
+        hessians = [c for c in self.terms if c not in seen]
+        for j, c in enumerate(hessians):
+            seen[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(x, y)
+
+        def product(u: Array, h: Array, *v: Array) -> Array:
+            return correction(self.smoothness, u, h, *v)
+
+        by_y = unproven(product, own["u"], own["h"], *(own[c] for c in hessians))
+        return State(
+            x=mixed["x"] - self.x(t) * (own["s"] - by_y),
+            y=mixed["y"] - self.y(t) * batch.lower_grad_y(x, y),
+            estimates={c: (1.0 - beta) * mixed[c] + beta * seen[c] for c in self.terms},
+        )
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        return sent_channels(self.inverse, p, q)
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1."""
+        index = np.arange(1, public.rounds + 1)
+        gamma, beta = self.y.series(public.rounds), self.averaging.series(public.rounds)[:-1]
+        out = {
+            "x": free_release(public, index),
+            "y": released(public, index, [Use("lower_grad_y", gamma, index - 1)], kept=True),
+        }
+        if public.rounds > 1:
+            sent = index[:-1]
+            out |= {c: released(public, sent, [Use(t, beta, sent - 1)], kept=True) for c, t in self.terms.items()}
+        return out
+
+
+def check_weight(averaging: StepSize) -> None:
+    """Refuse a weight of the newest estimate that is no share. Raises InputError."""
+    if not 0.0 <= averaging.scale <= 1.0:
+        raise InputError(
+            f"algorithm.averaging.scale: got {averaging.scale:g}, wanted a weight from 0 to 1 for the newest "
+            "estimate in a running average. Use for example 0.2."
+        )
+
+
+def check_width(inverse: int, p: int, q: int) -> None:
+    """Refuse messages that are too large. Raises InputError."""
+    numbers, formula = 2 * p + 2 * q + p * q + inverse * q * q, f"2p + 2q + pq + {inverse}q²"
+    mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
+    check_message("gbdsbo", numbers, formula, p, q, mend)
+
+
+def averaged_terms(inverse: int) -> dict[str, str]:
+    """Channel of an estimate → what it averages."""
+    one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
+    return one | {f"v{j}": "lower_hessian" for j in range(1, inverse + 1)}
+
+
+def sent_channels(inverse: int, p: int, q: int) -> dict[str, Channel]:
+    """x, y and the estimates, each with the term that enters it at public points."""
+    widths = {"s": p, "h": q, "u": p * q}
+    families = {"s": "x", "u": "x"}
+    averaged = averaged_terms(inverse).items()
+    estimates = {c: Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in averaged}
+    return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))} | estimates
+
+
+def correction(smoothness: float, u: Array, h: Array, *v: Array) -> Array:
+    """u q h, (b, p), row by row."""
+    rows, q = h.shape
+    series = h
+    for hessian in v:
+        series = h + series - _times(hessian.reshape(rows, q, q), series) / smoothness
+    return _times(u.reshape(rows, -1, q), series) / smoothness
+
+
+def _times(matrices: Array, vectors: Array) -> Array:
+    """Row by row, (b, n, q) times (b, q)."""
+    return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
+
+
+ENTRY = Entry(
+    "gbdsbo",
+    Gbdsbo,
+    "one time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022)",
+    (Citation("Algorithm", GBDSBO), NOISED),
+)

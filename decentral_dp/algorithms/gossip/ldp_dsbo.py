@@ -1,0 +1,124 @@
+"""LDP-DSBO: locally differentially private decentralised stochastic bilevel optimisation (one gossip exchange a round).
+
+With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), ṽ what an agent released, f_{i,t} and g_{i,t} the means over
+the records agent i has seen, and all right-hand sides at time t, every agent runs
+
+    y_{i,t+1} = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_{y,t} ∇_y g_{i,t}
+    z_{i,t+1} = a_i z_{i,t} + Σ_j w_ij z̃_{j,t} − λ_{z,t} (∇²_yy g_{i,t} z − ∇_y f_{i,t})
+    x_{i,t+1} = a_i x_{i,t} + Σ_j w_ij x̃_{j,t} − λ_{x,t} (∇_x f_{i,t} − ∇²_xy g_{i,t} z)
+
+y tracks the lower solution, z the Hessian-inverse-vector product (Σ ∇²_yy g_i)⁻¹ Σ ∇_y f_i, x the hypergradient.
+Noise protects one record of agent i from everybody who sees all messages. Three protocols differ in what stands on the
+right-hand side; the messages are the same:
+
+`released` (default, "P1")
+    a_i v_{i,t} and all gradients use agent i's own *released* ṽ_{i,t}. Given the messages, only clipped means depend on
+    records, at public points, so v_{t+1} moves by λ_{v,t}·2C/N_t per term: no Lipschitz constant, no step-size
+    condition, no dependence on W. A channel that touches no record needs no noise.
+`private` ("P2")
+    the consensus term keeps the un-noised v_{i,t}; gradients at ṽ_{i,t}. One record moves v by
+    D_{t+1} = |a_i| D_t + λ_{v,t}·2C/N_t (and what float64 rounds away, each round).
+`printed` (Algorithms 1 and 2 of the paper)
+    everything un-noised except what is received. D obeys a recursion in the Lipschitz constants of all terms; it is
+    infinite unless those exist, which for hyper-parameter problems needs z and y boxed and x capped.
+
+Without noise the three coincide. One agent (W = 0) runs plain single-loop bilevel descent; on a complete graph with
+Metropolis weights all agents hold the same average each round up to their own steps.
+
+Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
+Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Algorithms 1 and 2, Theorems 4.1 and 4.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import ONE_STEP
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import CHEN_WANG, Citation
+from decentral_dp.algorithms.sensitivity_rules import Use, released
+from decentral_dp.bounded import CHANNELS, memory_slack
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.privacy.accounting.private_state import hidden_state
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+
+
+class State(NamedTuple):
+    """x: (b, p), y: (b, q), z: (b, q): before noise."""
+
+    x: Value
+    y: Value
+    z: Value
+
+
+@dataclass(frozen=True)
+class LdpDsbo:
+    """x, y, z: step sizes λ. protocol: "released" or "private". start: constants, 0 where absent."""
+
+    x: StepSize = option("λ_x, of x along the hypergradient")
+    y: StepSize = option("λ_y, of y along the lower gradient")
+    z: StepSize = option("λ_z, of z, the product of inverse Hessian and gradient")
+    protocol: Literal["released", "private"] = "released"
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    channels = CHANNELS
+    releases_per_round = 1
+    central = False
+
+    def init(self, dataset: LocalDataset) -> State:
+        values = [dataset.start(c, self.start) for c in CHANNELS]
+        if self.protocol == "released":
+            return State(*values)
+        # A private state remembers every batch it met, so it is bounded from the start; a free channel never meets any.
+        hidden = [dataset.reads_records(c) for c in CHANNELS]
+        return State(*(dataset.untouched(v) if h else v for v, h in zip(values, hidden, strict=True)))
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        released, neighbour_sum = yield Gossip(x=s.x, y=s.y, z=s.z)
+        kept = released if self.protocol == "released" else s
+        if self.protocol == "private":
+            kept = State(*(dataset.remembered(t, v) for v in s))
+        d = dataset.oracle(t, released.x, released.y, released.z)
+        a = 1.0 - dataset.neighbour_weight
+        return State(
+            x=a * kept.x + neighbour_sum.x - self.x(t) * (d.upper_grad_x - d.lower_jvp),
+            y=a * kept.y + neighbour_sum.y - self.y(t) * d.lower_grad_y,
+            z=a * kept.z + neighbour_sum.z - self.z(t) * (d.lower_hvp - d.upper_grad_y),
+        )
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in CHANNELS}
+        return {c: Channel(c, p if c == "x" else q, met[c]) for c in CHANNELS}
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Sensitivities from public numbers only, by the formulas above."""
+        return {c: self._planned_bounded(c, public) for c in CHANNELS}
+
+    def _planned_bounded(self, channel: str, public: Public) -> Planned:
+        index, step = np.arange(1, public.rounds + 1), getattr(self, channel).series(public.rounds)
+        uses = [Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
+        # Earlier batches live on in a private state, so sampling amplifies nothing.
+        planned = released(public, index, uses, kept=self.protocol == "private")
+        if self.protocol == "released":
+            return planned
+        weight = public.neighbour_weight
+        sensitivity = {
+            k: hidden_state(d, weight, memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()
+        }
+        return planned._replace(sensitivity=sensitivity, largest=hidden_state(planned.largest, weight))
+
+
+ENTRY = Entry(
+    "ldp_dsbo",
+    LdpDsbo,
+    "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
+    (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),),
+    message=ONE_STEP,
+)

@@ -1,0 +1,170 @@
+"""MA-DSBO (also DSBO-HIGP): nested loops, with gradient tracking for the inverse-Hessian-vector product.
+
+With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i + Σ_j w_ij v_j, round t of agent i runs
+
+    y^{k+1} = P y^k − β_t ∇_y g_i(x_t, y^k)                      k = 0 … K−1,   y^0 = y^K of the round before
+    d^0 = s^0 = −b^0,  z^0 = 0,  b = ∇_y f_i(x_t, y^K),  H = ∇²_yy g_i(x_t, y^K)
+    z^{k+1} = P z^k − γ_t d^k                                    k = 0 … N−1
+    s^{k+1} = H z^{k+1} − b,     d^{k+1} = P d^k + s^{k+1} − s^k
+    u_t = ∇_x f_i(x_t, y^K) − ∇²_xy g_i(x_t, y^K) z^N
+    x_{t+1} = P x_t − α_t r_t,   r_{t+1} = (1 − α_t) r_t + α_t u_t
+
+α → x, β → y, γ → z, K → inner, N → inverse. d tracks the mean of the residuals H_i z − b_i.
+
+`released` (certified)
+    every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then y moves by
+    β_t·2C_y/N. z is a function of released d: it needs no noise, and z^{k+1} − z^k is public. Over one and the same
+    batch b cancels, and the increment asks the records for a single clipped mean, along that public direction:
+
+        d^0 = −b,     d^{k+1} = P d^k + H (z^{k+1} − z^k)
+
+    A train record moves d^1, d^2, … by 2C_z/N each, and a validation record d^0 alone, by 2C_z/N_v. (As differences of
+    clipped means the increments would be charged 4C_z/N of a train record, but for 2C_z/N of the first, and 4C_z/N_v
+    of a validation record.) Where no clip binds this is the recursion of the paper, over one batch per inverse loop.
+    What a clip takes from an increment stays missing until the round ends. r is never sent and remembers u: one record
+    moves it by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x by α_t D_t.
+`printed` (Algorithm 3 of Chen & Wang)
+    noise on every received vector only; own values un-noised. Nothing is proven.
+
+With a minibatch stream every mean of a round is over a fresh sample, as in the paper, but for the inverse loop of
+`released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.
+
+Without noise both converge to the optimum for decaying α and β; a constant step leaves y an error that grows with how
+much the g_i differ, since only d is tracked. One agent: double-loop bilevel descent.
+
+References: X. Chen, M. Huang, S. Ma, K. Balasubramanian, "Decentralized Stochastic Bilevel Optimization with Improved
+per-Iteration Complexity", ICML 2023; noised in Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.examples import NOISED
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import MA_DSBO, Citation
+from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released, tracked
+from decentral_dp.bounded import Array, memory_slack
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.participants.agents import LocalDataset
+
+U_TERMS = ("upper_grad_x", "lower_jvp")
+D_TERMS = ("upper_grad_y", "lower_hvp")
+
+
+class State(NamedTuple):
+    """x: (b, p), y, z: (b, q): before noise where they are still to be sent, else what counts as the agent's own.
+
+    r: (b, p) average of hypergradient estimates. y_near: Σ_j w_ij ỹ_j of the last message.
+    """
+
+    x: Value
+    y: Value
+    z: Value
+    r: Value
+    y_near: Array
+
+
+@dataclass(frozen=True)
+class MaDsbo:
+    """x, y, z: step sizes α, β, γ. inner, inverse: K, N. start: constants."""
+
+    x: StepSize = option("α, of x along the hypergradient")
+    y: StepSize = option("β, of y in every inner iteration")
+    z: StepSize = option("γ, of z, the product of inverse Hessian and gradient")
+    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
+    inverse: int = option(
+        "N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    channels = ("x", "y", "z")
+    central = False
+
+    @property
+    def releases_per_round(self) -> int:
+        return 1 + self.inner + self.inverse
+
+    def init(self, dataset: LocalDataset) -> State:
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        z, r = dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.p)
+        # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
+        neighbour_sum = dataset.neighbour_weight * y
+        return State(x, y, z, r if not dataset.reads_records("x") else dataset.untouched(r), neighbour_sum)
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        a = 1.0 - dataset.neighbour_weight
+        released, x_near = yield Gossip(x=s.x)
+        x = released.x
+        y, y_near = s.y, s.y_near
+        for k in range(self.inner):
+            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
+            released, neighbour_sum = yield Gossip(y=y)
+            y, y_near = released.y, neighbour_sum.y
+
+        at = dataset.batch(t, self.inner, kept=True)
+        z: Value = dataset.public(0.0, dataset.q)
+        d = -at.upper_grad_y(x, y)
+        for k in range(self.inverse):
+            released, neighbour_sum = yield Gossip(z=z, d=d)
+            z = a * released.z + neighbour_sum.z - self.z(t) * released.d
+            if k < self.inverse - 1:
+                d = a * released.d + neighbour_sum.d + at.lower_hvp(x, y, z - released.z)
+
+        at = dataset.batch(t, self.inner + self.inverse, kept=True)
+        u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, z)
+        alpha = self.x(t)
+        return State(
+            x=a * x + x_near.x - alpha * s.r,
+            y=y,
+            z=z,
+            r=(1.0 - alpha) * dataset.remembered(t, s.r) + alpha * u,
+            y_near=y_near,
+        )
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        # d^1 is the first with a Hessian in it, and with N = 1 it is not computed.
+        tracked = D_TERMS[: self.inverse]
+        terms: dict[str, tuple[str, ...]] = {"x": U_TERMS, "y": ("lower_grad_y",), "d": tracked, "z": ()}
+        families = {"x": "x", "y": "y", "d": "z", "z": "z"}
+        return {c: Channel(families[c], p if c == "x" else q, terms[c]) for c in terms}
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1."""
+        rounds, e, inner = public.rounds, self.releases_per_round, self.inner
+        x_index = np.arange(1, rounds + 1) * e
+        y_index, y_t = grid(rounds, e, range(1, 1 + inner))
+        z_index, _ = grid(rounds, e, range(1 + inner, e))
+        return {
+            "x": self._planned_x(public, x_index),
+            "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
+            "z": free_release(public, z_index),
+            "d": tracked(public, e, 1 + inner, *D_TERMS),
+        }
+
+    def _planned_x(self, public: Public, index: NDArray[np.int64]) -> Planned:
+        """x_{t+1} takes α_t r_t, and r remembers every u before it."""
+        alpha = self.x.series(public.rounds)[:, None]
+        u = released(public, index, [Use(term, alpha, np.arange(public.rounds)) for term in U_TERMS], kept=True)
+
+        def sent(change: Array, growth: Array | float = 1.0) -> Array:
+            return alpha * before(fading(change, 1.0 - alpha, growth))
+
+        sensitivity = {k: sent(change, memory_slack(public.averaged[k])) for k, change in u.sensitivity.items()}
+        return u._replace(sensitivity=sensitivity, largest=sent(u.largest))
+
+
+ENTRY = Entry(
+    "ma_dsbo",
+    MaDsbo,
+    "nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP)",
+    (Citation("Algorithm", MA_DSBO), NOISED),
+)

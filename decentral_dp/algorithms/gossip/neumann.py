@@ -1,0 +1,58 @@
+"""Inverse-Hessian-vector products by a Neumann series, one released vector after the other.
+
+    v_0 = ∇_y f(x, y),     v_k = v_{k−1} − (1/L) ∇²_yy g(x, y) v_{k−1}   for 0 < k < b,     w = (1/L) Σ_{k<b} v_k
+
+so w = (I − (I − H/L)^b) H⁻¹ ∇_y f for H = ∇²_yy g: H⁻¹∇_y f up to (1 − μ/L)^b where μ I ≤ H ≤ L I. If H has an
+eigenvalue above 2L the series diverges.
+
+A Hessian-vector product may be charged as a clipped mean only at a public point, so every v_k is released before the
+next is computed from it. Given the releases, v_0 depends on validation records through one clipped mean, and v_k on
+train records through 1/L times another: one record moves them by 2C_z/N and (1/L)·2C_z/N. w is then public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.protocol import Planned, Public
+from decentral_dp.algorithms.sensitivity_rules import Use, free_release, reads, released
+from decentral_dp.bounded import SPLITS
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.participants.batch import Batch
+
+V_TERMS = ("upper_grad_y", "lower_hvp")
+
+
+def solved(batches: Sequence[Batch], x: Value, y: Value, smoothness: float) -> Generator[Gossip, Reply, Value]:
+    """w at (x, y) of every agent by itself; v_k is computed from batches[k] and released on channel "v"."""
+    step = 1.0 / smoothness
+    v = (yield Gossip(v=batches[0].upper_grad_y(x, y))).released.v
+    w = step * v
+    for batch in batches[1:]:
+        v = (yield Gossip(v=v - step * batch.lower_hvp(x, y, v))).released.v
+        w = w + step * v
+    return w
+
+
+def planned_series(
+    public: Public,
+    index: NDArray[np.int64],
+    t: NDArray[np.int64],
+    k: NDArray[np.int64],
+    smoothness: float,
+    kept: bool = False,
+) -> Planned:
+    """Releases of v_k with these indices, in these rounds; those that read no record are free."""
+    read = [any(reads(public, (term,), split) for split in SPLITS) for term in V_TERMS]
+    charged = np.where(k == 0, *read)
+    if not charged.any():
+        return free_release(public, index)
+    first = (k == 0)[charged]
+    uses = [
+        Use("upper_grad_y", np.where(first, 1.0, 0.0), t[charged]),
+        Use("lower_hvp", np.where(first, 0.0, 1.0 / smoothness), t[charged]),
+    ]
+    return released(public, index[charged], uses, kept)

@@ -1,0 +1,127 @@
+"""SPDB: a stochastic primal-dual method for a shared upper and a personal lower variable.
+
+    min_x (1/m) Σ_i f_i(x, y_i*(x)),     y_i*(x) = argmin_y g_i(x, y)
+
+The agents' copies of x are bound together by weighted multipliers λ. With W the mixing matrix (w_ij ≥ 0 between
+neighbours), w_i the Neumann series of b terms for (∇²_yy g_i)⁻¹ ∇_y f_i at (x_i, y_i) (`algorithms.neumann`), round t
+of agent i runs
+
+    λ_i <- λ_i + ρ'_t Σ_j w_ij (x_i − x_j)                                             λ_i = 0 at the start
+    u_i = ∇_x f_i(x_i, y_i) − ∇²_xy g_i(x_i, y_i) w_i
+    x_i <- x_i − α_t (u_i + λ_i + ρ Σ_j w_ij (x_i − x_j))
+    y_i <- y_i − β_t ∇_y g_i(x_i, y_i)
+
+with all right-hand sides of x and y at the points of the last message. λ_i = Σ_j w_ij (λ_ij − λ_ji) for multipliers
+λ_ij of the constraints x_i = x_j. α → x, β → y, ρ → penalty, ρ' → dual, L → smoothness, b → inverse. With a minibatch
+stream every v_k, and the step, has a fresh batch of its own.
+
+`released` (certified)
+    every right-hand side, and every point of a gradient, is the agent's *released* value: y is noised before it is used
+    although nobody mixes it. Per round v_0 moves by 2C_z/N, v_k by (1/L)·2C_z/N, x by α_t·2C_x/N per term, y by
+    β_t·2C_y/N. λ is a function of released x: public. It adds to zero over the agents.
+`printed`
+    noise on what is received only, so that λ adds to zero no longer, and drifts. y is published, and read by nobody.
+    Nothing is proven.
+
+Without noise Σ_i u_i = 0 in the limit, also for constant steps: the optimum up to the truncation of the series,
+(1 − μ/L)^b. Disagreement dies out for about α (h + 2ρ + ρ') < 2, h the curvature of the agents' upper objectives. One
+agent: alternating descent.
+
+Reference: S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022 (SPDB).
+Confirmed is only what its abstract says: a stochastic primal-dual method for personal lower variables and a shared
+upper one. The steps above are such a method; the published listing may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import SPDB, Citation
+from decentral_dp.algorithms.sensitivity_rules import Use, grid, released
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.participants.agents import LocalDataset
+
+U_TERMS = ("upper_grad_x", "lower_jvp")
+
+
+class State(NamedTuple):
+    """x, multiplier: (b, p), y: (b, q): x and y before noise."""
+
+    x: Value
+    y: Value
+    multiplier: Value
+
+
+@dataclass(frozen=True)
+class Spdb:
+    """x, y: step sizes α, β. penalty, dual: ρ, ρ'. smoothness, inverse: L, b. start: constants."""
+
+    x: StepSize = option("α, of x")
+    y: StepSize = option("β, of the personal y")
+    penalty: float = option("ρ, weight of disagreement on x", example="1.0", at_least=0)
+    dual: StepSize = option("ρ', of the multipliers")
+    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
+    inverse: int = option(
+        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    channels = ("x", "y")
+    central = False
+
+    @property
+    def releases_per_round(self) -> int:
+        return 1 + self.inverse
+
+    def init(self, dataset: LocalDataset) -> State:
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        return State(x, y, dataset.public(0.0, dataset.p))
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        released, neighbour_sum = yield Gossip(x=s.x, y=s.y)
+        x, y = released.x, released.y
+        distance = dataset.neighbour_weight * x - neighbour_sum.x
+        multiplier = s.multiplier + self.dual(t) * distance
+
+        batches = [dataset.batch(t, k) for k in range(self.inverse + 1)]
+        w = yield from solved(batches[:-1], x, y, self.smoothness)
+        at = batches[-1]
+        u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, w)
+        return State(
+            x=x - self.x(t) * (u + multiplier + self.penalty * distance),
+            y=y - self.y(t) * at.lower_grad_y(x, y),
+            multiplier=multiplier,
+        )
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        return {"x": Channel("x", p, U_TERMS), "y": Channel("y", q, ("lower_grad_y",)), "v": Channel("z", q, V_TERMS)}
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Exchange 0 sends x and y, the others v_0 … v_{b−1}."""
+        rounds = np.arange(public.rounds)
+        ends = (rounds + 1) * self.releases_per_round
+        alpha, beta = self.x.series(public.rounds), self.y.series(public.rounds)
+        index, t = grid(public.rounds, self.releases_per_round, range(1, self.releases_per_round))
+        k = np.tile(np.arange(self.inverse), public.rounds)
+        return {
+            "x": released(public, ends, [Use(term, alpha, rounds) for term in U_TERMS]),
+            "y": released(public, ends, [Use("lower_grad_y", beta, rounds)]),
+            "v": planned_series(public, index, t, k, self.smoothness),
+        }
+
+
+ENTRY = Entry(
+    "spdb",
+    Spdb,
+    "personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022)",
+    (Citation("A primal-dual method after", SPDB),),
+)

@@ -1,0 +1,203 @@
+"""VRDSBO (also VRDBO): variance-reduced estimates of local hypergradients, and gradient tracking of both levels.
+
+With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), P v = a_i v_i + Σ_j w_ij v_j, G_i(x, y; B) agent i's own
+hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithms.neumann`) of b terms, and
+κ_t = max(0, 1 − α η_t²), κ_0 = 0, round t of agent i runs, with one fresh batch B_t for everything,
+
+    U_t = κ_t (U_{t−1} − G_i(x_{t−1}, y_{t−1}; B_t)) + G_i(x_t, y_t; B_t)              U_{−1} = 0
+    V_t = κ_t (V_{t−1} − ∇_y g_i(x_{t−1}, y_{t−1}; B_t)) + ∇_y g_i(x_t, y_t; B_t)      V_{−1} = 0
+    Z^F_t = P Z^F_{t−1} + U_t − U_{t−1},     Z^G_t = P Z^G_{t−1} + V_t − V_{t−1}        Z_{−1} = 0
+    x_{t+1} = x_t + η_t (P x_t − β_{1,t} Z^F_t − x_t),     y_{t+1} = y_t + η_t (P y_t − β_{2,t} Z^G_t − y_t)
+
+η → averaging, α → momentum (one for both levels), β_1 → x, β_2 → y, L → smoothness, b → inverse.
+
+`released` (certified)
+    every own value on a right-hand side is the released one, except U and V, which are only added up. Charged are the
+    vectors of both series (channel v, twice b a round; the old point is left out where κ_t = 0) and Z^F, Z^G (channels
+    zf, zg). x and y are functions of released Z: free. One record of N moves G_i(new) − κ_t G_i(old) by at most
+    (1 + κ_t)·2C_x/N per term (∇_x f_i: validation, ∇²_xy g_i w: train), hence
+
+        U_t by D_t = κ_t D_{t−1} + (1 + κ_t)·2C_x/N,     U_t − U_{t−1} by (1 − κ_t) D_{t−1} + (1 + κ_t)·2C_x/N
+
+    for U_t − U_{t−1} = −(1 − κ_t) U_{t−1} + G_i(new) − κ_t G_i(old), and V alike with C_y. The two series at one point
+    differ by their noise, so that a transcript attains the bound for Z^F. V telescopes where all records are read in
+    every round; its bound is then up to twice too large. A batch lives on in U and V: sampling amplifies nothing.
+`printed` (as compared with in Chen & Wang)
+    x, y, Z^F and Z^G are sent, with noise on what is received; own values, and the series, without. Nothing is proven.
+
+Bias: every agent inverts its own Hessian, as if the g_i were alike. Without noise the limit solves
+Σ_i G_i(x, y) = 0, Σ_i ∇_y g_i(x, y) = 0, which for different g_i is not where ∇F = 0, and b adds its truncation.
+Under noise Z^F and Z^G are random walks in the network average. One agent: a single-loop bilevel descent.
+
+References: H. Gao, B. Gu, M. T. Thai, "On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms
+over a Network", AISTATS 2023 (VRDBO); noised in Chen & Wang, ICML 2024, Appendix A, whose α η² passes 1 in the first
+rounds: κ_t ≥ 0 mends that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.references import CHEN_WANG, VRDBO, Citation
+from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released
+from decentral_dp.bounded import Array, memory_slack
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants.batch import Batch
+
+U_TERMS = ("upper_grad_x", "lower_jvp")
+
+
+class State(NamedTuple):
+    """x, u, zf: (b, p); y, v, zg: (b, q). x, y: to be sent next; last_x, last_y: the round before.
+
+    u, v: U and V, un-noised. zf, zg: what counts as the agent's own; zf_near, zg_near: Σ_j w_ij of what was received.
+    """
+
+    x: Value
+    y: Value
+    last_x: Value
+    last_y: Value
+    u: Value
+    v: Value
+    zf: Value
+    zg: Value
+    zf_near: Array
+    zg_near: Array
+
+
+@dataclass(frozen=True)
+class Vrdsbo:
+    """x, y: step sizes β. averaging, momentum: η, α. smoothness, inverse: L, b. start: constants."""
+
+    x: StepSize = option("β of x")
+    y: StepSize = option("β of y")
+    averaging: StepSize = option("η, of the interpolation between old and new points")
+    momentum: float = option(
+        "α of κ_t = max(0, 1 − α η_t²), the weight of the past in both estimates", example="0.5", at_least=0
+    )
+    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
+    inverse: int = option(
+        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    channels = ("x", "y")
+    central = False
+
+    @property
+    def releases_per_round(self) -> int:
+        return 2 + 2 * self.inverse
+
+    def kept(self, t: int) -> float:
+        """κ_t."""
+        return kept_share(self.momentum, self.averaging, t)
+
+    def init(self, dataset: LocalDataset) -> State:
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
+        return State(x, y, x, y, over, under, over, under, over, under)
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        a, kept = 1.0 - dataset.neighbour_weight, self.kept(t)
+        _, neighbour_sum = yield Gossip(x=s.x, y=s.y)
+
+        at = dataset.batch(t, kept=True)
+        u, v = yield from self._directions(at, s.x, s.y)
+        if kept > 0.0:
+            old_u, old_v = yield from self._directions(at, s.last_x, s.last_y)
+            u, v = u - kept * old_u, v - kept * old_v
+        else:
+            for _ in range(self.inverse):
+                yield Gossip(v=dataset.public(0.0, dataset.q))
+
+        last_u, last_v = dataset.remembered(t, s.u), dataset.remembered(t, s.v)
+        zf = a * s.zf + s.zf_near + (u - (1.0 - kept) * last_u)
+        zg = a * s.zg + s.zg_near + (v - (1.0 - kept) * last_v)
+        own, z_near = yield Gossip(zf=zf, zg=zg)
+
+        eta = self.averaging(t)
+        return State(
+            x=s.x + eta * (a * s.x + neighbour_sum.x - self.x(t) * own.zf - s.x),
+            y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * own.zg - s.y),
+            last_x=s.x,
+            last_y=s.y,
+            u=kept * last_u + u,
+            v=kept * last_v + v,
+            zf=own.zf,
+            zg=own.zg,
+            zf_near=z_near.zf,
+            zg_near=z_near.zg,
+        )
+
+    def _directions(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, tuple[Value, Value]]:
+        """G_i and ∇_y g_i at one point."""
+        w = yield from solved([at] * self.inverse, x, y, self.smoothness)
+        return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        return {
+            "x": Channel("x", p, ()),
+            "y": Channel("y", q, ()),
+            "v": Channel("z", q, V_TERMS),
+            "zf": Channel("x", p, U_TERMS),
+            "zg": Channel("y", q, ("lower_grad_y",)),
+        }
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Exchange 0 sends x and y, 1 … b the series at the new point, the next b that at the old one, the last Z."""
+        rounds, e = public.rounds, self.releases_per_round
+        ends = np.arange(1, rounds + 1) * e
+        kept = np.fromiter((self.kept(t) for t in range(rounds)), np.float64, rounds)
+        index, t = grid(rounds, e, range(1, 1 + 2 * self.inverse))
+        place = np.tile(np.arange(2 * self.inverse), rounds)
+        sent = (place < self.inverse) | (kept[t] > 0.0)
+        k = place % self.inverse
+        return {
+            "x": free_release(public, ends),
+            "y": free_release(public, ends),
+            "v": planned_series(public, index[sent], t[sent], k[sent], self.smoothness, kept=True),
+            "zf": _tracked(public, ends - 1, U_TERMS, kept),
+            "zg": _tracked(public, ends - 1, ("lower_grad_y",), kept),
+        }
+
+
+def kept_share(momentum: float, averaging: StepSize, t: int) -> float:
+    """κ_t."""
+    return 0.0 if t == 0 else max(0.0, 1.0 - momentum * averaging(t) ** 2)
+
+
+def _tracked(public: Public, index: NDArray[np.int64], terms: Sequence[str], kept: Array) -> Planned:
+    """Increments of U or V; κ: (T,)."""
+    keep, rounds = kept[:, None], np.arange(public.rounds)
+    news = released(public, index, [Use(term, 1.0 + kept, rounds) for term in terms], kept=True)
+    sensitivity = {}
+    for kind, change in news.sensitivity.items():
+        growth = memory_slack(public.averaged[kind])
+        sensitivity[kind] = _less(1.0 - keep, before(fading(change, keep, growth)) * growth) + change
+    largest = _less(1.0 - keep, before(fading(news.largest, keep))) + news.largest
+    return news._replace(sensitivity=sensitivity, largest=largest)
+
+
+def _less(factor: Array, size: Array) -> Array:
+    """factor · size, 0 where the factor is 0, however large the other."""
+    with np.errstate(invalid="ignore"):
+        return np.where(factor == 0.0, 0.0, factor * size)
+
+
+ENTRY = Entry(
+    "vrdsbo",
+    Vrdsbo,
+    "variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO)",
+    (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG)),
+)

@@ -1,0 +1,113 @@
+"""The exponential mechanism over the upper variable: one draw of x, at pure ε.
+
+    P(x) ∝ exp(−Φ(x)/scale),     Φ(x) = F(x, y_Z(x)),     y_Z(x) = argmin_y G(x, y),     scale = s/ε
+
+for x of `domain`. method = "grid": x is one of `candidates` points along each axis (65, 17 or 9 where they are left
+out, for one, two or three upper variables), even in every coordinate: a log strength for the problems with
+regularisation. method = "cells": x is any point of a box.
+
+Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records. y
+is not released. s bounds how much the change that one record makes to Φ varies over the domain:
+
+    a train record       2 L_fy D_gy/(μ n_t)                     D_gy/(μ n_t) is how far it moves y_Z(x)
+    a validation record  (2/n_v) min(range of f, L_fx D_x + L_fy D_y)
+
+and what the scores are computed and rounded to (2r + 4e). The law does not need Φ to be convex, and its ε is spent in
+full: E[Φ(x)] − min Φ ≤ p·s/ε for convex Φ. A price of pure ε, and as a bounded range ρ = ε²/8 beside other releases.
+
+`printed` is Equation 4: probabilities ∝ exp(−ε Φ/(2s)), with s = (2/n)(L_fx D_x + L_fy D_y) + 4 L_fy L_gy/μ. The last
+term lacks 1/n, so that the noise never shrinks; the ½ is not needed. It is private, at less than it claims.
+
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
+Equation 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
+from decentral_dp.algorithms.selection.single_draw import (
+    State,
+    charge,
+    check_once,
+    drawn,
+    law_of,
+    no_score,
+)
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Pool, Request, Response, SelectionMechanism
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.selection import Function, Score, per_axis
+
+NAME = "exponential_mechanism"
+
+
+@dataclass(frozen=True)
+class ExponentialMechanism:
+    """method: "grid" or "cells". candidates: along each axis of a grid."""
+
+    method: str = option(
+        'how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid"
+    )
+    candidates: int | None = option(
+        "candidates along each axis of the grid; settled by default",
+        default=None,
+        unit="points",
+        example="65",
+        at_least=1,
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    releases_per_round = 1
+    needs_constants = True
+    needs_records = True
+    queries = ()
+
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        check_once(context, NAME)
+        self.law(context, no_score)
+        count = per_axis(context.problem.p) if self.method == "grid" and self.candidates is None else self.candidates
+        return replace(self, candidates=count), context
+
+    def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism:
+        facts = Score.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
+        return law_of(context, NAME, facts, score, self.method, self.candidates)
+
+    def init(self, context: CoordinatorContext) -> State:
+        return State(context.start("x", self.start))
+
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+        pool = yield Pool()
+        # The candidates are a public path; where cells lead is not.
+        score = pool.scores_along if self.method == "grid" else pool.scores
+        return (yield from drawn(self.law(context, score)))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x}
+
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        return charge(self.law(context, no_score))
+
+
+ENTRY = Entry(
+    "exponential_mechanism",
+    ExponentialMechanism,
+    "a trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)",
+    (Citation("Mechanism (Equation 4, its scale corrected)", LOWY_LIU),),
+    trusted=True,
+    pure=True,
+    claim="Equation 4 of Lowy & Liu (2025), as printed",
+    example={"rounds": "1", "method": '"grid"'},
+    domain="required",
+)

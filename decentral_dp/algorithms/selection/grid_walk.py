@@ -1,0 +1,113 @@
+"""The grid walk, a Markov chain for the exponential mechanism: for comparison, at ε = ∞.
+
+    P(x) ∝ exp(−Φ(x)/scale) on a box, approached by `inner` steps of a lazy walk between cells, `candidates` along each
+    axis, and a last step that picks a point of the cell and keeps it with a probability, or starts all over
+
+with the scale 2s/ε' of Equation 4 as printed, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from
+that law under two data sets. Left out, candidates are 65, 17 or 9, and inner is 8 p times their square.
+
+Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records.
+What is released after so many steps is at an unknown distance from that law. Conductance proves it small after a number
+of steps that nobody can afford (10⁹ for one variable and nε = 160, where 10³ do); the printed count lacks a factor
+p·e^ξ, and the printed accuracy is one of the score where it has to be one of the exponent. So nothing is certified
+here: "as_printed" runs it at ε = ∞, and `exponential_mechanism` draws from the law itself.
+
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Appendix
+B.3, after D. Applegate and R. Kannan, STOC 1991.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
+from decentral_dp.algorithms.selection.single_draw import (
+    State,
+    box_of,
+    charge,
+    check_once,
+    drawn,
+    no_score,
+)
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Pool, Request, Response
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.grid_walk_selection import GridWalkSelection
+from decentral_dp.participants.selection import Function, Score, per_axis
+
+NAME = "grid_walk"
+_UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."
+_MOST_STEPS = 10_000_000
+
+
+@dataclass(frozen=True)
+class GridWalk:
+    """candidates: cells along each axis. inner: steps of the walk."""
+
+    candidates: int | None = option(
+        "cells along each axis; settled by default", default=None, unit="points", example="65", at_least=1
+    )
+    inner: int | None = option(
+        "steps of the walk; settled by default", default=None, unit="steps", example="5", at_least=1
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    releases_per_round = 1
+    needs_constants = True
+    needs_records = True
+    queries = ()
+
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        check_once(context, NAME)
+        box_of(context, NAME)
+        p = context.problem.p
+        cells = self.candidates or per_axis(p)
+        steps = self.inner or 8 * p * cells**2
+        if cells < 2 or steps > _MOST_STEPS:
+            raise InputError(
+                f"algorithm.candidates: {cells} cells along each axis and {steps} steps; wanted 2 cells or more, and "
+                f"no more than {_MOST_STEPS} steps: give fewer candidates, or inner."
+            )
+        return replace(self, candidates=cells, inner=steps), context
+
+    def law(self, context: CoordinatorContext, score: Function) -> GridWalkSelection:
+        box = box_of(context, NAME)
+        facts = Score.of_value(bounds_of(context), box.low, box.high)
+        return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
+
+    def init(self, context: CoordinatorContext) -> State:
+        return State(context.start("x", self.start))
+
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+        pool = yield Pool()
+        return (yield from drawn(self.law(context, pool.scores)))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x}
+
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        return charge(self.law(context, no_score), _UNPROVEN)
+
+
+ENTRY = Entry(
+    "grid_walk",
+    GridWalk,
+    "a trusted coordinator: a Markov chain for the exponential mechanism, at ε = ∞ (Lowy & Liu, 2025, B.3)",
+    (Citation("Algorithm (Appendix B.3)", LOWY_LIU),),
+    trusted=True,
+    pure=True,
+    claim="Theorem B.15 of Lowy & Liu (2025), as printed",
+    example={"guarantee": '"as_printed"', "rounds": "1", "inner": "10000"},
+    domain="required",
+)

@@ -1,0 +1,181 @@
+"""The regularised exponential mechanism: one draw of x from a log-concave density, a Gaussian pair.
+
+    density ∝ exp(−k·(Φ(x) + (μ_r/2)‖x − x₀‖²)),     k = (μ_r + κ)·(μ/S)²
+
+for x of a box with the middle x₀. μ_r → strength, by default √(2p)·S/(μR) with R the distance of a corner from x₀,
+which leaves E[Φ(x)] − min Φ ≤ √2·S·R√p/μ where Φ is convex. μ is what the target (ε, δ) allows one Gaussian pair.
+
+Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records. S
+is the most that one record moves ∇Φ, over the whole box, for the dearer kind of record (`hypergradient_sensitivity`).
+
+The price needs Φ + (μ_r/2)‖x‖² to be convex *for every data set*. It is where Φ is a convex quadratic ("quadratic",
+"mean_estimation", "mean_lower_bound": κ = 0); elsewhere ∇Φ has a Lipschitz constant −κ, and a strength above that one
+is needed, without which a certified run is refused. Convexity that the records at hand show does not count.
+
+method = "tangent" draws by rejection from a Gaussian below the density; "cells", up to three upper variables, needs no
+convexity to draw from the right law.
+
+`printed` is Equation 5, calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and
+by the exact curve of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is
+false: the ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much.
+
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
+Equation 5; S. Gopi, Y. T. Lee and D. Liu, "Private Convex Optimization via Exponential Mechanism", COLT 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
+from decentral_dp.algorithms.selection.single_draw import (
+    State,
+    box_of,
+    charge,
+    check_once,
+    drawn,
+    no_score,
+)
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Pool, Request, Response
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.regularised_selection import NOT_CONVEX, Density, RegularisedSelection
+
+NAME = "regularised_exponential_mechanism"
+METHODS = ("tangent", "cells")
+# By how much the plan's μ may be above the μ of the target: the tolerance of root finding, with room.
+_ROOM = 1.0 + 1e-6
+
+
+@dataclass(frozen=True)
+class RegularisedExponentialMechanism:
+    """strength: μ_r, None: settled by public constants. method: "tangent" or "cells"; None: what fits."""
+
+    strength: float | None = option(
+        "μ_r, of the quadratic regulariser; settled by public constants if left out",
+        default=None,
+        example="1.0",
+        above=0,
+    )
+    method: str | None = option(
+        '"tangent" or "cells"; what fits the problem if left out', default=None, example='"tangent"'
+    )
+    start: Mapping[str, float] = field(default_factory=dict)
+
+    protocol = "released"
+    releases_per_round = 1
+    needs_constants = True
+    needs_records = True
+    queries = ()
+
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        check_setting(context, self.method)
+        slope = _slope(context)
+        strength = default_strength(context, slope) if self.strength is None else self.strength
+        facts = density_of(context, strength, slope)
+        if context.noisy and not facts.certified:
+            whose = "the default of " if self.strength is None else ""
+            raise InputError(
+                f"algorithm.strength: {whose}{facts.strength:.4g} does not make the regularised upper level convex for "
+                "every data set on this box, and without that nothing is proven; give more than "
+                f"{facts.smooth:.4g}, which does, or narrow the box."
+            )
+        return replace(self, strength=strength, method=method_of(context, facts, self.method)), context
+
+    def finest(self, context: CoordinatorContext) -> float:
+        """The smallest scale of any run with this target: S/μ."""
+        return _finest(context, _slope(context))
+
+    def density(self, context: CoordinatorContext) -> Density:
+        return density_of(context, self.strength, _slope(context))
+
+    def law(self, context: CoordinatorContext, pool: Any = None) -> RegularisedSelection:
+        """pool: None where only prices are wanted."""
+        return law_of_density(self.density(context), self.method, pool)
+
+    def init(self, context: CoordinatorContext) -> State:
+        return State(context.start("x", self.start))
+
+    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+        pool = yield Pool()
+        return (yield from drawn(self.law(context, pool)))
+
+    def published(self, s: State) -> dict[str, Array]:
+        return {"x": s.x}
+
+    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
+        return {}
+
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        law = self.law(context)
+        return charge(law, "" if law.facts.certified else NOT_CONVEX)
+
+
+def _slope(context: CoordinatorContext) -> float:
+    """S, of the larger kind."""
+    return max(bounds_of(context).gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
+
+
+def check_setting(context: CoordinatorContext, method: str | None) -> None:
+    """Refuse more than one round, a domain that is no box, an unknown method and δ = 0. Raises InputError."""
+    check_once(context, NAME)
+    box_of(context, NAME)
+    if method not in (None, *METHODS):
+        raise InputError(f"algorithm.method: no method {method!r} of {NAME}; there are {', '.join(METHODS)}.")
+    if context.noisy and math.isinf(context.budget):
+        raise InputError(
+            f"privacy.delta: a Gaussian pair has no pure guarantee, and {NAME} draws from one; give a delta above "
+            "0, for example 1e-6."
+        )
+
+
+def default_strength(context: CoordinatorContext, slope: float) -> float:
+    """√(2p)·S/(μR). slope: S."""
+    return math.sqrt(2.0 * context.problem.p) * slope / (context.budget * 0.5 * box_of(context, NAME).diameter)
+
+
+def method_of(context: CoordinatorContext, facts: Density, method: str | None) -> str:
+    """How to draw: as asked, or as fits. Raises InputError for what cannot draw from this density."""
+    chosen = method or ("tangent" if facts.certified else "cells")
+    if context.noisy:
+        facts.check(chosen)
+    return chosen
+
+
+def density_of(context: CoordinatorContext, strength: float | None, slope: float) -> Density:
+    """What is public of the density. slope: S, by which the scale of the draw is set."""
+    box = box_of(context, NAME)
+    return Density.of(bounds_of(context), box.low, box.high, strength or 0.0, _finest(context, slope))
+
+
+def _finest(context: CoordinatorContext, slope: float) -> float:
+    """The smallest scale of any run with this target: S/μ."""
+    return slope / (context.budget * _ROOM) if context.noisy else 0.0
+
+
+def law_of_density(facts: Density, method: str | None, pool: Any = None) -> RegularisedSelection:
+    """The draw. pool: None where only prices are wanted."""
+    way = method or "tangent"
+    if pool is None:
+        return RegularisedSelection(facts, no_score, no_score, None, way)
+    return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None, way)
+
+
+ENTRY = Entry(
+    "regularised_exponential_mechanism",
+    RegularisedExponentialMechanism,
+    "a trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5)",
+    (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
+    trusted=True,
+    claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
+    example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
+    domain="required",
+)

@@ -1,0 +1,133 @@
+"""From the formulas of an algorithm to the sensitivities of its releases, by public numbers alone.
+
+A release is a sum of public values and of clipped means over records, each times a public factor. One replaced record
+moves a mean over N records of contributions clipped to C by at most 2C/N, times the slack κ of float64 summation; what
+several means contribute adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.protocol import Planned, Public
+from decentral_dp.bounded import SPLITS, Array, Split, summation_slack
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
+
+
+class Use(NamedTuple):
+    """A clipped mean that enters releases: its term, its factor in each release, and the round of its records.
+
+    factor: (R,) or (R, g), t: (R,); R the number of releases.
+    """
+
+    term: str
+    factor: Array
+    t: NDArray[np.int64]
+
+
+def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept: bool = False) -> Planned:
+    """The releases with these indices, each the sum of its uses.
+
+    kept: whether a batch outlives its first release; then sampling amplifies nothing.
+    """
+    shape = (index.size, public.neighbour_weight.size)
+    sensitivity: dict[Split, Array] = {}
+    rate: dict[Split, Array] = {}
+    largest = np.zeros(shape)
+    for split in SPLITS:
+        heard = [u for u in uses if _kind(public, u.term) == split]
+        if not heard:
+            continue
+        bound = np.zeros(shape)
+        for use in heard:
+            step, reach = moves(public, split, use)
+            bound += step
+            largest = largest + reach
+        sensitivity[split] = bound
+        rate[split] = np.ones(shape) if kept else np.broadcast_to(public.rate[split], shape)
+    return Planned(sensitivity, rate, largest, index)
+
+
+def tracked(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
+    """A tracker that every round's exchanges from `first` on send: one mean to begin with, then it is moved by another.
+
+    Where a term reads no record its releases are functions of released values, and not listed.
+    """
+    read = [any(reads(public, (term,), split) for split in SPLITS) for term in (begins, sensitivity_to)]
+    positions = range(first if read[0] else first + 1, releases_per_round if read[1] else first + 1)
+    if not positions:
+        return free_release(public, grid(public.rounds, releases_per_round, [first])[0])
+    index, t = grid(public.rounds, releases_per_round, positions)
+    begun = index % releases_per_round == first
+    return released(public, index, [Use(begins, 1.0 * begun, t), Use(sensitivity_to, 1.0 - begun, t)], kept=True)
+
+
+def moves(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
+    """How far one replaced record of this kind moves one use, and the use's largest norm: both (R, g)."""
+    factor = np.abs(use.factor) if use.factor.ndim == 2 else np.abs(use.factor)[:, None]
+    n = public.averaged[split][use.t]
+    # 0 for a factor of 0 even where nothing is clipped.
+    with np.errstate(invalid="ignore"):
+        reach = np.where(factor == 0.0, 0.0, factor * public.clip.bound(CLIP_OF_TERM[use.term]))
+    reach = np.broadcast_to(reach, n.shape)
+    return 2.0 * reach / n * summation_slack(n, _width(public, use.term)), reach
+
+
+def reads(public: Public, terms: Sequence[str], split: Split) -> bool:
+    """Whether any of the terms reads records of this kind."""
+    return any(_kind(public, term) == split for term in terms)
+
+
+def nothing_proven(public: Public, index: NDArray[np.int64], met: NDArray[np.bool_] | bool = True) -> Planned:
+    """Releases of a private state that meets records unclipped; met: (R,) whether it has by then."""
+    shape = (index.size, public.neighbour_weight.size)
+    bound = np.where(np.broadcast_to(np.asarray(met).reshape(-1, 1), shape), np.inf, 0.0)
+    ones = np.ones(shape)
+    return Planned(dict.fromkeys(SPLITS, bound), dict.fromkeys(SPLITS, ones), ones * np.inf, index)
+
+
+def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
+    """Releases that no record has anything to do with."""
+    return released(public, index, ())
+
+
+def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> Array:
+    """D_1 … D_T of a value that is remembered un-noised: D_{t+1} = |keep_t| γ_t D_t + change_t, D_0 = 0.
+
+    change: (T, g). keep: (T, g), (T, 1) or one number. growth: γ_t, what float64 adds (`memory_slack`).
+    """
+    kept = np.broadcast_to(np.abs(np.asarray(keep, dtype=np.float64)) * growth, change.shape)
+    out, now = np.empty(change.shape), np.zeros(change.shape[1:])
+    for t, bound in enumerate(change):
+        with np.errstate(invalid="ignore"):
+            now = np.where(kept[t] == 0.0, 0.0, kept[t] * now) + bound
+        out[t] = now
+    return out
+
+
+def before(series: Array) -> Array:
+    """The series one step earlier: 0, s_1, …, s_{T−1}."""
+    return np.concatenate([np.zeros_like(series[:1]), series[:-1]])
+
+
+def grid(rounds: int, releases_per_round: int, positions: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(index, t) of the exchanges at these positions of every round t, in order of release."""
+    t = np.repeat(np.arange(rounds), len(positions))
+    return t * releases_per_round + np.tile(np.asarray(positions, dtype=np.int64), rounds), t
+
+
+def _kind(public: Public, term: str) -> Split | None:
+    return public.reads_records.get(MATRICES.get(term, term))
+
+
+def _width(public: Public, term: str) -> int:
+    sizes: Mapping[str, int] = {
+        "lower_hessian": public.q * public.q,
+        "lower_hessian_product": public.q * public.p,
+        "lower_jacobian": public.p * public.q,
+    }
+    return sizes.get(term, public.p if CLIP_OF_TERM[term] == "x" else public.q)

@@ -1,0 +1,312 @@
+"""What a scenario can name, as `list` and `show` print it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import textwrap
+import tomllib
+from collections.abc import Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from rich.table import Table
+from rich.text import Text
+
+from decentral_dp.algorithms import ALGORITHMS, Entry, Options
+from decentral_dp.algorithms.entry import example_of
+from decentral_dp.algorithms.options import Option, constraint
+from decentral_dp.algorithms.protocol import Algorithm, StepSize
+from decentral_dp.cli.reference import option_lines
+from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
+from decentral_dp.config.scenario_components import outside_entry
+from decentral_dp.config.shown import shown
+from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, nearest
+from decentral_dp.data import load as load_data
+from decentral_dp.errors import InputError
+from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems.protocol import CLIP_OF_TERM
+from decentral_dp.reproductions import EXPERIMENTS
+from decentral_dp.simulation.plan_text import console
+from decentral_dp.studies.study_schema import load_study
+from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
+from decentral_dp.user_code import GROUPS, find_outside, in_file, installed
+
+# What is described by the file itself.
+_TEXTS = {"scenario": "scenarios", "study": "studies"}
+
+
+def registries() -> dict[str, dict[str, str]]:
+    """Registry → name → one line."""
+    return {
+        "algorithms": {k: e.summary for k, e in ALGORITHMS.items()} | _installed_algorithms(),
+        "problems": {k: e.summary for k, e in PROBLEMS.items()} | {k: e.summary for k, e in MINIMAX.items()},
+        "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
+        "scenarios": {n: load(n).title for n in scenario_names()},
+        "studies": {n: load_study(n).title for n in shipped_names("study")},
+        "experiments": {n: f"{e.title}. {e.claim}" for n, e in EXPERIMENTS.items()},
+        "data": dict(DATASETS),
+        "weights": {k: r.summary for k, r in WEIGHTS.items()},
+    }
+
+
+def _installed_algorithms() -> dict[str, str]:
+    """Those of installed packages, which are not imported to be listed."""
+    points = installed("algorithm")
+    return {name: f"of an installed package: {point.value}" for name, point in points.items() if name not in ALGORITHMS}
+
+
+def print_list(which: Sequence[str]) -> None:
+    out, everything = console(), registries()
+    for k, registry in enumerate(which):
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 2), pad_edge=True)
+        for name, line in everything[registry].items():
+            table.add_row(Text(name, no_wrap=True), Text(line))
+        if k:
+            out.print()
+        out.print(Text(registry, style="bold"))
+        out.print(table)
+
+
+def print_entry(name: str) -> None:
+    """The text of a scenario or a study, or the description of a registered name; all where a name is several.
+
+    Where there is a scenario, all that stands before it is in comments: the whole can be kept as a scenario file.
+    """
+    # What a file or a package brings may be a component of any kind, and only the thing itself says which.
+    if in_file(name) is not None or name.lower().endswith(".py") or any(name in installed(what) for what in GROUPS):
+        print(shown(name) or _outside(name))
+        return
+    lists = registries()
+    if not any(name in lines for lines in lists.values()) and (text := shown(name)) is not None:
+        print(text)
+        return
+    described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r not in _TEXTS.values()]
+    parts = [f"{name} ({registry}): {line}\n\n{_details(registry, name)}\n" for registry, line in described]
+    written = [what for what, registry in _TEXTS.items() if name in lists[registry]] or (
+        [] if described else ["scenario"]
+    )
+    parts += [_text(name, what) for what in reversed(written)]
+    if len(parts) == 1 or not written:
+        print("\n".join(parts), end="")
+        return
+    for part in parts[:-1]:
+        print(textwrap.indent(part, "# ", lambda line: True).replace("# \n", "#\n"))
+    print(f"# {name} ({written[0]}):\n{parts[-1]}", end="")
+
+
+def _outside(name: str) -> str:
+    """What a component of a user's own says of itself, and its keys."""
+    groups = [what for what in GROUPS if name in installed(what)]
+    found = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "show")
+    if hasattr(found, "step"):
+        entry = outside_entry(found, name)
+        return f"{name} (algorithms): {entry.summary}\n\n{algorithm_page(entry)}"
+    declared = fields(found) if is_dataclass(found) else ()
+    options = [f"  {f.name} = {'(required)' if f.default is MISSING else repr(f.default)}" for f in declared]
+    described = [name, "", inspect.getdoc(found) or "No description."]
+    return "\n".join([*described, "", "Options:", *options] if options else described)
+
+
+def _text(name: str, what: str) -> str:
+    try:
+        path = find(name, what)
+    except InputError:
+        known = sorted({k for lines in registries().values() for k in lines})
+        raise InputError(
+            f'show: nothing is called {name!r}; {nearest(name, known)}, and "decentral-dp list" lists all.'
+        ) from None
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"show: {path} cannot be read as text ({error}). Give a scenario file.") from None
+    return _placed(text, name) if what == "scenario" and path.parent == scenario_folder() else text
+
+
+def _placed(text: str, name: str) -> str:
+    """A shipped scenario that also runs from elsewhere: the files beside it are named by their whole paths."""
+    scenario = load(name)
+    content = scenario.model_dump(exclude_unset=True)
+    for (*tables, key), path in scenario.files().items():
+        table: Any = content
+        for outer in tables:
+            table = table[outer]
+        before, named = f"{key} = {json.dumps(table[key])}", in_file(str(table[key]))
+        whole = str(path) if named is None else f"{path}:{named.name}"
+        note = "# The file that comes with the package: its whole path, so that a copy of this scenario runs anywhere."
+        text = text.replace(f"\n{before}\n", f"\n{note}\n{key} = {json.dumps(whole, ensure_ascii=False)}\n")
+    return text
+
+
+def _details(registry: str, name: str) -> str:
+    if registry == "algorithms":
+        return algorithm_page(ALGORITHMS[name])
+    if registry == "problems":
+        chosen = PROBLEMS[name] if name in PROBLEMS else MINIMAX[name]
+        options = "".join(f", {key} = …" for key in chosen.options)
+        lines = option_lines(chosen.options, getattr(chosen, "needed", ()))
+        listed = f"Keys:\n{lines}\n" if lines else ""
+        return f'{_docstring(chosen.home)}\n\n{listed}In a scenario: [problem] kind = "{name}"{options}'
+    if registry == "topologies":
+        return _topology(name)
+    if registry == "experiments":
+        home = f"decentral_dp.reproductions.{EXPERIMENTS[name].module}"
+        return f"{_docstring(home)}\n\nOn the command line: decentral-dp experiment {name}"
+    if registry == "weights":
+        return f"{_parameters(WEIGHTS[name].parameters)}\nIn a scenario: [topology] {WEIGHTS[name].written}"
+    return f'{_data(name)}\n\nIn a scenario: [problem] data = "{name}"'
+
+
+def algorithm_page(entry: Entry) -> str:
+    """What an algorithm is, its keys, and how a scenario names it."""
+    own = "\n".join(_key(option) for option in entry.keys)
+    keys = f"Keys:\n{own}\n\n" if own else ""
+    text = inspect.getdoc(entry.algorithm) or "" if entry.origin else _docstring(entry.home)
+    return f"{text}\n\n{keys}In a scenario:\n\n{algorithm_tables(entry)}"
+
+
+def _key(option: Option) -> str:
+    """A line on a key: what it is, what it may be, and what holds where it is left out."""
+    unit = f" [{option.unit}]" if option.unit else ""
+    left_out = "may be left out" if option.default is None else f"{option.default} if left out"
+    words = f"{option.description}{unit}" if option.description else "no description"
+    return f"  {option.key}: {words}; {constraint(option)}; {'required' if option.required else left_out}"
+
+
+def algorithm_tables(entry: Entry) -> str:
+    """The tables [algorithm] and [privacy] of a certified run, with every key that the algorithm needs."""
+    if entry.trusted:
+        return _trusted_tables(entry)
+    needed = [option for option in entry.keys if option.required]
+    lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *map(example_of, needed)]
+    given = {o.key: tomllib.loads(example_of(o))[o.key] for o in needed}
+    values = {o.key: StepSize(1.0) if o.type is StepSize else given[o.key] for o in needed}
+    built = cast(Algorithm, entry.build(Options(values, {}, "released"), "certified"))
+    channels = built.releases(1, 1)
+    read = {CLIP_OF_TERM[term] for channel in channels.values() for term in channel.terms}
+    # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
+    notes = {"x": "  # read only by problems whose losses have records and x in one term"}
+    clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
+    privacy = ["[privacy]", 'mechanism = "gaussian"', "epsilon = 4.0", "delta = 1e-5", *clips]
+    return "\n".join([*lines, "", *privacy])
+
+
+def _trusted_tables(entry: Entry) -> str:
+    def shown(option: Option) -> str:
+        return f"{option.key} = {entry.example[option.key]}" if option.key in entry.example else example_of(option)
+
+    problem = entry.example.get("problem", '"logistic_regularisation"')
+    data = entry.example.get("data", '"breast_cancer"')
+    lines = ["[problem]", f"kind = {problem}", f"data = {data}"]
+    played = data.strip('"') in ENVIRONMENTS
+    lines += [] if played else ['scale = "public_ranges"', 'normalise = "l2"']
+    lines += _several(entry, "problem_keys")
+    # The graph plays no part; it says how many agents there are.
+    lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
+    lines += ["[algorithm]", f'kind = "{entry.kind}"', f"rounds = {entry.example.get('rounds', '20')}"]
+    lines += [shown(option) for option in entry.keys if option.required]
+    # What is left out is settled from constants, which hold on a bounded domain; not what the example itself gives.
+    given = ("domain", *entry.example)
+    lines += [f"{'' if o.key in given else '# '}{shown(o)}" for o in entry.keys if not o.required]
+    privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
+    return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
+
+
+def _several(entry: Entry, key: str) -> list[str]:
+    """Lines of an example, where it has some."""
+    return entry.example[key].splitlines() if key in entry.example else []
+
+
+def _docstring(home: str) -> str:
+    """home: module, or module:name."""
+    module, _, name = home.partition(":")
+    found = importlib.import_module(module)
+    return inspect.getdoc(getattr(found, name) if name else found) or ""
+
+
+def _topology(name: str) -> str:
+    """A generator's parameters and a small instance, or a named network's numbers."""
+    if name in GENERATORS:
+        generator = GENERATORS[name]
+        agents, example = generator.example
+        chosen = "".join(f", {key} = {value}" for key, value in example.items())
+        seed = "Drawn at random from topology.seed.\n" if generator.random else ""
+        return (
+            f"{_parameters(generator.parameters)}At least {_count(generator.least, 'agent')}.\n{seed}\n"
+            f'In a scenario: [topology] kind = "{name}", agents = {agents}{chosen}'
+        )
+    network = from_file(name)
+    few, many = int(network.degrees.min()), int(network.degrees.max())
+    neighbours = _count(many, "neighbour") if few == many else f"{few} to {many} neighbours"
+    return (
+        f"{_count(network.n_agents, 'agent')} with {neighbours} each, "
+        f"{len(network.edges)} links; with {network.weights} weights ρ = {network.rho:.4f}.\n\n"
+        f'In a scenario: [topology] file = "{name}"'
+    )
+
+
+def _parameters(parameters: Sequence[Parameter]) -> str:
+    lines = []
+    for p in parameters:
+        without = "may be left out" if p.optional else "required" if p.default is None else f"{p.default} if left out"
+        lines.append(f"  {p.name}: {p.description}; {p.constraint}; {without}\n")
+    return "Parameters:\n" + "".join(lines) if lines else ""
+
+
+def _data(name: str) -> str:
+    if name.startswith("synthetic_"):
+        keys = "dimension, records (per agent), test_records"
+        return f"Sizes: [problem.synthetic] {keys}{', separation' if name == 'synthetic_classification' else ''}."
+    if name in COLLECTIONS:
+        return _images(name)
+    if name in ENVIRONMENTS:
+        return _played(name)
+    if name == "celeba":
+        return _docstring("decentral_dp.data.celeba")
+    dataset = load_data(name, n_agents=1, seed=0)
+    named = ", ".join(dataset.feature_names[:3])
+    return (
+        f"{_count(dataset.n, 'record')}, {dataset.features.shape[1]} features ({named}, …); "
+        f"classes {', '.join(str(c) for c in dataset.classes)}.\n"
+        'scale = "public_ranges" maps the features to [-1, 1] by ranges that were not fitted on the records.'
+    )
+
+
+def _played(name: str) -> str:
+    which = ENVIRONMENTS[name]
+    return (
+        f"{which.name}, played by a fixed public policy; {len(which.low)} numbers a step, mapped to [-1, 1] by "
+        "declared constants.\n"
+        f"Sizes: [problem.synthetic] records (trajectories per agent, {which.records}), test_records "
+        f"({which.test_records}), steps (cut off after {which.steps}).\n"
+        f"Needs the packages {' and '.join(which.needs)}. Trajectories of your own: a .npz file with observations\n"
+        "(n, L+1, d), rewards (n, L), lengths (n,), and terminal (n,) where some end in a state of value 0."
+    )
+
+
+def _images(name: str) -> str:
+    height, width, channels = COLLECTIONS[name].image
+    if name == "cifar10":
+        one, file = "archive", "cifar-10-binary.tar.gz"
+        binary = f"The binary version ({file}) is needed, not the one for Python, which nothing here unpickles.\n"
+    else:
+        one, file, binary = "images, labels, test_images, test_labels", "train-images-idx3-ubyte.gz", ""
+    return (
+        f"{height * width * channels} features ({channels} × {height} × {width} pixels times 1/255), classes 0 to 9; "
+        "the test files are held out.\n"
+        f"{binary}Files: [problem.files] folder = …, or by path or URL {one}.\n"
+        f"Checksums: sha256 = {{ {one.partition(',')[0]} = … }} by these keys, required for URLs; with folder,\n"
+        f'by file name, as in sha256 = {{ "{file}" = … }}.\n'
+        f"Without [problem.files], the folder {name} of the environment's DECENTRAL_DP_DATA; without that,\n"
+        "scikit-learn's digits stand in, and say so.\n"
+        "[problem] limit = 6000 takes the first 6000 records, and as many for testing.\n"
+        "[problem] construction = { positive = [5, 6, 7, 8, 9], share = 0.1 } makes two classes of them, with a tenth\n"
+        "of the train records positive; keep = { 0 = 100 } or tail = 0.1 instead of share thins single classes."
+    )
+
+
+def _count(n: int, noun: str) -> str:
+    return f"1 {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,99 @@
+"""The command `experiment`: which experiments it is asked for, what it prints and what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.table import Table
+from rich.text import Text
+
+from decentral_dp.errors import InputError
+from decentral_dp.reproductions import EXPERIMENTS, entry_of, run
+from decentral_dp.reproductions.findings import Finding, short
+from decentral_dp.simulation.plan_text import console
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """The experiments of these names, each once, in the order of the catalogue; all where there are none.
+
+    Raises InputError for an unknown name.
+    """
+    for name in names:
+        entry_of(name)
+    return [name for name in EXPERIMENTS if not names or name in names]
+
+
+def carry_out(names: Sequence[str], seed: int, quick: bool, out: Path | None) -> Iterator[Finding]:
+    """Run one after the other, print each as it is done, and write it into `out`."""
+    for name in names:
+        finding = run(name, seed, quick)
+        print_finding(finding, quick)
+        if out is not None:
+            for path in write_finding(finding, out):
+                console().print(Text(str(path)), soft_wrap=True)
+        yield finding
+
+
+def print_finding(finding: Finding, quick: bool) -> None:
+    """Numbers, panel by panel, then every claim with its verdict."""
+    out = console()
+    out.print()
+    how = f"{finding.name}{', quick' if quick else ''}, {finding.seconds:.1f} s"
+    out.print(Text(finding.title, style="bold"), Text(f"({how})"))
+    out.print(Text(f"{finding.source}: {EXPERIMENTS[finding.name].claim}"))
+    for panel, rows in finding.rows.groupby("panel", sort=False):
+        out.print()
+        out.print(Text(f"{panel}: {' or '.join(dict.fromkeys(rows['measure']))}"))
+        out.print(_numbers(rows))
+    out.print()
+    for check in finding.checks:
+        out.print(Text(f"{check.words}:", style="bold"), Text(check.statement))
+        out.print(Text(f"    {check.numbers}"))
+    for sentence in finding.sentences:
+        out.print(Text(f"– {sentence}"))
+
+
+def _numbers(rows: pd.DataFrame) -> Table:
+    """Means over repetitions in one panel: a line for each series, a column for each point."""
+    means = rows.pivot_table("value", "series", "at", "mean", sort=False).sort_index(axis=1)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(Text(str(rows["axis"].iloc[0])))
+    for at in means.columns.to_numpy(dtype=np.float64):
+        table.add_column(short(at), justify="right")
+    for series, numbers in zip(means.index, means.to_numpy(), strict=True):
+        table.add_row(Text(str(series)), *("–" if np.isnan(v) else short(v) for v in numbers))
+    return table
+
+
+def write_finding(finding: Finding, folder: Path) -> list[Path]:
+    """NAME.parquet, a row for each measured number, and NAME.png."""
+    from decentral_dp.reproductions import experiment_plots as pictures
+
+    folder.mkdir(parents=True, exist_ok=True)
+    table = folder / f"{finding.name}.parquet"
+    finding.rows.to_parquet(table, index=False)
+    return [table, pictures.write_finding(finding, folder / f"{finding.name}.png")]
+
+
+def require_free(names: Sequence[str], folder: Path) -> None:
+    """Refuse a folder in which something would be written over."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out: {folder} is a file; give a folder, which is made where there is none.")
+    for path in (folder / f"{name}.{ending}" for name in names for ending in ("parquet", "png")):
+        if path.exists():
+            raise InputError(f"--out: {path} exists already, and nothing is written over; give another folder.")
+
+
+def print_summary(findings: Sequence[Finding]) -> None:
+    """One line for each of several experiments."""
+    out = console()
+    out.print()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for head in ("", "experiment", "verdict"):
+        table.add_column(head)
+    for finding in findings:
+        table.add_row(finding.name, Text(finding.title), Text(finding.words))
+    out.print(table)

@@ -1,0 +1,290 @@
+"""The command line: run, plan, network, attack, study, experiment, list, show, report, schema. Heavy imports wait."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from decentral_dp.errors import InputError, Stopped
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+_INTERRUPTED = "Interrupted; nothing was written."
+
+Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")
+]
+
+
+class Listing(StrEnum):
+    """What `list` can list."""
+
+    algorithms = "algorithms"
+    problems = "problems"
+    topologies = "topologies"
+    scenarios = "scenarios"
+    studies = "studies"
+    experiments = "experiments"
+    data = "data"
+    weights = "weights"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import importlib.metadata
+
+        typer.echo(f"decentral_dp {importlib.metadata.version('decentral_dp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Simulate, price and audit private decentralised optimisation."""
+
+
+@app.command()
+def run(
+    scenario: Name,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/NAME by default.")] = None,
+    engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
+    override: Set = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+) -> None:
+    """Run a scenario and write its run folder: metrics, ledger, result, plots and report."""
+    import json
+
+    from decentral_dp.cli.summary import Progress, print_run
+    from decentral_dp.config.loading import load
+    from decentral_dp.simulation import runner
+
+    overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
+    loaded = load(scenario, overrides)
+    folder = runner.new_folder(out, Path(scenario).stem)
+    with Progress(quiet) as progress:
+        finished = runner.run(loaded, out=folder, progress=progress)
+    if not quiet:
+        print_run(finished)
+    if finished.result.has_diverged:
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(scenario: Name, override: Set = None) -> None:
+    """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
+    from decentral_dp.simulation import plan_text, plans
+
+    plan_text.print_plan(plans.plan(scenario, override or []))
+
+
+@app.command()
+def network(
+    scenario: Name,
+    out: Annotated[Path | None, typer.Option(help="Folder for network.parquet and the figures.")] = None,
+    coalition: Annotated[
+        list[str] | None, typer.Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GRAPH",
+            help="Another graph to draw beside it: torus, random_regular,degree=4, karate_club, or a file; repeatable.",
+        ),
+    ] = None,
+    override: Set = None,
+) -> None:
+    """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
+    from decentral_dp.adversaries.curious_neighbours import prepare
+    from decentral_dp.cli import network_command as inside
+    from decentral_dp.cli.progress import ProgressBar
+    from decentral_dp.config.loading import load
+    from decentral_dp.simulation.job_builder import build
+
+    loaded = load(scenario, override or [])
+    job = build(loaded)
+    # Whatever can be refused is refused before the first pair is priced.
+    asked = prepare(job, inside.coalitions_of(coalition, job) if coalition else None)
+    graphs = inside.comparisons(loaded, beside or [], job.n_agents)
+    if beside and out is None:
+        raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
+    if out is not None:
+        inside.require_new(out)
+    with ProgressBar("observers") as progress:
+        view = asked.view(progress)
+        others = {name: graph.view(progress) for name, graph in graphs.items()}
+    written = inside.write_view(view, out, others) if out is not None else []
+    inside.print_view(view, loaded.title)
+    for path in written:
+        typer.echo(path)
+
+
+@app.command()
+def attack(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
+    runs: Annotated[
+        int, typer.Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")
+    ] = 10,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers.")] = None,
+) -> None:
+    """Try to tell a run's train records from held-out ones by what it published, beside the AUC that its ε allows.
+
+    The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
+    it is. Exit code 1 where an attack does better than the certificate allows.
+    """
+    from decentral_dp.adversaries.repeats import infer
+    from decentral_dp.cli import attack_command as inside
+    from decentral_dp.cli.progress import ProgressBar
+
+    if out is not None:
+        inside.require_new(out)
+    with ProgressBar("runs") as progress:
+        found = infer(folders, runs, progress)
+    inside.print_inference(found)
+    if out is not None:
+        inside.write(found, folders, out)
+        typer.echo(out)
+    if found.broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def study(
+    study: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped study's name, or a study file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/study-NAME by default.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
+    address: Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario."),
+    ] = None,
+) -> None:
+    """Run a grid of scenarios × seeds in parallel: tables, confidence intervals, plots and verdicts on claims.
+
+    Finished cells are kept: started again, a study goes on, and a changed one computes only what is new. Where
+    decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew.
+    "python -m pydoc decentral_dp.studies" describes the file.
+    """
+    from decentral_dp.cli.study_printing import Progress, print_findings
+    from decentral_dp.studies.conduct import conduct
+    from decentral_dp.studies.study_schema import load_study
+
+    loaded = load_study(study, override or [])
+    folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
+    with Progress() as progress:
+        found = conduct(loaded, folder, jobs, address, progress)
+    print_findings(found)
+    if len(found.failed) == len(found.cells):
+        raise typer.Exit(1)
+
+
+@app.command()
+def experiment(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help='"decentral-dp list experiments"; all by default.')
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of made-up data and of noise.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for a table and a plot of each.")] = None,
+) -> None:
+    """Measure what the papers on central-DP bilevel optimisation prove or claim, with a verdict for each claim."""
+    from decentral_dp.cli import experiment_command as inside
+
+    chosen = inside.chosen(names or [])
+    if out is not None:
+        inside.require_free(chosen, out)
+    findings = list(inside.carry_out(chosen, seed, quick, out))
+    if len(findings) > 1:
+        inside.print_summary(findings)
+
+
+@app.command("list")
+def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list everything.")] = None) -> None:
+    """List what a scenario can name."""
+    from decentral_dp.cli.catalogue import print_list
+
+    print_list([what.value] if what else [w.value for w in Listing])
+
+
+@app.command()
+def show(name: Name) -> None:
+    """Print a scenario, or what a registered algorithm, problem, topology, weight rule or data set is."""
+    from decentral_dp.cli.catalogue import print_entry
+
+    print_entry(name)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]) -> None:
+    """Draw the plots and the HTML page of a run folder again."""
+    from decentral_dp.reporting.page import write_report
+    from decentral_dp.reporting.plots import write_plots
+
+    # Without one of these a page would say that nothing was measured, or released.
+    for name in ("result.json", "metrics.parquet", "ledger.parquet"):
+        if not (folder / name).is_file():
+            raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
+    write_plots(folder)
+    typer.echo(write_report(folder))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    import json
+
+    from decentral_dp.config.schema import Scenario
+
+    typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
+
+
+def main() -> None:
+    """Entry point: 0 done, 1 failed run, 2 bad scenario or input (one sentence, no traceback), 130 interrupted."""
+    # A shell may start background jobs with SIGINT ignored; both signals must reach the clean-up of what was started.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    # Where the terminal cannot write an ε, a question mark is better than a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        app(prog_name="decentral-dp")
+    except InputError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    except Stopped as stopped:
+        typer.echo(str(stopped), err=True)
+        sys.exit(130)
+    except KeyboardInterrupt:
+        typer.echo(_INTERRUPTED, err=True)
+        sys.exit(130)
+    except SystemExit as end:
+        # typer makes an exit of its own of an interrupt.
+        if end.code == 130:
+            typer.echo(_INTERRUPTED, err=True)
+        raise
+    except MemoryError as error:
+        typer.echo(f"Error: not enough memory ({error}). Use fewer agents, records or rounds.", err=True)
+        sys.exit(1)
+    except (OSError, RuntimeError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

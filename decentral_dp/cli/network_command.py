@@ -1,0 +1,110 @@
+"""The command `network`: which observers and graphs it is asked for, what it prints and what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from decentral_dp.adversaries.curious_neighbours import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
+from decentral_dp.bounded import Array
+from decentral_dp.config.loading import assign, load, parsed
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.plan_text import console
+from decentral_dp.topology import names
+from decentral_dp.topology.graph import few
+
+
+def coalitions_of(texts: Sequence[str], job: Job) -> list[list[int]]:
+    """Sets of agents from texts such as "0,3" or "Medici, Pazzi": agents as the graph calls them."""
+    named = {label: agent for agent, label in enumerate(job.topology.labels)}
+    out = []
+    for text in texts:
+        parts = [part.strip() for part in text.split(",")]
+        for part in parts:
+            if part not in named:
+                raise InputError(
+                    f"--coalition: no agent {quoted(part)}; this graph has {few(list(named), 'agent')}; "
+                    "name some of them with commas between."
+                )
+        out.append([named[part] for part in parts])
+    return out
+
+
+def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[str, Unpriced]:
+    """The same scenario on other graphs, every agent observing alone, ready to be priced.
+
+    graphs: "torus", "random_regular,degree=4", a network that comes with the package ("karate_club"), or a graph file.
+    """
+    found: dict[str, Unpriced] = {}
+    for graph in graphs:
+        kind, *options = [part.strip() for part in graph.split(",")]
+        from_file = kind in names() or Path(kind).suffix != ""
+        table: dict[str, Any] = {"file": kind} if from_file else {"kind": kind, "agents": agents}
+        for option in options:
+            if "=" not in option:
+                raise InputError(f"--beside: {quoted(graph)} has {quoted(option)}, wanted KEY=VALUE, as in degree=4.")
+            table = assign(table, *parsed(option))
+        content = scenario.model_dump(exclude_unset=True) | {"topology": table}
+        try:
+            unpriced = prepare(build(load(content, folder=scenario.folder)))
+        except InputError as error:
+            raise InputError(f"--beside: {quoted(graph)}: {error}") from error
+        size = [f"{unpriced.job.n_agents} agents"] if from_file else []
+        found[", ".join([kind.replace("_", " "), *size, *options])] = unpriced
+    return found
+
+
+def print_view(view: NetworkView, title: str) -> None:
+    """ε by distance, beside those for every message; and what they rest on."""
+    out, delta = console(), delta_text(view.delta)
+    out.print(Text(title or "Network", style="bold"))
+    out.print(f"ε of one record at δ = {delta}: the largest certified, and the exact ones in real arithmetic:")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("observer")
+    for head in ("links away", "pairs", "certified ε", "exact: least", "mean", "largest"):
+        table.add_column(head, justify="right")
+    groups = [("one agent", slice(None))] if view.alone else [
+        (view.observer(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
+    ]  # fmt: skip
+    for name, rows in groups:
+        certified, distance = view.certified[rows], view.distance[rows]
+        for links in np.unique(distance[~np.isnan(certified)]):
+            there = (distance == links) & ~np.isnan(certified)
+            cells = _cells(certified[there], view.epsilon[rows][there])
+            table.add_row(Text(name), str(links), str(there.sum()), *cells)
+            name = ""
+    table.add_row("every message", "–", str(len(view.labels)), *_cells(view.certified_total, view.epsilon_total))
+    out.print(table)
+    out.print()
+    for sentence in ASSUMPTIONS if view.priced else (*ASSUMPTIONS, UNPRICED):
+        out.print(Text(f"– {sentence}"))
+
+
+def _cells(certified: Array, exact: Array) -> list[str]:
+    """The largest certified ε, and the least, the mean and the largest exact one."""
+    return [epsilon_text(float(v)) for v in (certified.max(), exact.min(), exact.mean(), exact.max())]
+
+
+def require_new(folder: Path) -> None:
+    """Refuse a folder that holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder.")
+
+
+def write_view(view: NetworkView, folder: Path, others: Mapping[str, NetworkView]) -> list[Path]:
+    """network.parquet and the figures; `others`: the same scenario on other graphs, for one more figure."""
+    from decentral_dp.adversaries.pair_plots import write_pairs
+
+    require_new(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    view.to_frame().to_parquet(folder / "network.parquet", index=False)
+    return [folder / "network.parquet", *write_pairs(view, folder, others)]

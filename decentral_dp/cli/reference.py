@@ -1,0 +1,162 @@
+"""The reference pages of docs/reference, from the fields: `python -m decentral_dp.cli.reference` writes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from decentral_dp.cli.algorithm_reference import algorithm_pages
+from decentral_dp.config.schema import PrivacyTable, ProblemTable, RunTable, Scenario, TopologyTable
+from decentral_dp.data import DATASETS
+from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.studies.study_schema import Study
+from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, names, title
+
+FOLDER = Path(__file__).parent.parent.parent / "docs" / "reference"
+_HEAD = "<!-- Written by python -m decentral_dp.cli.reference; do not edit. -->\n"
+_TABLES: Mapping[str, type[BaseModel]] = {
+    "problem": ProblemTable,
+    "topology": TopologyTable,
+    "privacy": PrivacyTable,
+    "run": RunTable,
+}
+
+
+def pages() -> dict[str, str]:
+    """File name → text, of every page of the reference."""
+    out = {f"{name}.md": _table_page(f"[{name}]", table) for name, table in _TABLES.items()}
+    out.update(algorithm_pages())
+    out["scenario.md"] = _table_page("A scenario", Scenario, nested=False)
+    out["studies.md"] = _table_page("A study", Study)
+    out["problem_kinds.md"] = _problems()
+    out["data_sets.md"] = _page("Data sets", "`problem.data` is one of these.", _listed(DATASETS))
+    out["topologies.md"] = _topologies()
+    return {name: out[name] for name in sorted(out)}
+
+
+def _page(heading: str, text: str, *parts: str) -> str:
+    return "\n".join([_HEAD, f"# {heading}\n", f"{text}\n", *parts]).rstrip("\n") + "\n"
+
+
+def _table_page(heading: str, table: type[BaseModel], nested: bool = True) -> str:
+    schema = table.model_json_schema()
+    defined = schema.get("$defs", {}) if nested else {}
+    parts = [_keys(schema)]
+    for name, content in defined.items():
+        if content.get("properties"):
+            parts += [f"## {name}\n", f"{content.get('description', '')}\n", _keys(content)]
+    return _page(heading, schema.get("description", ""), *parts)
+
+
+def _keys(schema: Mapping[str, Any]) -> str:
+    """A table of keys: what each may be, what holds where it is left out, and what it means."""
+    required = schema.get("required", [])
+    lines = ["| key | may be | left out | meaning |", "|---|---|---|---|"]
+    for key, value in schema.get("properties", {}).items():
+        default = "required" if key in required else _default(value.get("default"))
+        lines.append(f"| `{key}` | {_kind(value)} | {default} | {_cell(value.get('description', ''))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(value: Any) -> str:
+    return "–" if value in (None, "", [], {}) else f"`{_cell(str(value))}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+_NAMES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
+
+
+def _kind(value: Mapping[str, Any]) -> str:
+    """What a value may be, in words."""
+    if "$ref" in value:
+        return f"table {value['$ref'].rpartition('/')[2]}"
+    for several in ("anyOf", "oneOf", "allOf"):
+        if several in value:
+            kinds = [_kind(v) for v in value[several] if v.get("type") != "null"]
+            return ", or ".join(dict.fromkeys(kinds))
+    if "const" in value:
+        return f'"{value["const"]}"'
+    if "enum" in value:
+        return ", ".join(f'"{v}"' for v in value["enum"])
+    if value.get("type") == "array":
+        return f"list of {_kind(value.get('items', {}))}"
+    if value.get("type") == "object":
+        inside = value.get("additionalProperties")
+        return f"table of {_kind(inside)}" if isinstance(inside, Mapping) else "table"
+    bounds = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
+    said = [f"{words} {value[key]:g}" for key, words in bounds.items() if key in value]
+    return " ".join([_NAMES.get(str(value.get("type")), "any value"), ", ".join(said)]).strip()
+
+
+def option_lines(options: Sequence[str], needed: Sequence[str] = ()) -> str:
+    """Lines on keys of the [problem] table, as `show` prints them."""
+    fields = ProblemTable.model_fields
+    return "".join(f"  {k}: {fields[k].description}{' Required.' if k in needed else ''}\n" for k in options)
+
+
+def _problems() -> str:
+    parts = []
+    for kinds, heading in ((PROBLEMS, "Bilevel problems"), (MINIMAX, "Minimax problems")):
+        parts.append(f"## {heading}\n")
+        for name, entry in kinds.items():
+            options = [f"- `{key}`: {ProblemTable.model_fields[key].description}" for key in entry.options]
+            parts += [
+                f"### {name}\n",
+                f"{entry.summary[0].upper()}{entry.summary[1:]}.\n",
+                *options,
+                *([""] * bool(options)),
+            ]
+    return _page("Problem kinds", "`problem.kind` is one of these, with the keys that it reads.", *parts)
+
+
+def _topologies() -> str:
+    parts = ["## Generators\n"]
+    for name, generator in GENERATORS.items():
+        drawn = " Drawn at random from `topology.seed`." if generator.random else ""
+        text = f"{generator.summary[0].upper()}{generator.summary[1:]}. At least {generator.least} agents.{drawn}\n"
+        parts += [f"### {name}\n", text, *_parameters(generator.parameters)]
+    parts += ["## Weights\n"]
+    for name, rule in WEIGHTS.items():
+        parts += [f"### {name}\n", f"{rule.summary[0].upper()}{rule.summary[1:]}.\n", *_parameters(rule.parameters)]
+    parts += ["## Networks that come along\n", "`topology.file` is one of these.\n"]
+    return _page(
+        "Topologies",
+        "`topology.kind` is one of the generators, with its parameters as keys beside it.",
+        *parts,
+        _listed({name: title(name) for name in names()}),
+    )
+
+
+def _parameters(parameters: Sequence[Parameter]) -> list[str]:
+    lines = []
+    for p in parameters:
+        without = "may be left out" if p.optional else "required" if p.default is None else f"{p.default} if left out"
+        lines.append(f"- `{p.name}`: {p.description}; {p.constraint}; {without}.")
+    return [*lines, ""] if lines else []
+
+
+def _listed(lines: Mapping[str, str]) -> str:
+    return "\n".join(f"- `{name}`: {line}" for name, line in lines.items()) + "\n"
+
+
+def write(folder: Path) -> None:
+    """Write all pages into the folder, and take away pages of what is no more."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for name, text in made.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for path in folder.glob("*.md"):
+        if path.name not in made:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

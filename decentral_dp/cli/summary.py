@@ -1,0 +1,86 @@
+"""What the command line prints of a run: the progress bar, and the end."""
+
+from __future__ import annotations
+
+import math
+from types import TracebackType
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from decentral_dp.bounded import Array
+from decentral_dp.cli.summary_scores import print_scores, print_values
+from decentral_dp.formatting import epsilon_text
+from decentral_dp.simulation.plan_text import console, guarantee, print_items, rounds_text, sentence
+from decentral_dp.simulation.runner import Run
+
+# Beyond so many coordinates x is not printed.
+_MOST_COORDINATES = 4
+
+
+class Progress:
+    """A bar with round, loss and ε spent on a terminal; nothing where there is none."""
+
+    def __init__(self, quiet: bool) -> None:
+        console = Console(stderr=True)
+        self._bar = Bar(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("loss {task.fields[loss]}"),
+            TextColumn("ε spent {task.fields[epsilon]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=quiet or not console.is_terminal,
+        )
+        self._spent = "0"
+        self._task = self._bar.add_task("run", total=None, loss="…", epsilon=self._spent)
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None:
+        # ε is not priced at every round; the last known one stays.
+        if not math.isnan(epsilon):
+            self._spent = epsilon_text(epsilon)
+        self._bar.update(self._task, completed=done, total=rounds, loss=f"{loss:.4f}", epsilon=self._spent)
+
+
+def print_run(run: Run) -> None:
+    """The end of a run, in a few lines."""
+    out, result = console(), run.result
+    privacy = result.privacy
+    out.print()
+    head = Text(run.scenario.title or "Run", style="bold")
+    out.print(head, f"({rounds_text(result.rounds)}, {result.engine} engine, {result.seconds:.1f} s)")
+    if result.status != "ok":
+        out.print(Text(result.status.replace("_", " "), style="bold red"), sentence(result.reason or ""), sep=": ")
+    facts = [("Data", note) for note in result.problem["notes"]] + guarantee(privacy)
+    facts += [("Note", note) for note in privacy.cautions]
+    if privacy.is_trusted:
+        print_items(out, [*facts, ("Seen", privacy.seen_briefly), *_published(run.published["x"])])
+        print_values(out, result)
+    else:
+        print_items(out, facts)
+        print_scores(out, result)
+    if run.folder is not None:
+        out.print()
+        # Not wrapped, so that it can be clicked and copied.
+        out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
+
+
+def _published(x: Array) -> list[tuple[str, str]]:
+    """The x that was published, where it is short; (1, p)."""
+    if not 0 < x.size <= _MOST_COORDINATES or not np.isfinite(x).all():
+        return []
+    values = ", ".join(f"{v:.4g}".replace("-", "−") for v in x.reshape(-1))
+    return [("Result", f"x = {values}" if x.size == 1 else f"x = ({values})")]

@@ -1,0 +1,280 @@
+"""Scenario files: how a file (or a name) becomes a `Scenario`, and how mistakes are worded.
+
+A scenario is TOML with the tables problem, topology, algorithm, privacy and run (see `schema`). Unknown keys are
+refused with the nearest valid name, wrong values with their name, value and constraint. `overrides` are
+`--set table.key=value`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from decentral_dp.config.schema import Scenario, Table, is_file, is_there
+from decentral_dp.errors import InputError, quoted
+
+# What is shipped as TOML files → the folder they are in, in the installed package and in a checkout.
+_ROOMS = {"scenario": ("scenarios", "scenarios"), "study": ("scenarios/studies", "studies")}
+# What each of them is for.
+_COMMANDS = {"scenario": "run", "study": "study"}
+
+
+def shipped_folder(what: str) -> Path:
+    """Where the shipped scenarios or studies are: in the installed package, or beside it in a checkout."""
+    installed, checkout = _ROOMS[what]
+    package = Path(__file__).parent.parent
+    inside = package / installed
+    return inside if inside.is_dir() else package.parent / checkout
+
+
+def shipped_names(what: str) -> list[str]:
+    return sorted(p.stem for p in shipped_folder(what).glob("*.toml"))
+
+
+def scenario_folder() -> Path:
+    return shipped_folder("scenario")
+
+
+def scenario_names() -> list[str]:
+    return shipped_names("scenario")
+
+
+def find(name_or_file: str, what: str = "scenario") -> Path:
+    """The scenario (or study) file of that path or shipped name."""
+    path, shipped = Path(name_or_file), shipped_names(what)
+    if is_file(path):
+        return path
+    if name_or_file in shipped:
+        return shipped_folder(what) / f"{name_or_file}.toml"
+    other = _other(what)
+    if name_or_file in shipped_names(other):
+        raise InputError(_mistaken(name_or_file, what, other))
+    near = difflib.get_close_matches(path.stem, shipped, n=3, cutoff=0.5)
+    meant = f"; did you mean {' or '.join(quoted(n) for n in near)}?" if near else "."
+    mend = f'Give the path of a .toml file, or a name from "decentral-dp list {_ROOMS[what][1]}".'
+    name = quoted(name_or_file)
+    wrong = f"{name} is no file" if path.suffix == ".toml" or is_there(path) else f"no {what} {name}"
+    raise InputError(f"{what}: {wrong}{meant} {mend}")
+
+
+def load(
+    scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), folder: Path | None = None
+) -> Scenario:
+    """Read and validate a scenario.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        overrides: "table.key=value" with a TOML value; a bare word counts as a string.
+        folder: where the relative paths in a dict start, by default here.
+
+    Returns:
+        The scenario, with all defaults.
+
+    Raises:
+        InputError: one sentence about whatever is wrong.
+
+    Example:
+        >>> import decentral_dp
+        >>> scenario = decentral_dp.load("quadratic", ["algorithm.rounds=5"])
+        >>> scenario.algorithm.kind, scenario.algorithm.rounds
+        ('ldp_dsbo', 5)
+    """
+    if isinstance(scenario, Scenario):
+        folder, content = scenario.folder, scenario.model_dump(exclude_unset=True)
+    elif isinstance(scenario, Mapping):
+        folder, content = folder or Path.cwd(), dict(scenario)
+    else:
+        path = find(str(scenario))
+        folder, content = path.resolve().parent, read_toml(path)
+    for override in overrides:
+        content = assign(content, *parsed(override))
+    try:
+        loaded = Scenario.model_validate(content)
+    except ValidationError as error:
+        raise InputError(explain(error)) from None
+    loaded._folder = folder
+    return loaded
+
+
+def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
+    content = _toml(path, what)
+    study = "scenario" in content
+    scenario = not study and not {"problem", "topology", "algorithm"}.isdisjoint(content)
+    if study if what == "scenario" else scenario:
+        raise InputError(_mistaken(str(path), what, _other(what)))
+    return content
+
+
+def _other(what: str) -> str:
+    return "study" if what == "scenario" else "scenario"
+
+
+def _mistaken(name: str, what: str, other: str) -> str:
+    return f'{what}: {quoted(name)} is a {other}; give a {what}, or use "decentral-dp {_COMMANDS[other]} {name}".'
+
+
+def _toml(path: Path, what: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{what}: {path} is not valid TOML ({error}). Mend the file.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{what}: {path} is not text in UTF-8. Give a TOML file.") from None
+    except OSError as error:
+        raise InputError(f"{what}: {path} cannot be read ({error.strerror}). Give a TOML file.") from None
+
+
+# What stands for a key that is taken out.
+ABSENT = object()
+
+
+def parsed(override: str) -> tuple[list[str], Any]:
+    """ "a.b=value" as the parts of its key and its value; "a.b=null" takes the key out."""
+    key, equals, text = override.partition("=")
+    keys = dotted(key)
+    if not equals or not all(keys):
+        raise InputError(f"--set: got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
+    if text.strip() == "null":
+        return keys, ABSENT
+    try:
+        return keys, tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return keys, text.strip()
+
+
+def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """The content with the key (by its parts) set to the value; what it shares with the old one is not changed."""
+    out = dict(content)
+    table = out
+    for name in keys[:-1]:
+        inner = table.get(name, {})
+        if not isinstance(inner, Mapping):
+            raise InputError(
+                f"--set: {_path(keys)} has {name} for a table, but it is a value; leave out what follows it."
+            )
+        table[name] = dict(inner)
+        table = table[name]
+    if value is ABSENT:
+        table.pop(keys[-1], None)
+    else:
+        table[keys[-1]] = value
+    return out
+
+
+def dotted(key: str) -> list[str]:
+    """The parts of a TOML key: a."b.c" has two."""
+    try:
+        table = tomllib.loads(f"{key} = 0")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return key.strip().split(".")
+    parts = []
+    while isinstance(table, dict):
+        if len(table) != 1:  # A comment, or several lines: no key.
+            return key.strip().split(".")
+        name, table = next(iter(table.items()))
+        parts.append(name)
+    return parts
+
+
+# What pydantic calls an unknown key, and what the [problem] table does.
+_UNKNOWN = ("extra_forbidden", "extra_key")
+
+
+def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
+    """The most telling of pydantic's complaints about a table of type `root`, as one sentence."""
+    complaints = error.errors(include_url=False)
+    # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
+    first = max(complaints, key=lambda e: (e["type"] in _UNKNOWN, len(e["loc"]), e["type"] == "value_error"))
+    names = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_key":
+        names.append(str(first["ctx"]["key"]))
+    if first["type"] in _UNKNOWN:
+        path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
+        return f"{path}: unknown key{nearest_of(names[-1], _valid_keys(names, root))}."
+    path = _path([n for n in names if _is_key(n)])
+    if first["type"] == "missing":
+        return f"{path}: missing. Add it to the {root.__name__.lower()}."
+    if first["type"] == "value_error":
+        return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
+    same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
+    wanted = list(dict.fromkeys(_wanted(e) for e in same))
+    return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(wanted)}."
+
+
+_WANTED = {
+    "model_type": "a table in braces",
+    "dict_type": "a table in braces",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "finite_number": "a finite number",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number of at least {ge:g}",
+    "less_than": "a number below {lt:g}",
+    "less_than_equal": "a number of at most {le:g}",
+    "literal_error": "{expected}",
+    "outside_name": '"file.py:function"',
+}
+
+
+def _wanted(complaint: Any) -> str:
+    if complaint["type"] in _WANTED:
+        return _WANTED[complaint["type"]].format(**complaint.get("ctx", {})).replace("'", '"')
+    return str(complaint["msg"]).removeprefix("Input should be ")
+
+
+def _path(names: Sequence[str]) -> str:
+    """a.b."c d": parts that are no bare TOML keys are quoted."""
+    return ".".join(n if re.fullmatch(r"[\w-]+", n) else quoted(n) for n in names)
+
+
+def _is_key(name: str) -> bool:
+    """Whether a part of pydantic's location is a key or an index, not the name of a union's alternative."""
+    return "[" not in name and name not in _alternatives() and not name.startswith("constrained-")
+
+
+def _valid_keys(names: Sequence[str], root: type[BaseModel]) -> list[str]:
+    """The keys of the table that the last name of a location was looked for in."""
+    candidates: list[type[BaseModel]] = [root]
+    for name in names[:-1]:
+        chosen = [t for t in candidates if t.__name__ == name]
+        inner = [t for c in candidates if name in c.model_fields for t in tables_in(c.model_fields[name].annotation)]
+        candidates = chosen or inner or candidates
+    return sorted({key for c in candidates for key in c.model_fields})
+
+
+def tables_in(annotation: Any) -> list[type[BaseModel]]:
+    """The tables that a value of this type may be or hold."""
+    if get_origin(annotation) in (Union, types.UnionType, Annotated, list):
+        return [t for a in get_args(annotation) for t in tables_in(a)]
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
+
+
+def _alternatives() -> set[str]:
+    """What pydantic calls the alternatives of a union."""
+    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in _below(Table)}
+
+
+def _below(table: type[BaseModel]) -> list[type[BaseModel]]:
+    """All tables that are made of this one."""
+    return [t for c in table.__subclasses__() for t in (c, *_below(c))]
+
+
+def nearest_of(name: str, valid: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    if close:
+        return f'; did you mean "{close[0]}"'
+    return f". Valid: {_listed(valid)}" if valid else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f'"{n}"' for n in names)

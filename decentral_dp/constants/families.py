@@ -1,0 +1,275 @@
+"""Problems whose constants are theorems, for records that the public projection brought into ‖a‖₂ ≤ R and |b| ≤ B.
+
+`family_of(problem, R, B)` finds the family; `constants(low, high, record_mass)` are those of `ProblemConstants`, for
+all x of a box and all y of the ball around `centre(x)` that holds the minimisers: of g for record_mass = 1, and of g +
+f/λ, which lie farther out, for mass = 1 + 1/λ. At a public x, low = high = x.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.constants.boxes import UP, box_norm, box_strengths, box_width, rounded
+from decentral_dp.constants.loss_bounds import LossBounds, SquaredLoss, logistic_loss, softmax_loss
+from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
+from decentral_dp.constants.special_families import Linear, Mean, Weighed
+from decentral_dp.errors import InputError
+from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.penalties import Pull, SharedStrength, Strengths
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import Regularised
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.protocol import Problem
+
+
+class Family(Protocol):
+    """A problem with constants that hold for all its records, and what scores need besides."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def self_concordance(self) -> float:
+        """κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf where nothing is known."""
+        ...
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        """For all x with low ≤ x ≤ high, (p,) each, and y in the ball. Raises InputError where it is not finite."""
+        ...
+
+    def centre(self, x: Array) -> Array:
+        """(q,) centre of the ball of minimisers: data-independent."""
+        ...
+
+    def spread(self, low: Array, high: Array) -> float:
+        """D_y ≥ ‖y_Z(x) − y_Z(x')‖ for all x, x' of the box."""
+        ...
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        """sup over records of max f − min f, over x of the box and y in its ball."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shared:
+    """l = h = a loss of y alone, R = ½ e^x ‖y‖², p = 1. With w = e^x:
+
+    ∇²_xy R = w yᵀ, so M ≤ ‖y‖, and everything of x is w times something.
+    """
+
+    problem: Problem
+    loss: LossBounds
+
+    @property
+    def self_concordance(self) -> float:
+        return self.loss.self_concordance
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        least, most = box_strengths(self.problem.p, low, high, record_mass)
+        r = self.loss.reach(least, record_mass, 0.0)
+        return _regularised(self.loss, r, r, least, most * r, most, most, m=r)
+
+    def centre(self, x: Array) -> Array:
+        return np.zeros(self.problem.q)
+
+    def spread(self, low: Array, high: Array) -> float:
+        return _spread(self, low, high, centred=True)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        return UP * self.loss.loss_range(self.constants(low, high).radius)
+
+
+@dataclass(frozen=True)
+class Separate:
+    """l = h = a loss of y alone, R = ½ scale Σ_s e^{x_s} ‖y_s‖², y_s the lower variables of strength s.
+
+    With Ω = diag(w) and w_min ≤ w ≤ w_max: ∇²_xy R holds w_s y_s, of spectral norm max_s w_s‖y_s‖, and
+    M ≤ min(‖y‖√(w_max/w_min), c G/w_min), as ‖Ω(H + Ω)⁻¹‖ ≤ √(w_max/w_min), not 1, and Ωy = −Σ c_k ∇l_k.
+    """
+
+    problem: Problem
+    loss: LossBounds
+    scale: float = 1.0
+
+    @property
+    def self_concordance(self) -> float:
+        return self.loss.self_concordance
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        least, most = (self.scale * w for w in box_strengths(self.problem.p, low, high, record_mass))
+        r = self.loss.reach(least, record_mass, 0.0)
+        m = min(r * math.sqrt(most / least), record_mass * self.loss.gradient(r) / least)
+        return _regularised(self.loss, r, r, least, most * r, most, most, m)
+
+    def centre(self, x: Array) -> Array:
+        return np.zeros(self.problem.q)
+
+    def spread(self, low: Array, high: Array) -> float:
+        return _spread(self, low, high, centred=True)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        return UP * self.loss.loss_range(self.constants(low, high).radius)
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """l = h = a loss of y alone, R = ½ ridge ‖y − x‖²: the ball moves with x. ∇²_xy R = −ridge I, M ≤ 1."""
+
+    problem: Problem
+    loss: LossBounds
+    ridge: float
+
+    @property
+    def self_concordance(self) -> float:
+        return self.loss.self_concordance
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        out = box_norm(self.problem.p, low, high, record_mass)
+        r = self.loss.reach(self.ridge, record_mass, out)
+        return _regularised(self.loss, r, out + r, self.ridge, self.ridge, 0.0, self.ridge, m=1.0, varies=False)
+
+    def centre(self, x: Array) -> Array:
+        return np.array(x, dtype=np.float64)
+
+    def spread(self, low: Array, high: Array) -> float:
+        return _spread(self, low, high, centred=False)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        c = self.constants(low, high)
+        return UP * self.loss.loss_range(box_norm(self.problem.p, low, high, 1.0) + c.radius)
+
+
+def family_of(problem: Problem, radius: float, label_bound: float = math.inf) -> Family:
+    """The family of a problem for records with ‖a‖₂ ≤ radius and, where labels are numbers, |b| ≤ label_bound.
+
+    radius: before an intercept is appended, which it is lengthened for. Raises InputError where there is none.
+    """
+    _check_bound("radius", radius)
+    if isinstance(problem, MeanEstimation):
+        return Mean(problem, radius)
+    if isinstance(problem, MeanLowerBound):
+        return Linear(problem, radius)
+    if isinstance(problem, HyperCleaning):
+        return Weighed(problem, loss_of(problem.model, radius, label_bound))
+    if isinstance(problem, Quadratic):
+        return Pulled(problem, loss_of(problem, radius, label_bound), problem.ridge)
+    if isinstance(problem, LogisticHyperparameter):
+        return Separate(problem, loss_of(problem, radius, label_bound))
+    if isinstance(problem, SoftmaxHyperparameter):
+        return Separate(problem, loss_of(problem, radius, label_bound), 2.0 / problem.q)
+    if isinstance(problem, Regularised):
+        loss = loss_of(problem.model, radius, label_bound)
+        if isinstance(problem.penalty, SharedStrength):
+            return Shared(problem, loss)
+        if isinstance(problem.penalty, Strengths):
+            return Separate(problem, loss)
+        if isinstance(problem.penalty, Pull):
+            return Pulled(problem, loss, problem.penalty.ridge)
+    raise _without(problem)
+
+
+def loss_of(model: Problem, radius: float, label_bound: float) -> LossBounds:
+    """Bounds of the per-record loss of a linear model. Raises InputError where there are none."""
+    if isinstance(model, LogisticHyperparameter):
+        return logistic_loss(_lengthened(radius, model.intercept))
+    if isinstance(model, SoftmaxHyperparameter):
+        return softmax_loss(_lengthened(radius, model.intercept), len(model.classes))
+    if isinstance(model, Quadratic):
+        _check_bound("label_bound", label_bound)
+        return SquaredLoss(radius, label_bound)
+    raise _without(model)
+
+
+def worst(
+    family: Family,
+    low: Array,
+    high: Array,
+    bound: Callable[[ProblemConstants], float],
+    record_mass: float = 1.0,
+    cells: int = 64,
+) -> float:
+    """sup over x of a box of a bound that follows from the constants at x.
+
+    One upper variable: the largest over `cells` pieces of the box, which is far less than the bound at the constants of
+    the whole box, whose largest strength and smallest need not meet. More: that one bound.
+    """
+    if family.problem.p > 1:
+        return bound(family.constants(low, high, record_mass))
+    edges = np.linspace(low, high, cells + 1)
+    edges[-1] = high
+    return max(bound(family.constants(a, b, record_mass)) for a, b in itertools.pairwise(edges))
+
+
+def _regularised(
+    loss: LossBounds,
+    radius: float,
+    norm: float,
+    mu: float,
+    mixed: float,
+    varying: float,
+    most: float,
+    m: float,
+    varies: bool = True,
+) -> ProblemConstants:
+    """Constants where records touch y alone, by a loss that both levels share.
+
+    norm: ‖y‖ ≤ norm. mixed: sup ‖∇²_xy R‖. varying: its Lipschitz constant in y. most: sup ‖∇²_yy R‖. varies: whether
+    the derivatives of R grow with e^x, at their own rate.
+    """
+    g = loss.gradient(norm)
+    return rounded(
+        ProblemConstants(
+            radius=radius,
+            mu=mu,
+            l_fx=0.0,
+            l_fy=g,
+            l_gy=g + most * radius,
+            d_fx=0.0,
+            d_fy=2.0 * g,
+            d_gy=2.0 * g,
+            b_fxx=0.0,
+            b_fxy=0.0,
+            b_fyy=loss.smoothness,
+            b_gxy=mixed,
+            b_gyy=loss.smoothness + most,
+            d_hxy=0.0,
+            d_hyy=loss.smoothness,
+            c_gxy=varying,
+            c_gyy=loss.third,
+            m_gxy=mixed if varies else 0.0,
+            m_gyy=most if varies else 0.0,
+            m=m,
+        )
+    )
+
+
+def _spread(family: Family, low: Array, high: Array, centred: bool) -> float:
+    return solution_spread(family.constants(low, high), box_width(low, high), centred)
+
+
+def _lengthened(radius: float, intercept: bool) -> float:
+    """‖(a, 1)‖ ≤ √(R² + 1)."""
+    return math.hypot(radius, 1.0) if intercept else radius
+
+
+def _check_bound(name: str, value: float) -> None:
+    if not 0.0 < value < math.inf:
+        raise InputError(f"{name}: got {value:g}, but analytic constants need a finite bound above 0; declare one.")
+
+
+def _without(problem: Problem) -> InputError:
+    name = getattr(problem, "name", type(problem).__name__)
+    return InputError(
+        f'problem.kind: "{name}" has no analytic constants, which this algorithm needs; choose another problem, for '
+        'example "logistic_regularisation", or declare its constants.'
+    )

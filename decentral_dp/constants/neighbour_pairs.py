@@ -1,0 +1,213 @@
+"""Two neighbouring small datasets and everything that releases are made of, through a problem's oracles, unclipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.bounded import SPLITS, Array, Split
+from decentral_dp.constants.problem_constants import Clips
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.protocol import Placed, Problem, Terms, regulariser_matrices, take
+
+_UNCLIPPED = Clip("l2")
+_NEWTON_STEPS, _HALVINGS = 100, 40
+_TOLERANCE = 1e-12
+_STEP = 1e-5
+
+
+@dataclass(frozen=True)
+class NeighbourPair:
+    """Two points (p,), the ball's centre and two points (q,), and (train, validation) records of two neighbours."""
+
+    problem: Problem
+    x: Array
+    x2: Array
+    centre: Array
+    y: Array
+    y2: Array
+    sides: tuple[tuple[Any, Any], tuple[Any, Any]]
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        points: tuple[Array, Array],
+        states: tuple[Array, Array, Array],
+        records: Sequence[tuple[Array, Array]],
+        counts: tuple[int, int],
+        role: Split,
+    ) -> NeighbourPair:
+        """records: the replaced record and its replacement, other train records, other validation records.
+
+        Each is (features, labels). The others are repeated until there are as many as counts say.
+        """
+        pair, *others = records
+        sides = []
+        for which in range(2):
+            built = []
+            for split, n, (a, b) in zip(SPLITS, counts, others, strict=True):
+                index = np.arange(n) % len(a)
+                a, b = a[index], b[index]
+                if split == role:
+                    a[0], b[0] = pair[0][which], pair[1][which]
+                built.append(_prepared(problem, a, b, split))
+            sides.append((built[0], built[1]))
+        return cls(problem, *points, *states, (sides[0], sides[1]))
+
+    def terms(self, x: Array, y: Array, side: int, wanted: str, clip: Clip = _UNCLIPPED) -> Array:
+        """One mean term; zero where it reads no record."""
+        out: Terms = self.problem.terms(x, y, np.zeros_like(y), *self.sides[side], clip, (wanted,))
+        value = getattr(out, wanted)
+        return np.zeros(self.problem.p if wanted.endswith("x") else self.problem.q) if value is None else value
+
+    def matrices(self, x: Array, y: Array, side: int, clip: Clip = _UNCLIPPED) -> tuple[Array, Array]:
+        """Means over train records of ∇²_yy l and ∇²_xy l."""
+        names = ("lower_hessian", "lower_jacobian")
+        out = self.problem.matrices(x, y, None, self.sides[side][0], clip, names)
+        p, q = self.problem.p, self.problem.q
+        return out.get(names[0], np.zeros((q, q))), out.get(names[1], np.zeros((p, q)))
+
+    def regulariser(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """∇²_yy R and ∇²_xy R."""
+        whole = regulariser_matrices(self.problem, x[None], y[None], None)
+        return whole.hessian[0], whole.jacobian[0]
+
+    def second(self, x: Array, y: Array, side: int) -> tuple[Array, Array]:
+        """∇²_yy G and ∇²_xy G."""
+        of_records, common = self.matrices(x, y, side), self.regulariser(x, y)
+        return of_records[0] + common[0], of_records[1] + common[1]
+
+    def lower_gradient(self, x: Array, y: Array, side: int) -> Array:
+        """∇_y G."""
+        common = self.problem.regulariser(x[None], y[None], y[None]).grad_y[0]
+        return np.asarray(self.terms(x, y, side, "lower_grad_y") + common)
+
+
+def norm(value: Array) -> float:
+    """l2 of a vector, spectral of a matrix."""
+    return float(np.linalg.norm(value, 2))
+
+
+def minimiser(pair: NeighbourPair, x: Array, side: int) -> Array:
+    """argmin_y G(x, y), (q,)."""
+    return _newton(
+        lambda y: pair.lower_gradient(x, y, side), lambda y: pair.second(x, y, side)[0], np.zeros(pair.problem.q)
+    )
+
+
+def penalised(pair: NeighbourPair, lam: float, side: int) -> Array:
+    """argmin_y G + F/λ at the first x; the Hessian of F by differences."""
+    x = pair.x
+
+    def gradient(y: Array) -> Array:
+        return pair.lower_gradient(x, y, side) + pair.terms(x, y, side, "upper_grad_y") / lam
+
+    def hessian(y: Array) -> Array:
+        rows = [
+            (pair.terms(x, y + e, side, "upper_grad_y") - pair.terms(x, y - e, side, "upper_grad_y")) / (2.0 * _STEP)
+            for e in _STEP * np.eye(len(y))
+        ]
+        return pair.second(x, y, side)[0] + np.array(rows) / lam
+
+    return _newton(gradient, hessian, np.zeros(pair.problem.q))
+
+
+def estimate(pair: NeighbourPair, x: Array, y: Array, side: int) -> Array:
+    """∇_x F − G_xy G_yy⁻¹ ∇_y F at y, (p,)."""
+    hessian, jacobian = pair.second(x, y, side)
+    solved = np.linalg.solve(hessian, pair.terms(x, y, side, "upper_grad_y"))
+    return np.asarray(pair.terms(x, y, side, "upper_grad_x") - jacobian @ solved)
+
+
+def implicit(pair: NeighbourPair, clips: Clips, side: int) -> Array:
+    """a − J H⁻¹ b at the first (x, y), every record's part clipped."""
+    x, y = pair.x, pair.y
+    a = pair.terms(x, y, side, "upper_grad_x", Clip("l2", x=clips.a))
+    b = pair.terms(x, y, side, "upper_grad_y", Clip("l2", z=clips.b))
+    hessian, jacobian = pair.matrices(x, y, side, Clip("l2", x=clips.j, z=clips.h))
+    common = pair.regulariser(x, y)
+    return np.asarray(a - (jacobian + common[1]) @ np.linalg.solve(hessian + common[0], b))
+
+
+def score(pair: NeighbourPair, x: Array, side: int) -> float:
+    """Φ(x) = F(x, y_Z(x))."""
+    validation = pair.sides[side][1]
+    n = len(validation[0])
+    y = minimiser(pair, x, side)
+    return float(pair.problem.losses(x[None], y[None], validation, np.full(n, 1.0 / n))[1][0])
+
+
+def _slope(f: Callable[[Array], Array], one: Array, other: Array) -> float:
+    """‖f(u) − f(u')‖/‖u − u'‖; 0 where the points are so near that float64 has no digits left."""
+    distance = norm(one - other)
+    return norm(f(one) - f(other)) / distance if distance > 1e-4 else 0.0
+
+
+def _norm_m(w: NeighbourPair) -> float:
+    y = minimiser(w, w.x, 0)
+    hessian, jacobian = w.second(w.x, y, 0)
+    return norm(np.asarray(np.linalg.solve(hessian, jacobian.T)))
+
+
+def _swap(f: Callable[[int], Array]) -> float:
+    return norm(f(0) - f(1))
+
+
+# Constant → its value in a world of one record of each role; "radius" and "m" are of minimisers, in any world. μ is
+# inverted, so that every constant is a largest value.
+MEASURES: Mapping[str, Callable[[NeighbourPair], float]] = {
+    "mu": lambda w: 1.0 / float(np.linalg.eigvalsh(w.second(w.x, w.y, 0)[0])[0]),
+    "l_fx": lambda w: norm(w.terms(w.x, w.y, 0, "upper_grad_x")),
+    "l_fy": lambda w: norm(w.terms(w.x, w.y, 0, "upper_grad_y")),
+    "l_gy": lambda w: norm(w.lower_gradient(w.x, w.y, 0)),
+    "d_fx": lambda w: _swap(lambda i: w.terms(w.x, w.y, i, "upper_grad_x")),
+    "d_fy": lambda w: _swap(lambda i: w.terms(w.x, w.y, i, "upper_grad_y")),
+    "d_gy": lambda w: _swap(lambda i: w.terms(w.x, w.y, i, "lower_grad_y")),
+    "b_fxx": lambda w: _slope(lambda x: w.terms(x, w.y, 0, "upper_grad_x"), w.x, w.x2),
+    "b_fxy": lambda w: _slope(lambda y: w.terms(w.x, y, 0, "upper_grad_x"), w.y, w.y2),
+    "b_fyy": lambda w: _slope(lambda y: w.terms(w.x, y, 0, "upper_grad_y"), w.y, w.y2),
+    "b_gxy": lambda w: norm(w.second(w.x, w.y, 0)[1]),
+    "b_gyy": lambda w: norm(w.second(w.x, w.y, 0)[0]),
+    "d_hxy": lambda w: _swap(lambda i: w.matrices(w.x, w.y, i)[1]),
+    "d_hyy": lambda w: _swap(lambda i: w.matrices(w.x, w.y, i)[0]),
+    "c_gxy": lambda w: _slope(lambda y: w.second(w.x, y, 0)[1], w.y, w.y2),
+    "c_gyy": lambda w: _slope(lambda y: w.second(w.x, y, 0)[0], w.y, w.y2),
+    "m_gxy": lambda w: _slope(lambda x: w.second(x, w.y, 0)[1], w.x, w.x2),
+    "m_gyy": lambda w: _slope(lambda x: w.second(x, w.y, 0)[0], w.x, w.x2),
+    "radius": lambda w: norm(minimiser(w, w.x, 0) - w.centre),
+    "m": _norm_m,
+}
+
+
+def _prepared(problem: Problem, features: Array, labels: Array, split: Split) -> Any:
+    """Records as the oracle reads them; where it matters who holds them, agents hold about as many each, in order."""
+    records = problem.prepare(features, labels, "l2")
+    if split == "validation" or not isinstance(problem, Placed):
+        return records
+    agents = int(getattr(problem, "agents", 1))
+    shards = [take(records, part) for part in np.array_split(np.arange(len(labels)), agents)]
+    placed = [problem.placed(shard, agent) for agent, shard in enumerate(shards) if len(shard[0])]
+    return type(placed[0])(*(np.concatenate(column) for column in zip(*placed, strict=True)))
+
+
+def _newton(gradient: Callable[[Array], Array], hessian: Callable[[Array], Array], start: Array) -> Array:
+    """Where the gradient of a strongly convex function vanishes; steps are halved until it shrinks."""
+    y, slope = start, gradient(start)
+    enough = _TOLERANCE * max(norm(slope), 1.0)
+    for _ in range(_NEWTON_STEPS):
+        if norm(slope) <= enough:
+            break
+        step = np.linalg.solve(hessian(y), slope)
+        for halving in range(_HALVINGS):
+            there = y - 0.5**halving * step
+            sensitivity = gradient(there)
+            if norm(sensitivity) < norm(slope):
+                break
+        else:
+            break
+        y, slope = there, sensitivity
+    return y

@@ -1,0 +1,228 @@
+"""Families of one problem each: groups with weights, means in closed form; and constants that a user declares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.constants.boxes import UP, box_norm, box_weights, box_width, rounded
+from decentral_dp.constants.loss_bounds import LossBounds
+from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
+from decentral_dp.errors import InputError
+from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
+from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.protocol import Problem
+
+# What may be zero of declared constants: all that is not there where a function does not read a variable or a record.
+_POSITIVE = ("radius", "mu")
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖²: `HyperCleaning`. Train records must be those of `placed`.
+
+    A replaced record stays in its group g, so every difference of two records has the weight σ(x_g) ≤ s or the slope
+    σ'(x_g) ≤ s' in front. ∇²_xy G has the rows σ'(x_g) n_g/n · (mean of ∇CE over group g): with Σ(n_g/n)² ≤ 1 its
+    norm is at most s' G, and what x moves, coordinate by coordinate, is at most sup|σ''| G‖Δx‖ and s'·sup‖∇²CE‖‖Δx‖.
+    """
+
+    problem: HyperCleaning
+    loss: LossBounds
+
+    @property
+    def self_concordance(self) -> float:
+        return self.loss.self_concordance
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        box_norm(self.problem.p, low, high, record_mass)
+        ridge, (weight, slope) = self.problem.ridge, box_weights(low, high)
+        r = self.loss.reach(ridge, weight + record_mass - 1.0, 0.0)
+        g, smooth = self.loss.gradient(r), self.loss.smoothness
+        return rounded(
+            ProblemConstants(
+                radius=r,
+                mu=ridge,
+                l_fx=0.0,
+                l_fy=g,
+                l_gy=weight * g + ridge * r,
+                d_fx=0.0,
+                d_fy=2.0 * g,
+                d_gy=2.0 * weight * g,
+                b_fxx=0.0,
+                b_fxy=0.0,
+                b_fyy=smooth,
+                b_gxy=slope * g,
+                b_gyy=weight * smooth + ridge,
+                d_hxy=2.0 * slope * g,
+                d_hyy=weight * smooth,
+                c_gxy=slope * smooth,
+                c_gyy=weight * self.loss.third,
+                m_gxy=g / (6.0 * math.sqrt(3.0)),
+                m_gyy=slope * smooth,
+                m=slope * g / ridge,
+            )
+        )
+
+    def centre(self, x: Array) -> Array:
+        return np.zeros(self.problem.q)
+
+    def spread(self, low: Array, high: Array) -> float:
+        return solution_spread(self.constants(low, high), box_width(low, high), centred=True)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        return UP * self.loss.loss_range(self.constants(low, high).radius)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖²: `MeanEstimation`, for records with ‖a‖ ≤ record_radius.
+
+    The minimiser is (c + (mass − 1) c̄ + ridge x)/(ridge + mass), c and c̄ the means of train and validation records.
+    """
+
+    problem: MeanEstimation
+    record_radius: float
+
+    @property
+    def self_concordance(self) -> float:
+        return 0.0
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        k, a = self.problem.ridge, self.record_radius
+        out = k / (1.0 + k) * box_norm(self.problem.p, low, high, record_mass)
+        r = (record_mass * a + (record_mass - 1.0) * out) / (k + record_mass)
+        return rounded(
+            ProblemConstants(
+                radius=r,
+                mu=1.0 + k,
+                l_fx=0.0,
+                l_fy=out + r + a,
+                l_gy=a + (1.0 + k) * r,
+                d_fx=0.0,
+                d_fy=2.0 * a,
+                d_gy=2.0 * a,
+                b_fxx=0.0,
+                b_fxy=0.0,
+                b_fyy=1.0,
+                b_gxy=k,
+                b_gyy=1.0 + k,
+                d_hxy=0.0,
+                d_hyy=0.0,
+                c_gxy=0.0,
+                c_gyy=0.0,
+                m_gxy=0.0,
+                m_gyy=0.0,
+                m=k / (1.0 + k),
+            )
+        )
+
+    def centre(self, x: Array) -> Array:
+        return np.asarray(self.problem.ridge / (1.0 + self.problem.ridge) * x)
+
+    def spread(self, low: Array, high: Array) -> float:
+        return solution_spread(self.constants(low, high), box_width(low, high), centred=False)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        """f lies between 0 and ½(‖y‖ + ‖a‖)²."""
+        return UP * 0.5 * self.constants(low, high).l_fy ** 2
+
+
+@dataclass(frozen=True)
+class Linear:
+    """l = 0, h = −slope ⟨y, a⟩, R = ½ ridge ‖y − stretch·x‖²: `MeanLowerBound`. y_Z(x) = stretch·x for every Z."""
+
+    problem: MeanLowerBound
+    record_radius: float
+
+    @property
+    def self_concordance(self) -> float:
+        return 0.0
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        box_norm(self.problem.p, low, high, record_mass)
+        k, slope = self.problem.ridge, self.problem.slope * self.record_radius
+        r = (record_mass - 1.0) * slope / k
+        return rounded(
+            ProblemConstants(
+                radius=r,
+                mu=k,
+                l_fx=0.0,
+                l_fy=slope,
+                l_gy=k * r,
+                d_fx=0.0,
+                d_fy=2.0 * slope,
+                d_gy=0.0,
+                b_fxx=0.0,
+                b_fxy=0.0,
+                b_fyy=0.0,
+                b_gxy=k * self.problem.stretch,
+                b_gyy=k,
+                d_hxy=0.0,
+                d_hyy=0.0,
+                c_gxy=0.0,
+                c_gyy=0.0,
+                m_gxy=0.0,
+                m_gyy=0.0,
+                m=self.problem.stretch,
+            )
+        )
+
+    def centre(self, x: Array) -> Array:
+        return np.asarray(self.problem.stretch * x)
+
+    def spread(self, low: Array, high: Array) -> float:
+        return solution_spread(self.constants(low, high), box_width(low, high), centred=False)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        """f varies along y_Z(x) = stretch·x, whose distances are at most stretch·D_x."""
+        return UP * self.constants(low, high).l_fy * self.problem.stretch * box_width(low, high)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A problem with constants that its user vouches for, at every x, and for the ball of every release around 0.
+
+    Raises InputError where one is negative or not finite, and where radius or μ is 0.
+    """
+
+    problem: Problem
+    given: ProblemConstants
+
+    def __post_init__(self) -> None:
+        for name, value in list(self.given._asdict().items())[:-1]:
+            least = "a finite number above 0" if name in _POSITIVE else "a finite number, 0 or more"
+            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if not number or value < 0.0 or (value == 0.0 and name in _POSITIVE):
+                raise InputError(f"privacy.constants.{name}: got {value!r}; wanted {least}.")
+
+    @classmethod
+    def from_table(cls, problem: Problem, table: Mapping[str, float]) -> Declared:
+        """Constants by name. Raises InputError where one is missing or unknown."""
+        wanted = [name for name in ProblemConstants._fields if name != "label"]
+        for missing in (name for name in wanted if name not in table):
+            raise InputError(f"privacy.constants.{missing}: missing; wanted a number for each of {', '.join(wanted)}.")
+        for unknown in (name for name in table if name not in wanted):
+            raise InputError(f"privacy.constants.{unknown}: no such constant; wanted are {', '.join(wanted)}.")
+        return cls(problem, ProblemConstants._make([*(table[name] for name in wanted), "declared"]))
+
+    @property
+    def self_concordance(self) -> float:
+        return math.inf
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        """The same everywhere: the box, which may have no bounds, and the mass are not read."""
+        return rounded(self.given._replace(label="declared"))
+
+    def centre(self, x: Array) -> Array:
+        return np.zeros(self.problem.q)
+
+    def spread(self, low: Array, high: Array) -> float:
+        return solution_spread(self.constants(low, high), box_width(low, high), centred=True)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        return math.inf

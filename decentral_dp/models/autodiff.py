@@ -1,0 +1,286 @@
+"""Derivatives of per-record torch functions, and the trace that finds what they can depend on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from decentral_dp.bounded import Array, Split
+from decentral_dp.errors import InputError
+from decentral_dp.user_code import USER_ERRORS, reason
+
+if TYPE_CHECKING:
+    # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
+    from torch import Tensor
+
+Loss: TypeAlias = "Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]"
+Penalty: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+Predict: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+
+ARGUMENTS = {
+    "upper_loss": "(x, y, features, label)",
+    "lower_loss": "(x, y, features, label)",
+    "regulariser": "(x, y)",
+    "predict": "(y, features)",
+}
+
+
+class Directions(NamedTuple):
+    """∇_y f (q), ∇²_yy f·z (q), ∇²_xy f·z (p)."""
+
+    grad_y: Tensor
+    hvp: Tensor
+    jvp: Tensor
+
+
+class Trace(NamedTuple):
+    """touches: the terms that the graphs of the losses let depend on records, and the kind of record each reads.
+
+    forward: whether the lower level and the regulariser have forward-mode derivatives.
+    """
+
+    reads_records: dict[str, Split]
+    forward: bool
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """One thread, no gradient tape.
+
+    The products of one record are too small to share: with more threads than one, torch loses time in handing out work,
+    and several agents on one machine fight for the cores.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            # torch's own code does what torch warns of: in the first forward derivative, and twice through logsigmoid.
+            warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is", category=DeprecationWarning)
+            warnings.filterwarnings("ignore", message="An output with one or more elements was resized")
+            # Of an operation that vmap does record by record.
+            warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented")
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def tensor(array: Array) -> Tensor:
+    """A float64 copy: Ray hands out read-only arrays, and nothing done to the copy can reach the records."""
+    import torch
+
+    return torch.tensor(np.asarray(array, dtype=np.float64))
+
+
+def directions(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Directions:
+    """All directions of one record at once: (∇²_xy f·z, ∇²_yy f·z) is the derivative of ∇_{x,y} f along (0, z).
+
+    forward: differentiate the gradient forwards; else take the gradient of ⟨∇_y f, z⟩, the same by symmetry.
+    """
+    from torch.func import grad, jvp
+
+    if forward:
+        primal, tangent = jvp(lambda v: grad(f, argnums=(0, 1))(x, v, *record), (y,), (z,))[:2]
+        return Directions(primal[1], tangent[1], tangent[0])
+
+    def slope(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        grad_y = grad(f, argnums=1)(u, v, *record)
+        return grad_y @ z, grad_y
+
+    (by_x, by_y), grad_y = grad(slope, argnums=(0, 1), has_aux=True)(x, y)
+    return Directions(grad_y, by_y, by_x)
+
+
+def columns(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Directions:
+    """`directions` along every column of z (q, k): ∇_y f (q, k), ∇²_yy f·z (q, k), ∇²_xy f·z (p, k)."""
+    from torch.func import vmap
+
+    rows = vmap(lambda column: directions(f, forward, x, y, column, *record), in_dims=1)(z)
+    return Directions(*(r.T for r in rows))
+
+
+def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
+    """`fn(row…, record…)` for every row with every record: the first `rows` arguments are batches of rows."""
+    from torch.func import vmap
+
+    return vmap(vmap(fn, in_dims=(*(None,) * rows, 0, 0)), in_dims=(*(0,) * rows, None, None))
+
+
+def rows_or_nan(oracle: Callable[..., dict[str, Tensor]], features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Rows of every record, NaN for a record whose evaluation raises.
+
+    Its place is taken by a record that does not raise: the others keep theirs and are rounded as they would be, and
+    one record changes nothing but its own row.
+    """
+    try:
+        return oracle(features, labels)
+    except USER_ERRORS:
+        sound = [k for k in range(len(labels)) if _runs(oracle, features[k : k + 1], labels[k : k + 1])]
+    if not sound:
+        return {}
+    stand_in = [k if k in set(sound) else sound[0] for k in range(len(labels))]
+    out = {term: rows.clone() for term, rows in oracle(features[stand_in], labels[stand_in]).items()}
+    for rows in out.values():
+        rows[[k for k, other in enumerate(stand_in) if k != other]] = np.nan
+    return out
+
+
+def _runs(oracle: Callable[..., Any], features: Tensor, labels: Tensor) -> bool:
+    try:
+        oracle(features, labels)
+    except USER_ERRORS:
+        return False
+    return True
+
+
+def trace(
+    upper_loss: Loss,
+    lower_loss: Loss,
+    regulariser: Penalty | None,
+    predict: Predict | None,
+    sizes: tuple[int, int, int],
+    classes: int | None,
+) -> Trace:
+    """Run every function on two made-up points and records, and read off its graph what it can depend on.
+
+    The points are batched like the records, so that no Python code can see a value of x, y, features or label: the
+    graph is the same at all points, or the function is refused. Then everything runs once in the form in which the
+    problem calls it, where a failure would pass for a bad record. sizes: (p, q, n_features). Raises InputError.
+    """
+    import torch
+    from torch.func import grad, vmap
+
+    p, q, n_features = sizes
+    draw = np.random.default_rng(0)
+    x, y, z = (tensor(draw.normal(size=(2, d))) for d in (p, q, q))
+    features = tensor(draw.normal(size=(2, n_features)))
+    # Zero is a class index, and in the domain of every usual loss.
+    records = features, torch.zeros(2, dtype=torch.float64 if classes is None else torch.int64)
+    with quiet_torch():
+        with torch.enable_grad():
+            reads_records = _reads_records(upper_loss, lower_loss, x.requires_grad_(), y.requires_grad_(), *records)
+        x, y = x.detach(), y.detach()
+        point = x[0], y[0], z[0]
+        with _blame("upper_loss"):
+            vmap(lambda *record: grad(upper_loss, argnums=(0, 1))(*point[:2], *record))(*records)
+            over_grid(upper_loss, 2)(x, y, *records)
+        with _blame("lower_loss"):
+
+            def lower(forward: bool) -> None:
+                vmap(lambda *r: directions(lower_loss, forward, *point, *r))(*records)
+                vmap(lambda *r: columns(lower_loss, forward, *point[:2], z.T, *r))(*records)
+
+            forward = _forward(lower)
+            over_grid(lower_loss, 2)(x, y, *records)
+        if regulariser is not None:
+            with _blame("regulariser"):
+                vmap(_scalar("regulariser", regulariser))(x, y)
+                forward = _forward(lambda f: vmap(lambda *row: directions(regulariser, f, *row))(x, y, z)) and forward
+        if predict is not None:
+            with _blame("predict"):
+                over_grid(lambda y, features, _: _guess(predict, classes)(y, features), 1)(y, *records)
+    return Trace(reads_records, forward)
+
+
+def _reads_records(upper_loss: Loss, lower_loss: Loss, x: Tensor, y: Tensor, *records: Tensor) -> dict[str, Split]:
+    """The terms whose derivative is in the graph of its loss."""
+    import torch
+    from torch.func import grad, vmap
+
+    reads_records: dict[str, Split] = {"lower_grad_y": "train", "upper_grad_y": "validation"}
+    before = [r.clone() for r in records]
+    for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
+        with _blame(name):
+            value = vmap(_scalar(name, loss))(x, y, *records)
+            if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
+                raise InputError(f"{name}: it changes a record in place; {_advice(name)}.")
+            if not _uses(value, y):
+                raise InputError(f"{name}: it does not depend on y, so there is nothing to solve for; use y in it.")
+            slope = vmap(grad(loss, argnums=1))(x, y, *records)
+            if name == "upper_loss":
+                reads_records |= {"upper_grad_x": "validation"} if _uses(value, x) else {}
+            else:
+                reads_records |= {"lower_hvp": "train"} if _uses(slope, y) else {}
+                reads_records |= {"lower_jvp": "train"} if _uses(slope, x) else {}
+    return reads_records
+
+
+def _uses(value: Tensor, variable: Tensor) -> bool:
+    """Whether `variable` is in the differentiable graph of `value`; if absent, the derivative is identically zero."""
+    import torch
+
+    if not value.requires_grad:
+        return False
+    return torch.autograd.grad(value.sum(), variable, allow_unused=True, retain_graph=True)[0] is not None
+
+
+def _forward(differentiate: Callable[[bool], Any]) -> bool:
+    """Whether the directions exist by forward over reverse; raises where they do not by reverse over reverse either."""
+    try:
+        differentiate(True)
+    except USER_ERRORS:
+        differentiate(False)
+        return False
+    return True
+
+
+def _scalar(name: str, f: Callable[..., Any]) -> Callable[..., Tensor]:
+    """`f`, refusing anything but one float64 number."""
+    import torch
+
+    def checked(*arguments: Tensor) -> Tensor:
+        value = f(*arguments)
+        if not isinstance(value, torch.Tensor):
+            raise InputError(f"{name}: it returned {type(value).__name__}, not a tensor; {_advice(name)}.")
+        if value.dim() != 0:
+            shape = tuple(value.shape)
+            raise InputError(f"{name}: it returned shape {shape} for one record, not one number; sum or average it.")
+        if value.dtype != torch.float64:
+            raise InputError(
+                f"{name}: it returned {value.dtype}, but clipping and sums need torch.float64; "
+                "give every tensor that it creates dtype=torch.float64, and cast nothing down."
+            )
+        return value
+
+    return checked
+
+
+def _guess(predict: Callable[..., Any], classes: int | None) -> Callable[..., Tensor]:
+    """`predict`, refusing anything but one number or one score per class."""
+    import torch
+
+    def checked(y: Tensor, features: Tensor) -> Tensor:
+        guess = predict(y, features)
+        if not isinstance(guess, torch.Tensor):
+            raise InputError(f"predict: it returned {type(guess).__name__}, not a tensor; {_advice('predict')}.")
+        if tuple(guess.shape) not in {(), (classes,)}:
+            wanted = (
+                "one number (give `classes` for class scores)" if classes is None else f"a label or {classes} scores"
+            )
+            raise InputError(f"predict: it returned shape {tuple(guess.shape)} for one record; return {wanted}.")
+        return guess
+
+    return checked
+
+
+@contextmanager
+def _blame(name: str) -> Iterator[None]:
+    """Turn what a function of the user's raises into one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(f"{name}: {reason(error)}; {_advice(name)}.") from error
+
+
+def _advice(name: str) -> str:
+    return (
+        f"write it in torch, in float64, as a pure function of {ARGUMENTS[name]}: torch.where instead of branches, "
+        "no .item() or .numpy(), no random draws, nothing changed in place"
+    )

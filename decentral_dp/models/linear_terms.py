@@ -1,0 +1,226 @@
+"""What the linear models share: checked features, their norms, and clipping by coefficient.
+
+Every per-record term of a linear model is a coefficient times the record's features (for several classes, an outer
+product), so its norm is |coefficient|·‖a‖ and clipping costs one number per record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array, Norm
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.clipping import Clip, row_norms
+
+# Float64 numbers read at once, 2 MiB: small enough to stay in a core's cache from the forward product to the backward
+# one, so that the records cross the memory bus once per round; large enough to hide the cost of the loop.
+BLOCK = 1 << 18
+
+# Near the end of float64's range numbers have too few digits to keep a bound to the last one. A contribution so much
+# larger than its clip that the factor would lie there counts as zero, and so does a record with such features, as
+# whatever is not finite does.
+LEAST_FACTOR = 1e-290
+LARGEST_NORM = 1e250
+
+
+def blocks(n_records: int, width: int) -> Iterator[slice]:
+    """Slices over the records, each of about `BLOCK` numbers."""
+    rows = max(1, BLOCK // max(1, width))
+    for start in range(0, n_records, rows):
+        yield slice(start, min(start + rows, n_records))
+
+
+def checked_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:
+    """Features as a C-ordered float64 (N, d) array, with a last column of ones if `intercept`.
+
+    Raises InputError on a wrong shape, no records, or a value that is not finite.
+    """
+    rows = np.ascontiguousarray(features, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] != n_features or len(rows) == 0 or np.shape(labels) != (len(rows),):
+        raise InputError(
+            f"problem: records have features of shape {rows.shape} and labels of shape {np.shape(labels)}; "
+            f"wanted at least one record, {n_features} features, and one label for each record."
+        )
+    bad = ~np.isfinite(rows).all(axis=1)
+    if bad.any():
+        raise InputError(
+            f"problem: record {int(np.argmax(bad))} has a feature that is not a finite number; remove or mend it."
+        )
+    if intercept:
+        return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
+    return rows
+
+
+def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:
+    """Position of every label in the declared classes. Raises InputError on a label that was not declared."""
+    match = np.asarray(labels)[:, None] == np.asarray(classes)
+    unknown = ~match.any(axis=1)
+    if unknown.any():
+        row = int(np.argmax(unknown))
+        raise InputError(
+            f"problem: record {row} has the label {labels[row]:g}, and the declared classes are {list(classes)}; "
+            "declare the class, or remove the record."
+        )
+    return np.asarray(np.argmax(match, axis=1), dtype=np.int64)
+
+
+def check_classes(classes: Sequence[float], kind: str, exactly: int | None = None) -> None:
+    """Raises InputError unless the classes are distinct finite numbers, two or more (or `exactly` so many)."""
+    right = len(classes) == exactly if exactly else len(classes) >= 2
+    if not right or len(set(classes)) != len(classes) or not np.isfinite(classes).all():
+        wanted = f"exactly {exactly}" if exactly else "two or more"
+        mend = '; with more classes use "softmax_hyperparameter"' if exactly and len(classes) > exactly else ""
+        raise InputError(f"problem.classes: got {list(classes)}; {kind} wants {wanted} distinct finite labels{mend}.")
+
+
+def check_n_features(n_features: int) -> None:
+    if n_features < 1:
+        raise InputError(f"problem: got {n_features} features; wanted at least one.")
+
+
+def feature_norms(features: Array) -> tuple[Array, Array]:
+    """(N,) ℓ1 and ℓ2 norms of the rows, infinite above `LARGEST_NORM`.
+
+    The rows are scaled by their largest entry first: a plain sum of squares underflows to 0 below 1e-162, and a
+    record with norm 0 is never clipped.
+    """
+    largest = np.abs(features).max(axis=1)
+    scale = np.where(largest > 0, largest, 1.0)
+    with np.errstate(over="ignore"):
+        l2 = row_norms(features / scale[:, None], "l2") * scale
+        l1 = row_norms(features, "l1")
+        return np.where(l1 > LARGEST_NORM, np.inf, l1), np.where(l2 > LARGEST_NORM, np.inf, l2)
+
+
+class Bounds(NamedTuple):
+    """radius: ‖a‖₁ of every record. strength: sup exp(x_s). y, z: sup |y_s| and sup |z_s|."""
+
+    radius: float
+    strength: float
+    y: float
+    z: float
+
+
+def declared_bounds(box: Mapping[str, float], radius: float | None) -> Bounds | None:
+    """What analytic constants start from; None where a bound is missing, or too large for a float64."""
+    x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
+    if radius is None or x > 700.0 or not all(math.isfinite(v) for v in (radius, x, y, z)):
+        return None
+    return Bounds(radius, math.exp(x), y, z)
+
+
+def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
+    """Scale coefficients in place so that every |coefficient|·norm ≤ bound; a non-finite contribution becomes zero.
+
+    coefficients, norms: (N,). Call it with floating-point warnings off. Total without a branch: whatever is not
+    finite turns into NaN on the way (bound/NaN, inf·0, or inf/inf when nothing is clipped), and NaN into 0.
+    """
+    factors = np.abs(coefficients)
+    factors *= norms
+    np.divide(bound, factors, out=factors)
+    np.minimum(factors, 1.0, out=factors)
+    np.putmask(factors, factors < LEAST_FACTOR, 0.0)
+    coefficients *= factors
+    np.putmask(coefficients, coefficients != coefficients, 0.0)
+    return coefficients
+
+
+def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: float) -> Array:
+    """Scale the columns of coefficients (c, n) in place so that ‖column‖·norm ≤ bound; whatever is not finite: zero.
+
+    norms: (n,) norms of what the columns are outer products with. Call it with floating-point warnings off.
+    """
+    factors = column_norms(coefficients, norm)
+    factors *= norms
+    np.divide(bound, factors, out=factors)
+    np.minimum(factors, 1.0, out=factors)
+    np.putmask(factors, factors < LEAST_FACTOR, 0.0)
+    coefficients *= factors
+    np.putmask(coefficients, coefficients != coefficients, 0.0)
+    return coefficients
+
+
+def column_norms(columns: Array, norm: Norm) -> Array:
+    """(n,) norms of the columns of a (c, n) array. Call it with floating-point warnings off."""
+    sizes = np.abs(columns)
+    if norm == "l1":
+        return np.asarray(sizes.sum(axis=0))
+    # Scaled by the largest entry: plain squares underflow, and a record with norm 0 is never clipped.
+    largest = sizes.max(axis=0)
+    return np.asarray(np.sqrt(np.square(sizes / largest).sum(axis=0)) * largest)
+
+
+def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> Array:
+    """Columns (c, n) in their directions, of norm min(‖column‖·norms, bound); whatever is not finite: zero.
+
+    For outer products with rows scaled to norm 1: no factor beyond float64's range arises on the way, however long
+    the rows were. Call it with floating-point warnings off.
+    """
+    sizes = column_norms(columns, norm)
+    lengths = sizes * norms
+    directions: Array = columns / sizes
+    directions *= np.where(np.isfinite(lengths), np.minimum(lengths, bound), 0.0)
+    np.putmask(directions, directions != directions, 0.0)
+    return directions
+
+
+def unit_rows(features: Array, norms: Array) -> Array:
+    """a/‖a‖ per row; zero where the norm is zero or infinite."""
+    return features / np.where(norms > 0, norms, 1.0)[:, None]
+
+
+def curved_sums(
+    features: Array,
+    norms: Array,
+    curvature: Callable[[slice], Array],
+    matrix: Array | None,
+    clip: Clip,
+    wanted: Collection[str],
+) -> dict[str, Array]:
+    """Means of ∇²_yy l = M ⊗ aaᵀ and of ∇²_yy l·Z, each record's clipped to clip.z as a whole.
+
+    features: (N, d) rows a; norms: (N,) their norms in clip.norm; curvature: block of records → M (c, c, n);
+    matrix: Z (c·d, p); wanted ⊆ {"lower_hessian", "lower_hessian_product"}: (c·d, c·d) and (c·d, p).
+
+    Both norms of M ⊗ aaᵀ are ‖M‖·‖a‖², and those of ∇²_yy l·Z (the outer product of a and V = M (Z a)) are ‖V‖·‖a‖: no
+    record's matrix is ever formed. Rows are scaled to norm 1, so that no clipped coefficient leaves float64's range.
+    """
+    d, sums = features.shape[1], dict.fromkeys(wanted, np.zeros(()))
+    with np.errstate(all="ignore"):
+        for part in blocks(len(features), d if matrix is None else max(matrix.size // d, d)):
+            a, size = features[part], norms[part]
+            unit, m = unit_rows(a, size), curvature(part)
+            if "lower_hessian_product" in wanted:
+                if matrix is None:
+                    raise ValueError("lower_hessian_product needs the matrix that it is a product with")
+                stacked = matrix.reshape(len(m), d, -1).transpose(1, 0, 2).reshape(d, -1)
+                along = (a @ stacked).reshape(len(a), len(m), -1)
+                total = _product_sum(m, along, unit, size, clip)
+                sums["lower_hessian_product"] = sums["lower_hessian_product"] + total
+            if "lower_hessian" in wanted:
+                sums["lower_hessian"] = sums["lower_hessian"] + _hessian_sum(m, unit, size, clip)
+        return {name: total / len(features) for name, total in sums.items()}
+
+
+def _hessian_sum(m: Array, unit: Array, size: Array, clip: Clip) -> Array:
+    """Σ_k clip(M_k ⊗ a_k a_kᵀ), (c·d, c·d). unit: (n, d) rows of norm 1; size: (n,) the norms they had."""
+    (c, _, n), d = m.shape, unit.shape[1]
+    m = bounded_columns(m.reshape(-1, n), np.square(size), clip.norm, clip.z).reshape(c, c, n)
+    total = np.empty((c, d, c, d))
+    for r in range(c):
+        for k in range(r + 1):
+            total[r, :, k] = (unit.T * m[r, k]) @ unit
+            total[k, :, r] = total[r, :, k]
+    return total.reshape(c * d, c * d)
+
+
+def _product_sum(m: Array, along: Array, unit: Array, size: Array, clip: Clip) -> Array:
+    """Σ_k clip(a_k ⊗ M_k (Z a_k)), (c·d, p). along: (n, c, p) the products Z a_k; unit and size as above."""
+    n, c, p = along.shape
+    rows = bounded_columns((m.transpose(2, 0, 1) @ along).reshape(n, -1).T, size, clip.norm, clip.z).T
+    return np.asarray((unit.T @ rows).reshape(-1, c, p).transpose(1, 0, 2).reshape(-1, p))

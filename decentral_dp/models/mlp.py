@@ -1,0 +1,198 @@
+"""Stacks of dense layers, whose per-record gradients are clipped without being formed.
+
+With a₀ the record, h_l = A_l a_{l−1} + b_l, a_l = φ_l(h_l) and δ_l = ∂⟨a_L, c⟩/∂h_l, a record's gradient by (A_l, b_l)
+is the outer product δ_l (a_{l−1}, 1)ᵀ. Hence (ghost norms; Goodfellow 2015)
+
+    ‖gradient‖₂² = Σ_l ‖δ_l‖₂² (‖a_{l−1}‖₂² + 1),          ‖gradient‖₁ = Σ_l ‖δ_l‖₁ (‖a_{l−1}‖₁ + 1),
+
+and the sum of clipped gradients is one product (s∘δ_l)ᵀ (a_{l−1}, 1) per layer. The 1 is the bias's: a record of zeros
+moves biases in the first layer, too. Without a bias there is no 1.
+
+A change between two points is, with Δ = here − there,
+
+    Δ(δ_l (a_{l−1}, 1)ᵀ) = Δδ_l (a_{l−1}, 1)ᵀ + δ_l(there) (Δa_{l−1}, 0)ᵀ,
+
+of norm at most ‖Δδ_l‖ ‖(a_{l−1}, 1)‖ + ‖δ_l(there)‖ ‖Δa_{l−1}‖. That is what it is clipped by; in the first layer
+Δa = 0, and it is the norm. Both products are of the size of the change, and so are their rounding errors. A formula in
+squares and inner products of two gradients, which is exact on paper, loses its digits there.
+
+Time, for 784-256-128-1 and 256 records on one core (float64): a clipped sum takes 1.1 of torch's plain gradient of the
+batch, and 1.3 to 1.8 with the noise of its release; by torch.func.vmap over records it takes 29 in groups of 8 to 16,
+and 80 of all at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decentral_dp.bounded import Array, Norm
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.models.autodiff import quiet_torch, tensor
+from decentral_dp.models.protocol import Slope
+from decentral_dp.privacy.clipping import clip_factors, row_norms
+
+Activation = Literal["", "relu", "tanh"]
+
+# Squares of numbers below 1e-154 are lost: their root is at most this much too small, in 10⁸ coordinates.
+_UNDERFLOW = 1e-150
+
+
+class Dense(NamedTuple):
+    """h = A a + b, then the activation. bias: whether there is a b."""
+
+    fan_in: int
+    fan_out: int
+    bias: bool = True
+    activation: Activation = ""
+
+    @property
+    def size(self) -> int:
+        return self.fan_out * (self.fan_in + self.bias)
+
+
+class Tape(NamedTuple):
+    """weights: A_l (o, i). seen: a_0, …, a_L, each (n, width)."""
+
+    weights: Sequence[Tensor]
+    seen: Sequence[Tensor]
+
+
+class Outer(NamedTuple):
+    """Per record the matrix left·(right, 1)ᵀ, or left·(right, 0)ᵀ without `one`. left: (n, o), right: (n, i)."""
+
+    left: Tensor
+    right: Tensor
+    one: bool
+
+    def norms(self, norm: Norm) -> Tensor:
+        right = _norms(self.right, norm)
+        if self.one:
+            right = right + 1.0 if norm == "l1" else torch.hypot(right, torch.ones_like(right))
+        return _norms(self.left, norm) * right
+
+
+@dataclass(frozen=True, eq=False)
+class Mlp:
+    """The layers from first to last. start: (p,), layer by layer the rows of A and then b. device: of torch."""
+
+    layers: tuple[Dense, ...]
+    start: Array
+    device: str = "cpu"
+
+    @property
+    def p(self) -> int:
+        return sum(layer.size for layer in self.layers)
+
+    @property
+    def outputs(self) -> int:
+        return self.layers[-1].fan_out
+
+    @cached_property
+    def cells(self) -> int:
+        # The record, and for each layer what comes out, δ, and one more of them that is being worked on.
+        return self.layers[0].fan_in + 3 * sum(layer.fan_out for layer in self.layers)
+
+    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Tape | None]:
+        with quiet_torch():
+            a, flat = self._tensor(inputs), self._tensor(x)
+            weights, seen = [], [a]
+            for layer, (by_rows, bias) in zip(self.layers, self._parts(flat), strict=True):
+                h = torch.addmm(bias, a, by_rows.T) if layer.bias else a @ by_rows.T
+                a = {"relu": torch.relu, "tanh": torch.tanh}[layer.activation](h) if layer.activation else h
+                weights.append(by_rows)
+                seen.append(a)
+            return a.cpu().numpy(), Tape(weights, seen) if keep else None
+
+    def clipped(self, at: Slope, extra: Array, bound: float, norm: Norm = "l2") -> tuple[Array, Array]:
+        with quiet_torch():
+            pairs = zip(self.layers, self._deltas(at), at.tape.seen, strict=False)
+            return self._summed([(Outer(d, a, layer.bias),) for layer, d, a in pairs], extra, bound, norm)
+
+    def clipped_change(
+        self, at: Slope, before: Slope, extra: Array, bound: float, norm: Norm = "l2"
+    ) -> tuple[Array, Array]:
+        with quiet_torch():
+            changes: list[tuple[Outer, ...]] = []
+            for k, (now, then) in enumerate(zip(self._deltas(at), self._deltas(before), strict=True)):
+                a = at.tape.seen[k]
+                slope = Outer(now - then, a, self.layers[k].bias)
+                # The records themselves are the same at both points.
+                changes.append((slope, Outer(then, a - before.tape.seen[k], False)) if k else (slope,))
+            return self._summed(changes, extra, bound, norm)
+
+    def _deltas(self, at: Slope) -> list[Tensor]:
+        """δ_l (n, o) of every layer."""
+        tape: Tape = at.tape
+        delta, out = self._tensor(at.cotangents), []
+        for k in reversed(range(len(self.layers))):
+            after, activation = tape.seen[k + 1], self.layers[k].activation
+            if activation == "relu":
+                delta = delta * (after > 0.0)
+            elif activation == "tanh":
+                delta = delta * (1.0 - after * after)
+            out.append(delta)
+            if k:
+                delta = delta @ tape.weights[k]
+        return out[::-1]
+
+    def _summed(
+        self, gradients: Sequence[tuple[Outer, ...]], extra: Array, bound: float, norm: Norm
+    ) -> tuple[Array, Array]:
+        """gradients: for each layer, the outer products that add up to a record's gradient."""
+        lengths = [sum((outer.norms(norm) for outer in outers[1:]), outers[0].norms(norm)) for outers in gradients]
+        parts = [torch.stack(lengths, dim=1).cpu().numpy(), row_norms(extra, norm)[:, None]]
+        norms = row_norms(np.concatenate(parts, axis=1), norm)
+        factors = clip_factors(norms, bound)
+        finite = np.isfinite(norms)
+        safe = None if finite.all() else torch.from_numpy(finite[:, None]).to(self.device)
+        scale = self._tensor(factors[:, None])
+        total = torch.zeros(self.p, dtype=torch.float64, device=self.device)
+        for (by_rows, bias), outers in zip(self._parts(total), gradients, strict=True):
+            for left, right, one in outers:
+                if safe is not None:
+                    # Zero times infinity is NaN: what is not finite has to go before the product.
+                    left, right = (torch.where(safe, rows, 0.0) for rows in (left, right))
+                kept = scale * left
+                by_rows.addmm_(kept.T, right)
+                if one:
+                    bias += kept.sum(0)
+        return total.cpu().numpy(), factors
+
+    def _parts(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Views of A (o, i) and b (o,), which is empty where there is none, of every layer."""
+        done = 0
+        for layer in self.layers:
+            end = done + layer.fan_out * layer.fan_in
+            yield flat[done:end].view(layer.fan_out, layer.fan_in), flat[end : done + layer.size]
+            done += layer.size
+
+    def _tensor(self, array: Array) -> Tensor:
+        return tensor(array).to(self.device)
+
+
+def mlp(n_features: int, hidden: Iterable[int], outputs: int, seed: int, device: str = "cpu") -> Mlp:
+    """ReLU after every layer but the last; weights drawn from N(0, 2/fan-in) by the public seed, biases 0."""
+    widths = [n_features, *hidden, outputs]
+    last = len(widths) - 2
+    pairs = enumerate(pairwise(widths))
+    layers = tuple(Dense(i, o, True, "" if k == last else "relu") for k, (i, o) in pairs)
+    draw, start = public_generator(seed, "mlp"), []
+    for layer in layers:
+        start += [draw.normal(size=layer.fan_out * layer.fan_in) * math.sqrt(2.0 / layer.fan_in)]
+        start += [np.zeros(layer.fan_out)]
+    return Mlp(layers, np.concatenate(start), device)
+
+
+def _norms(rows: Tensor, norm: Norm) -> Tensor:
+    """At least the norms of the rows, (n,)."""
+    plain: Tensor = torch.linalg.vector_norm(rows, 1 if norm == "l1" else 2, dim=1)
+    return plain + _UNDERFLOW

@@ -1,0 +1,65 @@
+"""What a model offers: outputs of records, and sums of their clipped gradients.
+
+A model has weights x (p,) and maps records (n, d) to outputs φ (n, e). No operation may mix two records. `forward`
+keeps on a tape what the sums need: given cotangents c (n, e), a record's gradient is ∇_x ⟨φ_k, c_k⟩ (p,). `extra`
+(n, k) are further coordinates of the same gradient, outside the model: they count in its norm, and are scaled with it.
+
+What a record contributes may depend, in its last bits, on its place and on how many records there are, as products of
+matrices have it; the callers give every record the same place always (`problems.minimax.fixed_positions`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+
+
+class Slope(NamedTuple):
+    """Where per-record gradients are taken. tape: of a forward pass; cotangents: (n, e)."""
+
+    tape: Any
+    cotangents: Array
+
+
+class Model(Protocol):
+    """p: weights. outputs: e. cells: float64 numbers that one record takes, on the tape and for its gradient."""
+
+    @property
+    def p(self) -> int: ...
+
+    @property
+    def outputs(self) -> int: ...
+
+    @property
+    def cells(self) -> int: ...
+
+    @property
+    def start(self) -> Array:
+        """Public weights to start from, (p,)."""
+        ...
+
+    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Any]:
+        """φ (n, e), and the tape if `keep`."""
+        ...
+
+    def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
+        """(Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,), s (n,)) with s_k = min(1, bound/norm), and 0 where the norm is not finite.
+
+        norm: at least that of the record's whole gradient, `extra` included.
+        """
+        ...
+
+    def clipped_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
+        """The same for the difference of the gradients at two points, on the same records in the same order.
+
+        beside: the difference of the further coordinates. norm: at least that of the difference.
+        """
+        ...
+
+
+def squares(extra: Array) -> Array:
+    """Σ of squares per row, (n,)."""
+    return np.asarray(np.einsum("ij,ij->i", extra, extra))

@@ -1,0 +1,192 @@
+"""Torch modules from a Python file of the user's own, refused where a record's gradient is not its own.
+
+    [problem]
+    model = { kind = "torch", file = "net.py", name = "build" }
+
+    def build(n_features, outputs):            # "build" if no name is given
+        return torch.nn.Sequential(torch.nn.Linear(n_features, 32), torch.nn.GELU(), torch.nn.Linear(32, outputs))
+
+The module maps a batch (n, n_features) to (n, outputs). It is made float64, whatever it was made in; an image comes as
+one row, channels first. Its trainable parameters are x, and start as the file makes them, from the public seed where
+they are drawn by torch's own generator. It stays in training mode, for private gradients and for scores alike.
+
+What Python alone can hide (a module that counts its own calls, or reads the clock) is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.errors import InputError
+from decentral_dp.models.autodiff import quiet_torch, tensor
+from decentral_dp.models.mlp import Mlp
+from decentral_dp.models.module import TorchModel, alone, as_model, trainable
+from decentral_dp.user_code import USER_ERRORS, reason, run_file
+
+# Made-up records that a module is tried on.
+_TRIED = 6
+_MEND = "write it in torch, in float64, as a pure function of a batch: no branches on values, no .item() or .numpy()"
+
+
+def load_module(path: Path, name: str, n_features: int, outputs: int, seed: int, device: str) -> Mlp | TorchModel:
+    """The model that a function of a file makes.
+
+    Raises InputError, with one sentence, for a file that does not run or lacks the function, and for a module that is
+    random, mixes records, changes as it is used, or gives anything but (n, outputs) float64 numbers.
+    """
+    file = run_file(path, "problem.model.file must name a Python file with a function that makes a torch module")
+    make = getattr(file, name, None)
+    if not callable(make):
+        raise InputError(
+            f"{path}: it defines no function {name}; write {name}(n_features, outputs), which returns a torch module, "
+            "or say in problem.model.name what it is called."
+        )
+    with _public_draws(seed):
+        try:
+            made = make(n_features, outputs)
+        except InputError:
+            raise
+        except USER_ERRORS as error:
+            raise InputError(f"{path}: {name} does not run: {reason(error)}; mend the function.") from error
+    if not isinstance(made, nn.Module):
+        raise InputError(f"{path}: {name} returned {type(made).__name__}, not a torch module; return an nn.Module.")
+    with quiet_torch():
+        checked = _checked(made, f"{path}: {name}", n_features, outputs, seed, device)
+        return as_model(checked, n_features, outputs, device)
+
+
+@contextmanager
+def _public_draws(seed: int) -> Iterator[None]:
+    """torch's own generator set by the public seed, and put back."""
+    draws = torch.Generator().manual_seed(int(public_generator(seed, "module").integers(2**63)))
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(draws.get_state())
+        yield
+
+
+def _checked(module: nn.Module, where: str, n_features: int, outputs: int, seed: int, device: str) -> nn.Module:
+    for name, layer in module.named_modules():
+        _check_layer(f"{where}: layer {name!r}" if name else where, layer)
+    draw = np.random.default_rng(0)
+    # In [0, 1), where logarithms, roots and indices of embeddings are what they should be.
+    inputs, others = (tensor(draw.random((_TRIED, n_features))) for _ in range(2))
+    try:
+        module = module.double().train()
+        with _public_draws(seed):
+            # Lazy layers get their parameters: here, whatever the device, whose draws would be others.
+            module(inputs)
+        module, inputs, others = module.to(device), inputs.to(device), others.to(device)
+        _check_outputs(module, where, inputs, others, outputs)
+        _check_parameters(module, where)
+        _check_records_apart(module, where, inputs, others)
+        _check_gradients(module, where, inputs)
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(
+            f"{where}: the module does not run on one record at a time: {reason(error)}; {_MEND}."
+        ) from error
+    return module
+
+
+def _check_layer(where: str, layer: nn.Module) -> None:
+    kind = type(layer).__name__
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        raise InputError(
+            f"{where} is {kind}, which normalises a record by the others of its batch, so that no clip bounds what one "
+            "record moves; take nn.GroupNorm or nn.LayerNorm."
+        )
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+        raise InputError(
+            f"{where} is {kind} with track_running_stats, which remembers records from batch to batch; "
+            "take track_running_stats=False, or nn.GroupNorm."
+        )
+    drops = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0.0
+    if drops or isinstance(layer, nn.RReLU | nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
+        raise InputError(
+            f"{where} is {kind}, which is random, and a record's gradient has to be a function of the record; "
+            "leave it out."
+        )
+
+
+def _check_outputs(module: nn.Module, where: str, inputs: Tensor, others: Tensor, outputs: int) -> None:
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    untouched = inputs.clone()
+    out: Any = module(inputs)
+    module(others)
+    if not isinstance(out, Tensor):
+        raise InputError(f"{where}: the module returned {type(out).__name__}, not a tensor; return (n, {outputs}).")
+    if out.shape != (len(inputs), outputs):
+        raise InputError(
+            f"{where}: the module returned shape {tuple(out.shape)} for {len(inputs)} records; "
+            f"return {outputs} numbers for each, ({len(inputs)}, {outputs})."
+        )
+    if out.dtype != torch.float64:
+        raise InputError(
+            f"{where}: the module returned {out.dtype}, but clipping and sums need torch.float64; cast nothing down."
+        )
+    if not torch.equal(inputs, untouched):
+        raise InputError(f"{where}: the module changes its records in place; leave them as they are.")
+    for name, buffer in module.named_buffers():
+        if not torch.equal(before.get(name, buffer.new_empty(0)), buffer):
+            raise InputError(
+                f"{where}: the module changes its buffer {name!r} when it is used, which remembers records from batch "
+                "to batch; take layers that remember nothing, such as nn.GroupNorm."
+            )
+
+
+def _check_parameters(module: nn.Module, where: str) -> None:
+    if not trainable(module):
+        raise InputError(f"{where}: the module has no trainable parameters; give it some.")
+    for name, value in trainable(module):
+        if value.dtype != torch.float64:
+            raise InputError(f"{where}: parameter {name!r} is {value.dtype}; it must be real.")
+        if not torch.isfinite(value).all():
+            raise InputError(f"{where}: parameter {name!r} starts as no finite number; draw or set it.")
+
+
+def _check_records_apart(module: nn.Module, where: str, inputs: Tensor, others: Tensor) -> None:
+    """The same records alone, twice, and beside others."""
+    out = module(inputs)
+    if not _same(out, module(inputs)):
+        raise InputError(
+            f"{where}: the module gives different outputs for the same records, and a record's gradient has to be a "
+            "function of the record; draw nothing at random, and remember nothing."
+        )
+    single = torch.cat([module(record[None]) for record in inputs])
+    beside = torch.cat([module(torch.cat([inputs[:k], 3.0 * others[k:]]))[:k] for k in range(1, len(inputs))])
+    again = torch.cat([out[:k] for k in range(1, len(inputs))])
+    if not _same(out, single) or not _same(again, beside):
+        raise InputError(
+            f"{where}: a record's output depends on the other records of its batch, so that no clip bounds what one "
+            "record moves; let no operation run over the first axis."
+        )
+
+
+def _check_gradients(module: nn.Module, where: str, inputs: Tensor) -> None:
+    """Once in the form in which gradients are taken, where a failure would pass for a bad record."""
+    parameters = {name: value.detach() for name, value in trainable(module)}
+    untouched = inputs.clone()
+
+    together = vmap(lambda record: alone(module, parameters, record))(inputs)
+    rows = vmap(grad(lambda p, record: alone(module, p, record).sum()), in_dims=(None, 0))(parameters, inputs)
+    if not torch.equal(inputs, untouched):
+        raise InputError(f"{where}: the module changes its records in place; leave them as they are.")
+    if not _same(together, module(inputs)):
+        raise InputError(f"{where}: the module's outputs under torch.func.vmap are others than without; {_MEND}.")
+    if not any(bool(row.any()) for row in rows.values()):
+        raise InputError(f"{where}: no output depends on a trainable parameter; use them, and detach nothing.")
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Up to rounding; one that is not a number is like another."""
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True)

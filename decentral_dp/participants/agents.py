@@ -1,0 +1,241 @@
+"""The records of the agents hosted together, and the only door to them: bounded queries.
+
+`LocalDataset.oracle` evaluates the five directions at given points. Every term that reads records comes back as a
+`Bounded` that carries its own sensitivity: a mean over N records of contributions of norm at most C moves by at most
+2C/N when one record is replaced (N public), times the summation slack κ. A term that reads none comes back as a plain
+array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import (
+    CHANNELS,
+    MIXED,
+    SPLITS,
+    Array,
+    Bounded,
+    LipschitzConstants,
+    Sensitivity,
+    Split,
+    memory_slack,
+)
+from decentral_dp.data.streams import Stream, draw_batch
+from decentral_dp.exchange import Value
+from decentral_dp.participants.batch import Batch, mean_sensitivity
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Started, take
+
+# Most draws of one round that have keys of their own.
+_DRAWS = 2**16
+
+
+class Directions(NamedTuple):
+    """Means over the records seen, row-wise: q, q, p, q and p columns. The lower terms include the regulariser's."""
+
+    lower_grad_y: Value
+    lower_hvp: Value
+    lower_jvp: Value
+    upper_grad_y: Value
+    upper_grad_x: Value
+
+
+class LocalDataset:
+    """A block of b agents: their records, and what is public about them.
+
+    agents: (b,) numbers. self_weight: (b, 1) |w_ii|. counts: kind → (b,) public numbers of records.
+    box: bounds on the arguments of the oracle (x from above, y and z both ways), used where the state is private.
+    """
+
+    def __init__(
+        self,
+        agents: NDArray[np.int64],
+        problem: Problem,
+        records: Mapping[Split, Sequence[Any]],
+        neighbour_weight: Array,
+        stream: Stream,
+        clip: Clip,
+        batches: Streams,
+        box: Mapping[str, float] | None = None,
+        constants: LipschitzConstants | None = None,
+    ) -> None:
+        self.agents = agents
+        self.p, self.q = problem.p, problem.q
+        self.neighbour_weight = neighbour_weight[:, None]
+        self.counts = {k: np.array([len(r[0]) for r in records[k]], dtype=np.int64) for k in SPLITS}
+        self._problem = problem
+        self._records = records
+        self._stream = stream
+        self._clip = clip
+        self._box = dict(box or {})
+        self._constants = constants
+        self._batches = batches
+
+    def public(self, value: float, dimension: int) -> Array:
+        """A constant start, (b, dimension)."""
+        return np.full((self.agents.size, dimension), float(value))
+
+    def start(self, channel: str, constants: Mapping[str, float]) -> Array:
+        """Where all agents start: a constant (0 if absent), plus the problem's own public start of x, (b, p or q)."""
+        start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
+        weights = self._problem.start.get(channel) if isinstance(self._problem, Started) else None
+        return start if weights is None else start + weights
+
+    def reads_records(self, channel: str) -> bool:
+        """Whether any term that feeds this channel reads records."""
+        return any(CLIP_OF_TERM[term] == channel for term in self._problem.reads_records)
+
+    def untouched(self, value: Array) -> Bounded:
+        """A private state that has not met any record yet."""
+        zero = Sensitivity(np.zeros(self.agents.size), np.ones(self.agents.size), None)
+        return Bounded(value, np.zeros_like(value), dict.fromkeys(SPLITS, zero), self._clip.norm)
+
+    def remembered(self, t: int, value: Value) -> Value:
+        """A state that round t keeps un-noised, with what float64 adds to its sensitivity each time."""
+        if not isinstance(value, Bounded):
+            return value
+        sensitivities = {
+            k: s._replace(sensitivity=s.sensitivity * memory_slack(self._stream.averaged(t, self.counts[k])))
+            for k, s in value.sensitivities.items()
+        }
+        return replace(value, sensitivities=sensitivities)
+
+    def batch(self, t: int, draw: int = 0, kept: bool = False) -> Batch:
+        """What the means of one moment are over: the records seen at round t, or a fresh minibatch for each draw.
+
+        kept: whether what is computed from it outlives its first release, so that sampling amplifies nothing.
+        """
+        used = {k: self._stream.averaged(t, self.counts[k]) for k in SPLITS}
+
+        def seen(split: Split, row: int) -> tuple[Any, float]:
+            return self._seen(t, row, split, int(used[split][row]), draw)
+
+        drawn = (MIXED if kept else t * _DRAWS + draw) if self._stream.kind == "minibatch" else None
+        return Batch(self._problem, self._clip, seen, used, drawn)
+
+    def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
+        """All directions at (x, y, z) over the records seen at round t.
+
+        Released points give sensitivity 2Cκ/N per term. At a private point the whole term counts as private, and its
+        sensitivity follows from the Lipschitz and swap constants (in l1), or is infinite without them.
+        """
+        points = [v.value if isinstance(v, Bounded) else v for v in (x, y, z)]
+        hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
+        at = self._boxed(points)
+        regulariser = self._problem.regulariser(*at)._asdict()
+        means, used, rates = self._means(t, *at)
+        out: dict[str, Value] = {}
+        for term in TERMS:
+            split = self._problem.reads_records.get(term)
+            public = regulariser[term.removeprefix("lower_")] if term.startswith("lower_") else None
+            if hidden:
+                out[term] = self._at_private(term, split, means.get(term), public, used, hidden)
+            elif split is None:
+                width = self.p if CLIP_OF_TERM[term] == "x" else self.q
+                out[term] = public if public is not None else np.zeros((self.agents.size, width))
+            else:
+                base = np.zeros_like(means[term]) if public is None else public
+                out[term] = Bounded(
+                    base, means[term], {split: self._spread(t, term, split, used, rates)}, self._clip.norm
+                )
+        return Directions(**out)
+
+    def _boxed(self, points: list[Array]) -> list[Array]:
+        if not self._box:
+            return points
+        x, y, z = points
+        limit = {c: self._box.get(c, np.inf) for c in CHANNELS}
+        return [np.minimum(x, limit["x"]), np.clip(y, -limit["y"], limit["y"]), np.clip(z, -limit["z"], limit["z"])]
+
+    def _means(
+        self, t: int, x: Array, y: Array, z: Array
+    ) -> tuple[dict[str, Array], dict[Split, NDArray[np.int64]], dict[Split, Array]]:
+        """Clipped means per term, (b, ·); how many records each agent averaged; which share of its pool they were."""
+        means = {
+            term: np.empty((self.agents.size, self.p if CLIP_OF_TERM[term] == "x" else self.q))
+            for term in TERMS
+            if term in self._problem.reads_records
+        }
+        used = {k: self._stream.averaged(t, self.counts[k]) for k in SPLITS}
+        rates = {k: np.ones(self.agents.size) for k in SPLITS}
+        for row in range(self.agents.size):
+            seen = {}
+            for split in SPLITS:
+                seen[split], rates[split][row] = self._seen(t, row, split, int(used[split][row]))
+            terms = self._problem.terms(x[row], y[row], z[row], seen["train"], seen["validation"], self._clip)
+            for term, out in means.items():
+                out[row] = getattr(terms, term)
+        return means, used, rates
+
+    def _seen(self, t: int, row: int, split: Split, n: int, draw_number: int = 0) -> tuple[Any, float]:
+        """The records of this round, and the rate that what drew them states."""
+        records = self._records[split][row]
+        if self._stream.kind == "minibatch":
+            generator = self._batches.at(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
+            draw = draw_batch(int(self.counts[split][row]), n, generator)
+            return take(records, draw.index), draw.rate
+        return take(records, slice(0, n)), 1.0
+
+    def _spread(
+        self, t: int, term: str, split: Split, used: Mapping[Split, NDArray[np.int64]], rates: Mapping[Split, Array]
+    ) -> Sensitivity:
+        width, drawn = self.p if CLIP_OF_TERM[term] == "x" else self.q, t * _DRAWS
+        fresh = self._stream.kind == "minibatch"
+        return mean_sensitivity(
+            self._clip.bound(CLIP_OF_TERM[term]), used[split], width, rates[split], drawn if fresh else None
+        )
+
+    def _at_private(
+        self,
+        term: str,
+        own_split: Split | None,
+        mean: Array | None,
+        public: Array | None,
+        used: Mapping[Split, NDArray[np.int64]],
+        hidden: Mapping[str, Bounded],
+    ) -> Bounded:
+        private = np.zeros((self.agents.size, self.p if CLIP_OF_TERM[term] == "x" else self.q))
+        for part in (mean, public):
+            if part is not None:
+                private = private + part
+        sensitivities: dict[Split, Sensitivity] = {}
+        for split in SPLITS:
+            sensitivity = self._sensitivity(term, own_split, split, public is not None, used, hidden)
+            sensitivities[split] = Sensitivity(sensitivity, np.ones(self.agents.size), None)
+        return Bounded(np.zeros_like(private), private, sensitivities, self._clip.norm)
+
+    def _sensitivity(
+        self,
+        term: str,
+        own_split: Split | None,
+        split: Split,
+        regularised: bool,
+        used: Mapping[Split, NDArray[np.int64]],
+        hidden: Mapping[str, Bounded],
+    ) -> Array:
+        """How far one replaced record moves the term when the point moves too: ΣK·D + S/N, in exact arithmetic."""
+        n = used[split].astype(np.float64)
+        state = np.stack(
+            [hidden[c].sensitivities[split].sensitivity if c in hidden else np.zeros(n.size) for c in CHANNELS]
+        )
+        v = CHANNELS.index(CLIP_OF_TERM[term])
+        if self._constants is None:
+            still = (state == 0.0).all(axis=0)
+            bound = 2.0 * self._clip.bound(CLIP_OF_TERM[term]) / n if own_split == split else np.zeros(n.size)
+            return np.where(still, bound, np.inf)
+        total = np.zeros(n.size)
+        if own_split is not None and own_split in self._constants.data:
+            others = (n - 1.0) / n if own_split == split and self._constants.two_point else np.ones(n.size)
+            total += others * (self._constants.data[own_split][v] @ state)
+            if own_split == split:
+                total += self._constants.swap[split][v] / n
+        if regularised:
+            total += self._constants.regulariser[v] @ state
+        return np.asarray(total)

@@ -1,0 +1,136 @@
+"""One mean over records at a time: bounded queries at points of the algorithm's choosing.
+
+A `Batch` is what an agent's gradients of one moment are means over: all records seen so far, or a fresh minibatch. At
+public points every query comes back as a `Bounded` whose sensitivity is 2Cκ/N, or as a plain array where it reads no
+record. At a private point (a `Bounded` argument) nothing is proven: its sensitivity is infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split, summation_slack
+from decentral_dp.exchange import Value
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem, regulariser_matrices
+
+
+class Batch:
+    """Records per row and kind, and what drew them.
+
+    draw: (kind, row) → records and the share of the pool that was drawn afresh for them, as the sampler states it.
+    used: kind → (b,) how many are averaged. drawn: what identifies a fresh batch, None without sampling, MIXED if it
+    lives on in a state, where sampling amplifies nothing.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        clip: Clip,
+        draw: Callable[[Split, int], tuple[Any, float]],
+        used: Mapping[Split, NDArray[np.int64]],
+        drawn: int | None,
+    ) -> None:
+        self._problem = problem
+        self._clip = clip
+        self._draw = draw
+        self._used = used
+        self._drawn = drawn
+        self._seen: dict[Split, list[tuple[Any, float]]] = {}
+        self._rows = len(used["train"])
+
+    def lower_grad_y(self, x: Value, y: Value) -> Value:
+        """∇_y g, (b, q)."""
+        return self._term("lower_grad_y", x, y, None)
+
+    def lower_hvp(self, x: Value, y: Value, along: Value) -> Value:
+        """∇²_yy g · along, (b, q)."""
+        return self._term("lower_hvp", x, y, along)
+
+    def lower_jvp(self, x: Value, y: Value, along: Value) -> Value:
+        """∇²_xy g · along, (b, p)."""
+        return self._term("lower_jvp", x, y, along)
+
+    def upper_grad_y(self, x: Value, y: Value) -> Value:
+        """∇_y f, (b, q)."""
+        return self._term("upper_grad_y", x, y, None)
+
+    def upper_grad_x(self, x: Value, y: Value) -> Value:
+        """∇_x f, (b, p)."""
+        return self._term("upper_grad_x", x, y, None)
+
+    def lower_hessian(self, x: Value, y: Value) -> Value:
+        """∇²_yy g, (b, q·q), row by row."""
+        return self._matrix("lower_hessian", x, y, None)
+
+    def lower_jacobian(self, x: Value, y: Value) -> Value:
+        """∇²_xy g, (b, p·q), row by row."""
+        return self._matrix("lower_jacobian", x, y, None)
+
+    def lower_hessian_product(self, x: Value, y: Value, matrix: Value) -> Value:
+        """∇²_yy g · Z for Z of shape (b, q·p), row by row."""
+        return self._matrix("lower_hessian_product", x, y, matrix)
+
+    def _term(self, term: str, x: Value, y: Value, along: Value | None) -> Value:
+        problem, split = self._problem, self._problem.reads_records.get(term)
+        hidden = any(isinstance(v, Bounded) for v in (x, y, along))
+        at = [_opened(v) for v in (x, y)]
+        z = np.zeros_like(at[1]) if along is None else _opened(along)
+        base = np.zeros_like(at[0] if CLIP_OF_TERM[term] == "x" else at[1])
+        if term.startswith("lower_"):
+            base = getattr(problem.regulariser(at[0], at[1], z), term.removeprefix("lower_"))
+        mean = np.zeros_like(base)
+        if split is not None:
+            for row, (records, _) in enumerate(self._records(split)):
+                # In the place of the other kind, of which nothing is wanted, the same.
+                terms = problem.terms(at[0][row], at[1][row], z[row], records, records, self._clip, (term,))
+                mean[row] = getattr(terms, term)
+        return self._bounded(term, split, base, mean, hidden)
+
+    def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None) -> Value:
+        problem, split = self._problem, self._problem.reads_records.get(MATRICES[name])
+        hidden = any(isinstance(v, Bounded) for v in (x, y, matrix))
+        at = [_opened(v) for v in (x, y)]
+        z = None if matrix is None else _opened(matrix).reshape(self._rows, problem.q, problem.p)
+        exact = getattr(
+            regulariser_matrices(problem, at[0], at[1], z), name.removeprefix("lower_hessian_").removeprefix("lower_")
+        )
+        mean = np.zeros_like(exact)
+        if split is not None:
+            for row, (records, _) in enumerate(self._records(split)):
+                along = None if z is None else z[row]
+                mean[row] = problem.matrices(at[0][row], at[1][row], along, records, self._clip, (name,))[name]
+        flat = (self._rows, -1)
+        return self._bounded(name, split, exact.reshape(flat), mean.reshape(flat), hidden)
+
+    def _bounded(self, term: str, split: Split | None, base: Array, mean: Array, hidden: bool) -> Value:
+        if hidden:
+            nothing_proven = Sensitivity(np.full(self._rows, np.inf), np.ones(self._rows), None)
+            private = base + mean
+            return Bounded(np.zeros_like(private), private, dict.fromkeys(SPLITS, nothing_proven), self._clip.norm)
+        if split is None:
+            return base
+        rates = np.ones(self._rows) if self._drawn == MIXED else np.array([rate for _, rate in self._records(split)])
+        sensitivity = mean_sensitivity(
+            self._clip.bound(CLIP_OF_TERM[term]), self._used[split], base.shape[1], rates, self._drawn
+        )
+        return Bounded(base, mean, {split: sensitivity}, self._clip.norm)
+
+    def _records(self, split: Split) -> list[tuple[Any, float]]:
+        """Per row, drawn once."""
+        if split not in self._seen:
+            self._seen[split] = [self._draw(split, row) for row in range(self._rows)]
+        return self._seen[split]
+
+
+def mean_sensitivity(bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None) -> Sensitivity:
+    """What one replaced record does to a mean over `used` records of contributions clipped to `bound`: 2Cκ/N."""
+    return Sensitivity(2.0 * bound / used * summation_slack(used, width), rates, drawn)
+
+
+def _opened(value: Value) -> Array:
+    return value.value if isinstance(value, Bounded) else value

@@ -1,0 +1,312 @@
+"""Deterministic solves over pooled records, with accuracies that are fixed before any record is seen.
+
+    minimise h(y) = G(x, y) [+ F(x, y)/λ]         ‖y − y_h‖ ≤ a       whatever the records
+    solve ∇²_yy G(x, y) v = b                     ‖v − v*‖ ≤ τ        whatever the records
+
+a and τ come from public constants, counts, dimensions and the rounding of float64. The achieved residual, the number of
+steps and the time depend on the records; nothing is priced by them, and they are not released.
+
+**Why every data set gets there.** h is μ-strongly convex, so ‖∇h(y)‖ ≤ μa certifies. With κ such that
+∇²h(y + v) ⪯ e^{κ‖v‖}∇²h(y) for all y, v (κ = 0 for squares, ‖a‖ for the logistic loss, √2‖a‖ for the softmax loss; at
+most C_gyy/μ for any), Newton's direction p, its decrement ν² = pᵀ∇²h p and d = κ‖p‖:
+
+- near, κν ≤ √μ/4: a full step multiplies ν by at most e^{d/2}(e^d − 1 − d)/d < 0.2;
+- else the step t = ln(1 + d)/d lowers h by at least 0.3 ν²/(1 + d) ≥ 0.013 μ/κ², of at most 3 l r that there are to
+  lose (Sun & Tran-Dinh, Math. Programming 2019, ν = 2), r the radius of the ball, l the slope at its centre;
+- or a full step that halves the smallest gradient so far and stays within 2r, at most log₂(l/goal) times.
+
+All of that holds with room for directions solved to ν/16 and for gradients with rounding errors (`feasible`). A linear
+solve repeats corrections, by a Cholesky factor or by conjugate gradients, as long as they halve the true residual, and
+else makes Richardson's step r/b, which surely shrinks it by 1 − μ/b: no float process is relied on.
+
+Projection onto the ball that holds every minimiser moves no point away from it: results are clamped, and what is not
+finite, which these bounds exclude, becomes the centre, so that nothing raises or goes out of bounds on any values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from decentral_dp.bounded import Array
+from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, up
+from decentral_dp.errors import InputError
+from decentral_dp.participants.pooled_means import Objective, mean_rounding
+
+# Up to so many lower variables matrices are formed and factored; above, only products with vectors are.
+DENSE_LIMIT = 1000
+# Certificates ask for so many times the rounding error that float64 may be stuck at.
+MARGIN = 16.0
+
+Product = Callable[[Array], Array]
+
+
+class Facts(NamedTuple):
+    """What is public about an objective h at its x.
+
+    centre, radius: of a ball that holds its minimisers. mu, smooth: μ ⪯ ∇²h ⪯ b. slope: l ≥ ‖∇h‖ on the ball.
+    record: bound on one record's gradient, weighted. relative: κ. third: Lipschitz constant of ∇²h in y.
+    rounding: relative error of a mean over records, in float64.
+    """
+
+    centre: Array
+    radius: float
+    mu: float
+    smooth: float
+    slope: float
+    record: float
+    self_concordance: float
+    third: float
+    rounding: float
+
+    @property
+    def reach(self) -> float:
+        """How far a minimiser, and twice over an iterate that counts, can be from the origin."""
+        return float(np.linalg.norm(self.centre)) + 2.0 * self.radius
+
+    @property
+    def gradient_error(self) -> float:
+        """e₀: how far a computed ∇h may be from the exact one near the ball; margins alone lose rounding·b‖y‖."""
+        return self.rounding * (self.record + 2.0 * self.smooth * self.reach)
+
+    @property
+    def goal(self) -> float:
+        """What the computed ‖∇h‖ must not exceed."""
+        return MARGIN * self.gradient_error
+
+    @property
+    def accuracy(self) -> float:
+        """a ≥ ‖y − y_h‖ once it does not, projection onto the ball included."""
+        return up((self.goal + 2.0 * self.gradient_error) / self.mu + 2.0**-50 * self.reach)
+
+    @property
+    def steps(self) -> int:
+        """More than Newton's method can take, whatever the records."""
+        least = max(self.goal, 1e-290)
+        legs = 2.0 + math.log2(max(self.slope, least) / least)
+        far = 240.0 * self.slope * self.radius * self.self_concordance**2 / self.mu
+        return math.ceil(legs * (far + 64.0))
+
+
+def facts(
+    constants: ProblemConstants,
+    centre: Array,
+    counts: tuple[int, ...],
+    self_concordance: float | None = None,
+    penalty: float | None = None,
+) -> Facts:
+    """Of G, or with pull = λ of G + F/λ, from constants that hold on the ball of *its* minimisers.
+
+    counts: of the records that it reads. relative: κ, by default C_gyy/μ. The upper loss is taken to have the κ and
+    the C_gyy of the lower one. Raises InputError, by public numbers, where float64 is too coarse for a certificate.
+    """
+    c, share = constants, 0.0 if penalty is None else 1.0 / penalty
+    mu = c.mu if penalty is None else penalised_modulus(c, penalty)
+    smooth, third = c.b_gyy + share * c.b_fyy, (1.0 + share) * c.c_gyy
+    found = Facts(
+        centre=np.asarray(centre, dtype=np.float64),
+        radius=c.radius,
+        mu=mu,
+        smooth=smooth,
+        slope=c.l_gy + share * c.l_fy,
+        # One record's gradient is the mean's, minus the regulariser's, plus a difference of records.
+        record=c.l_gy + c.d_gy + c.b_gyy * c.radius + share * c.l_fy,
+        self_concordance=third / mu if self_concordance is None else self_concordance,
+        third=third,
+        rounding=mean_rounding(counts, len(centre)),
+    )
+    if not feasible(found):
+        raise InputError(
+            f"problem: at this x the lower level's smallest and largest curvatures are {mu:.3g} and {smooth:.3g}, and "
+            f"its solutions reach {c.radius:.3g}; float64 cannot certify a solution with {max(counts)} records; raise "
+            "the ridge, or narrow the domain of x."
+        )
+    return found
+
+
+def feasible(f: Facts) -> bool:
+    """Whether rounding is small enough for the proof above to go through, far from the minimiser and near it.
+
+    Far: errors of gradients and directions, relative to ν, stay below 1/16 up to √(6 l r/μ) away, beyond which no step
+    leads. Near: what κ leaves of a last step from a decrement at the rounding level is below the goal.
+    """
+    condition = f.smooth / f.mu
+    away = f.self_concordance * math.sqrt(6.0 * f.slope * f.radius / f.mu)
+    far = 256.0 * f.rounding * condition * (1.0 + away + f.third * f.reach / f.smooth)
+    near = 64.0 * f.self_concordance * math.sqrt(condition) * f.gradient_error / f.mu
+    return max(far, near) <= 1.0
+
+
+def minimise(objective: Objective, f: Facts, start: Array | None = None) -> Array:
+    """y in the ball with ‖y − y_h‖ ≤ f.accuracy, (q,): a fixed function of x, the records and the start.
+
+    start: put into the ball, where the bound on steps holds from every point; by default its centre.
+    """
+    y = f.centre.copy() if start is None else inside(start, f.centre, f.radius)
+    with np.errstate(all="ignore"):
+        gradient = objective.gradient(y)
+        best = math.inf
+        for _ in range(f.steps):
+            size = float(np.linalg.norm(gradient))
+            # Not `size <= goal`: what is not a number must end, too.
+            if not size > f.goal:
+                break
+            best = min(best, size)
+            step, decrement = _direction(objective, f, y, gradient)
+            there = y - step
+            new = objective.gradient(there)
+            near = f.self_concordance * decrement <= 0.25 * math.sqrt(f.mu)
+            close = float(np.linalg.norm(there - f.centre)) <= 2.0 * f.radius
+            if not near and not (close and float(np.linalg.norm(new)) <= 0.5 * best):
+                length = max(f.self_concordance * float(np.linalg.norm(step)), 1e-290)
+                there = y - step * (math.log1p(length) / length)
+                new = objective.gradient(there)
+            y, gradient = there, new
+    return inside(y, f.centre, f.radius)
+
+
+class Solve(NamedTuple):
+    """target: bound on ‖b‖ of every data set. goal: of the computed residual. error: τ ≥ ‖v − v*‖ then."""
+
+    target: float
+    goal: float
+    error: float
+
+
+def solve_certificate(f: Facts, target: float, target_error: float) -> Solve:
+    """For ∇²_yy G v = b at a point of the ball, with ‖b‖ ≤ target in exact arithmetic, computed up to target_error.
+
+    A computed product with ∇²G errs by rounding·(b + C_gyy‖y‖)‖v‖, and ‖v‖ ≤ 2 target/μ on the way.
+    """
+    floor = target_error + 2.0 * f.rounding * (f.smooth + f.third * f.reach) * target / f.mu
+    return Solve(target, MARGIN * floor, up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / f.mu))
+
+
+def dense_certificate(q: int, target: float, mu: float, smooth: float) -> Solve:
+    """For H v = b with a float64 matrix, μ ⪯ H ⪯ smooth, and ‖b‖ ≤ target: products err by q^{3/2}2⁻⁵²‖H‖‖v‖."""
+    floor = 2.0 * q**1.5 * 2.0**-52 * smooth * target / mu
+    return Solve(target, MARGIN * floor, up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / mu))
+
+
+def inverse_product(objective: Objective, f: Facts, y: Array, target: Array, s: Solve) -> Array:
+    """v with ‖v − (∇²h)⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,)."""
+    with np.errstate(all="ignore"):
+        correction, _ = _correction(objective, y)
+        return solved(lambda d: objective.product(y, d), correction, target, f.mu, f.smooth, s)
+
+
+def solved(product: Product, correction: Product, target: Array, mu: float, smooth: float, s: Solve) -> Array:
+    """v with ‖v − H⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,), where μ ⪯ H ⪯ smooth.
+
+    correction: residual → an approximate correction, however good or bad.
+    """
+
+    def enough(_: Array, residual: Array) -> bool:
+        return not float(np.linalg.norm(residual)) > s.goal
+
+    with np.errstate(all="ignore"):
+        v = _corrected(product, correction, target, mu, smooth, enough)
+    return inside(v, np.zeros_like(v), s.target / mu)
+
+
+def inside(point: Array, centre: Array, radius: float) -> Array:
+    """The point, or the nearest of the ball; the centre where it is not finite."""
+    with np.errstate(all="ignore"):
+        away = point - centre
+        length = float(np.linalg.norm(away))
+        if not math.isfinite(length):
+            return centre.copy()
+        return point if length <= radius else np.asarray(centre + away * (radius / length))
+
+
+# Linear algebra ----------------------------------------------------------------------------------------------------
+
+
+def _direction(objective: Objective, f: Facts, y: Array, gradient: Array) -> tuple[Array, float]:
+    """Newton's direction with a residual of at most ν/16 in the local norm, (q,), and the decrement ν."""
+    correction, product = _correction(objective, y)
+
+    def enough(v: Array, residual: Array) -> bool:
+        return not 16.0 * float(np.linalg.norm(residual)) > math.sqrt(f.mu * max(0.0, float(v @ (gradient - residual))))
+
+    step = _corrected(product, correction, gradient, f.mu, f.smooth, enough)
+    return step, math.sqrt(max(0.0, float(step @ gradient)))
+
+
+def _correction(objective: Objective, y: Array) -> tuple[Product, Product]:
+    """Residual → an approximate correction, however good; and products with ∇²h at y."""
+    if len(y) <= DENSE_LIMIT:
+        hessian = objective.hessian(y)
+        return factored(hessian), lambda v: np.asarray(hessian @ v)
+
+    def product(v: Array) -> Array:
+        return objective.product(y, v)
+
+    diagonal = objective.problem.regulariser(objective.x[None], y[None], np.ones_like(y)[None]).hvp[0]
+    return lambda r: _conjugate(product, r, diagonal), product
+
+
+def factored(matrix: Array) -> Product:
+    """r ↦ matrix⁻¹ r by a Cholesky factor; r ↦ 0 where there is none, so that Richardson's steps remain."""
+    try:
+        factor = cho_factor(matrix, check_finite=False)
+    except LinAlgError:
+        return np.zeros_like
+    return lambda r: np.asarray(cho_solve(factor, r, check_finite=False))
+
+
+def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
+    """Conjugate gradients until the residual that they track is 2⁻⁷ of the target; or what they reach in 10 q steps.
+
+    diagonal: of the regulariser's Hessian, which may span decades; the records' part is estimated along the target.
+    """
+    size = max(float(target @ target), 1e-290)
+    curved = (float(target @ product(target)) - float(target @ (diagonal * target))) / size
+    scale = diagonal + max(curved, 0.0)
+    scale = np.where(scale > 0.0, scale, 1.0)
+    v, residual = np.zeros_like(target), target.copy()
+    turned = residual / scale
+    along, power = turned.copy(), float(residual @ turned)
+    for _ in range(10 * len(target)):
+        image = product(along)
+        bent = float(along @ image)
+        if not (bent > 0.0 and power > 0.0):
+            break
+        v = v + power / bent * along
+        residual = residual - power / bent * image
+        if float(residual @ residual) <= 2.0**-14 * size:
+            break
+        turned = residual / scale
+        power, before = float(residual @ turned), power
+        along = turned + power / before * along
+    return v
+
+
+def _corrected(
+    product: Product,
+    correction: Product,
+    target: Array,
+    mu: float,
+    smooth: float,
+    enough: Callable[[Array, Array], bool],
+) -> Array:
+    """v with a residual target − H v that is small enough.
+
+    At most 64 corrections halve it before nothing of a float64 is left, and between any two of them, or after them,
+    45 b/μ of Richardson's steps do so by themselves.
+    """
+    v, residual = np.zeros_like(target), target
+    for _ in range(math.ceil(64.0 * 45.0 * smooth / mu)):
+        if enough(v, residual):
+            break
+        there = v + correction(residual)
+        left = target - product(there)
+        if not float(np.linalg.norm(left)) <= 0.5 * float(np.linalg.norm(residual)):
+            there = v + residual / smooth
+            left = target - product(there)
+        v, residual = there, left
+    return v

@@ -1,0 +1,97 @@
+"""The agents that answer a trusted coordinator: clipped sums over their records, taken where the records are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array, Split
+from decentral_dp.exchange import ClippedSum
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, sizes, split_read, take
+
+Records = Mapping[Split, Sequence[Any]]
+
+
+class ClientBlock:
+    """A block of agents. records: kind → those of each agent. coins: for Poisson samples, keyed by agent."""
+
+    def __init__(
+        self, agents: NDArray[np.int64], problem: Problem, records: Records, clip: Clip, coins: Streams
+    ) -> None:
+        self.agents = agents
+        self._problem = problem
+        self._records = records
+        self._clip = clip
+        self._coins = coins
+
+    def answer(self, number: int, questions: Mapping[str, ClippedSum]) -> dict[str, Array]:
+        """Question → (b, …) sums of the agents' clipped contributions. number: of this `Ask` in the run.
+
+        Overflow in a record's contribution is cut to zero by the clip, and no warning.
+        """
+        parts: dict[str, list[Array]] = {name: [] for name in questions}
+        with np.errstate(all="ignore"):
+            for row in range(self.agents.size):
+                for name, total in self._of_one(row, number, questions):
+                    parts[name].append(total)
+        return {name: np.stack(totals) for name, totals in parts.items()}
+
+    def hand_over(self) -> list[tuple[Any, Any]]:
+        """Every agent's (train, validation) records."""
+        return list(zip(self._records["train"], self._records["validation"], strict=True))
+
+    def _of_one(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
+        batches: dict[tuple[Split, float], Any] = {}
+        for name, query in questions.items():
+            split = split_read(query.term, self._problem.reads_records)
+            if (split, query.rate) not in batches:
+                batches[split, query.rate] = self._drawn(row, number, split, query.rate)
+            yield name, self._summed(query, batches[split, query.rate])
+
+    def _drawn(self, row: int, number: int, split: Split, rate: float) -> Any:
+        records = self._records[split][row]
+        if rate == 1.0:
+            return records
+        coins = self._coins.at(row, number, tag(split)).random(len(records[0]))
+        return take(records, np.flatnonzero(coins < rate))
+
+    def _summed(self, query: ClippedSum, batch: Any) -> Array:
+        # times · v, clipped to C, is times · (v clipped to C/times).
+        clip = _shrunk(self._clip, query.times)
+        if query.rate == 1.0:
+            return query.times * self._clipped(query, batch, clip)
+        # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
+        # bit is a whole contribution, so that being drawn would move what all others contribute.
+        total = self._clipped(query, take(batch, slice(0)), clip)
+        for k in range(len(batch[0])):
+            total = total + self._clipped(query, take(batch, slice(k, k + 1)), clip)
+        return query.times * total
+
+    def _clipped(self, query: ClippedSum, batch: Any, clip: Clip) -> Array:
+        problem, n = self._problem, len(batch[0])
+        if not n:
+            # A sample may be empty.
+            return np.zeros(sizes(problem.p, problem.q)[query.term])
+        if query.term in MATRICES:
+            return n * problem.matrices(query.x, query.y, query.along, batch, clip, (query.term,))[query.term]
+        if query.term == CHANGE:
+            if not isinstance(problem, Changed) or query.along is None:
+                raise ValueError(f"{CHANGE} needs a problem that knows it, and the point to compare with")
+            return n * problem.change(query.x, query.y, query.along, batch, clip)
+        z = np.zeros(problem.q) if query.along is None else query.along
+        none = take(batch, slice(0))
+        lower = query.term.startswith("lower_")
+        train, validation = (batch, none) if lower else (none, batch)
+        means = problem.terms(query.x, query.y, z, train, validation, clip, (query.term,))
+        mean = getattr(means, query.term)
+        return np.asarray(n * mean)
+
+
+def _shrunk(clip: Clip, times: float) -> Clip:
+    return clip if times == 1.0 else replace(clip, x=clip.x / times, y=clip.y / times, z=clip.z / times)

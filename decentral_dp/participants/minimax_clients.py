@@ -1,0 +1,63 @@
+"""The agents that answer a trusted coordinator's questions about a minimax problem, where their records are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import ClippedQuery
+from decentral_dp.participants.fixed_positions import block_size, blocks
+from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
+from decentral_dp.problems.protocol import take
+
+
+class MinimaxClientBlock:
+    """A block of agents. records: those of each agent. coins: for Poisson samples, keyed by agent.
+
+    How many records a sample has never leaves: sums go out, also of an empty sample.
+    """
+
+    def __init__(self, agents: NDArray[np.int64], problem: Minimax, records: Sequence[Any], coins: Streams) -> None:
+        self.agents = agents
+        self._problem = problem
+        self._records = records
+        self._coins = coins
+
+    def answer(self, number: int, questions: Mapping[str, ClippedQuery]) -> dict[str, Array]:
+        """Question → (b, width) sums of the agents' clipped contributions. number: of this `Ask` in the run.
+
+        Overflow in a record's contribution is cut to zero by the clip, and no warning.
+        """
+        parts: dict[str, list[Array]] = {name: [] for name in questions}
+        with np.errstate(all="ignore"):
+            for row in range(self.agents.size):
+                for rate in dict.fromkeys(q.rate for q in questions.values()):
+                    query = {name: q for name, q in questions.items() if q.rate == rate}
+                    for name, total in zip(query, self._summed(row, number, rate, query), strict=True):
+                        parts[name].append(total)
+        return {name: np.stack(totals) for name, totals in parts.items()}
+
+    def _of(self, query: Mapping[str, ClippedQuery]) -> Minimax:
+        """The problem, with the public parameters that come with the questions."""
+        given = next(iter(query.values())).given
+        if given is None or not isinstance(self._problem, Parametrised):
+            return self._problem
+        return self._problem.given(given)
+
+    def _summed(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
+        """Of one agent, over all its records or over a sample of them."""
+        problem, records, queries = self._of(query), self._records[row], list(query.values())
+        if rate == 1.0:
+            return problem.sums(records, queries)
+        n = len(records[0])
+        coins = self._coins.at(row, number, tag("train")).random(n)
+        totals = [np.zeros(problem.width(q.term)) for q in queries]
+        for block in blocks(coins < rate, block_size(n, rate, problem.p + problem.q)):
+            for total, found in zip(totals, problem.sums(take(records, block.rows), queries, block.drawn), strict=True):
+                total += found
+        return totals

@@ -1,0 +1,296 @@
+"""From a ledger to budgets: pure ε and ε(δ), per agent, channel and kind of record.
+
+Adjacency: one record of one agent is replaced. Train and validation records are disjoint, so an agent's budget is the
+larger of what one train record and one validation record can cost; a record in both would cost the sum.
+
+What composes, given the public transcript so far (each bound holds whatever the transcript):
+
+    Laplace     pure: Σε_t. (ε, δ): privacy-loss distributions
+    other       known to be of pure ε and nothing else: pure: Σε_t. (ε, δ): as randomised response, the worst of them
+    exponential mechanisms: the same, and ρ = ε²/8 concentrated (bounded range; Dong, Durfee & Rogers 2020)
+    Gaussian    pure: ∞.    (ε, δ): exactly Gaussian with μ² = Σμ_t², δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)
+    both        (ε, δ): privacy-loss distributions
+    a fresh batch, fixed size, share η of the pool, feeding several channels of one round: one release of
+                E_t = Σ_channels ε (or μ² = Σ_channels μ²) on that batch, amplified once: log(1 + η(e^{E_t} − 1)).
+                Amplifying channel by channel and adding would under-report.
+    Poisson     Gaussian releases on a Poisson sample: privacy-loss distributions of the replace-one pair
+
+Prices are those of ideal samplers, and float64 ones are not: what they may add (`float_slack`) is in every ε, and is
+taken from δ before ε is read off; of several bounds on it, that with the least ε. So ε(δ) holds for the noise that is
+drawn. The pure ε holds but for the slack's δ: no float64 sampler has the tails that pure ε needs.
+
+Every (ε, δ) is the smallest of the pure sum, the concentrated bound ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2 + Σμ²/2 (Bun &
+Steinke 2016), the Gaussian closed form and the privacy-loss distribution, as far as they apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array, Split
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting import loss_distributions
+from decentral_dp.privacy.accounting.charges import Charges, ComposedCharges, accounts, charges, sampling_slack
+from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, log_gaussian_delta
+from decentral_dp.privacy.ledger import IntArray, Ledger
+
+# Below this δ the floating-point error of a numerical composition is no longer small.
+SMALLEST_NUMERICAL_DELTA = 1e-12
+# Above this ε a finer number means nothing, and its grid would overflow.
+LARGEST_NUMERICAL_EPSILON = 1e4
+LARGEST_SAMPLED_EPSILON = 1e6
+# So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
+MOST_COLUMNS = 32
+# A numerical composition is not repeated for a bound on the samplers that may lower ε by less than this part of it.
+_WORTH = 1e-3
+_WORTH_A_FORMULA = 1e-6
+
+
+class Cost(NamedTuple):
+    """epsilon: (m,) at the budget's δ. epsilon_pure: (m,) at δ = 0."""
+
+    epsilon: Array
+    epsilon_pure: Array
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a ledger costs, per agent; +inf where nothing is proven.
+
+    epsilon: (m,) smallest ε known to hold with δ. epsilon_pure: (m,) with δ = 0. channels: the same for what each
+    channel alone reveals. records: the same for one train and for one validation record. slack_epsilon, slack_delta:
+    the largest share that all these numbers contain for float64 samplers. notes: sentences on how they came about.
+    """
+
+    delta: float
+    epsilon: Array
+    epsilon_pure: Array
+    channels: Mapping[str, Cost]
+    records: Mapping[Split, Cost]
+    slack_epsilon: float
+    slack_delta: float
+    notes: tuple[str, ...] = field(default=())
+
+
+def price(ledger: Ledger, delta: float) -> Budget:
+    """Price every agent of a ledger.
+
+    Raises InputError where a line is unknown or cannot be priced soundly.
+    """
+    _check_delta(delta)
+    charged = charges(ledger)
+    notes: list[str] = []
+    settled = {split: _settled(charged, split, None, delta, notes) for split in charged.kinds}
+    records = {split: s.cost for split, s in settled.items()}
+    nothing = Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
+
+    def alone(split: Split, channel: str) -> Cost:
+        names = [line.channel for line in charged.lines[split]]
+        if names == [channel]:
+            return records[split]
+        return _settled(charged, split, channel, delta, notes).cost if channel in names else nothing
+
+    channels = {name: _largest([nothing, *(alone(split, name) for split in charged.kinds)]) for name in charged.names}
+    whole = _largest([nothing, *records.values()])
+    return Budget(
+        delta,
+        whole.epsilon,
+        whole.epsilon_pure,
+        channels,
+        records,
+        max((s.slack_epsilon for s in settled.values()), default=0.0),
+        max((s.slack_delta for s in settled.values()), default=0.0),
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def epsilon_of(ledger: Ledger, delta: float) -> Array:
+    """(m,) ε(δ) of every agent, without the breakdown by channel that `price` gives."""
+    _check_delta(delta)
+    charged = charges(ledger)
+    costs = [_settled(charged, split, None, delta, []).cost for split in charged.kinds]
+    return _largest([Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
+
+
+def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
+    """Upper bounds on the ε that the worst agent has spent after each of these rounds, (len(rounds),).
+
+    Agents are bounded by the elementwise maxima of their releases: the worst agent's own curve wherever one agent is
+    charged most in every round, as with equal schedules, or the smallest shard. `rounds` ascends.
+    """
+    _check_delta(delta)
+    cuts = np.asarray(rounds, dtype=np.int64) * ledger.releases_per_round
+    if (np.diff(cuts) < 0).any():
+        raise InputError(f"spending: rounds must ascend, got {list(rounds)}; sort them.")
+    charged = charges(ledger)
+    worst = np.zeros(cuts.size)
+    for split in charged.kinds:
+        composed, least = accounts(charged, split, None).dominating(), np.full(cuts.size, np.inf)
+        parts = [composed.between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
+        for slack in sampling_slack(charged, split, None, delta):
+            most = slack.largest()
+            spent = _along(parts, float(most.left(delta)[0]))
+            least = np.minimum(least, np.where(spent > 0.0, most.total(spent), 0.0))
+            if settles(composed, most.added(least), least):
+                break
+        worst = np.maximum(worst, least)
+    return worst
+
+
+def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
+    """ε(δ) of Gaussian pairs, elementwise: the root of δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), from above."""
+    distance, allowed = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(delta, dtype=np.float64))
+    m = np.clip(distance, 1e-9, 1e150)
+    target = np.log(np.maximum(allowed, 1e-300))
+    low = np.zeros_like(m)
+    high = 0.5 * m * m + m * np.sqrt(-2.0 * target)
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        enough = log_gaussian_delta(m, middle) <= target
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    within = log_gaussian_delta(m, np.zeros_like(m)) <= target
+    impossible = ~np.isfinite(distance) | (allowed <= 0.0)
+    return np.where(distance == 0.0, 0.0, np.where(impossible, np.inf, np.where(within, 0.0, high)))
+
+
+def pure_epsilon(releases: Releases) -> float:
+    """Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
+    if releases.mu > 0.0 or (releases.sampled_gaussian[0] > 0.0).any() or (releases.poisson[0] > 0.0).any():
+        return float("inf")
+    plain = releases.laplace.sum() + releases.pure.sum() + releases.ranged.sum()
+    return float(plain + amplified(*releases.sampled_laplace).sum())
+
+
+def epsilon_at(releases: Releases, delta: float) -> float:
+    """The smallest ε(δ) known for one record's releases."""
+    return float(_along([releases], delta)[-1])
+
+
+def _along(segments: Sequence[Releases], delta: float) -> Array:
+    """ε(δ) after each segment of releases."""
+    pure = np.cumsum([pure_epsilon(s) for s in segments])
+    if delta == 0.0 or not np.isfinite([_moves(s) for s in segments]).all():
+        return np.asarray(pure)
+    mu = np.sqrt(np.cumsum([s.mu**2 for s in segments]))
+    if all(s.only_gaussian for s in segments):
+        return gaussian_epsilon(mu, delta)
+    rho = np.cumsum([_concentrated(s) for s in segments])
+    best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
+    if not any(s.poisson.size or s.sampled_gaussian.size for s in segments):
+        # Pure releases by their sum, beside the Gaussian ones exactly.
+        plain = np.cumsum([pure_epsilon(s._replace(mu=0.0)) for s in segments])
+        best = np.minimum(best, plain + gaussian_epsilon(mu, delta))
+    # Before amplification a sampled release may look far dearer than it is.
+    drawn = any(s.poisson.size or s.sampled_gaussian.size for s in segments)
+    most = LARGEST_SAMPLED_EPSILON if drawn else LARGEST_NUMERICAL_EPSILON
+    if delta < SMALLEST_NUMERICAL_DELTA or not 0.0 < best[-1] <= most:
+        return np.asarray(best)
+    return np.asarray(np.minimum(best, loss_distributions.epsilons(segments, delta)))
+
+
+def _moves(releases: Releases) -> float:
+    """Finite if the releases hide anything at all."""
+    return float(sum(np.sum(part) for part in releases))
+
+
+def _concentrated(releases: Releases) -> float:
+    """ρ of zero-concentrated privacy, unamplified.
+
+    ε²/2 per pure release, ε²/8 per exponential mechanism, μ²/2 per Gaussian one.
+    """
+    squares = (releases.laplace**2).sum() + (amplified(*releases.sampled_laplace) ** 2).sum()
+    squares += (releases.pure**2).sum() + 0.25 * (releases.ranged**2).sum()
+    squares += (releases.sampled_gaussian[0] ** 2).sum() + (releases.poisson[0] ** 2).sum()
+    return 0.5 * float(squares + releases.mu**2)
+
+
+def _largest(costs: Iterable[Cost]) -> Cost:
+    listed = list(costs)
+    epsilon = np.max([c.epsilon for c in listed], axis=0)
+    return Cost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
+
+
+class _Settled(NamedTuple):
+    """A cost, and the largest part of it, in ε and in δ, that is for float64 samplers."""
+
+    cost: Cost
+    slack_epsilon: float
+    slack_delta: float
+
+
+def _settled(charged: Charges, split: Split, channel: str | None, delta: float, notes: list[str]) -> _Settled:
+    """What one record of that kind costs every agent, over all channels or over one."""
+    composed = accounts(charged, split, channel)
+    pure, size = composed.pure(), composed.size()
+    hidden = np.isfinite(size) & (size > 0.0)
+    stated = np.zeros(size.shape, dtype=bool)
+    bounds = sampling_slack(charged, split, channel, delta)
+    first = next(bounds)
+    epsilon, added, lost = np.full(size.shape, np.inf), first.added(0.0), first.delta
+    for slack in chain([first], bounds):
+        left = slack.left(delta)
+        stated |= left > 0.0
+        if delta == 0.0:
+            ideal = pure
+        elif composed.plain_gaussian:
+            ideal = gaussian_epsilon(composed.mu(), left)
+        else:
+            ideal = _composed(composed, pure, left, notes)
+        total = slack.total(ideal)
+        better = total < epsilon
+        epsilon = np.where(better, total, epsilon)
+        added, lost = np.where(better, slack.added(ideal), added), np.where(better, slack.delta, lost)
+        if settles(composed, added[hidden], epsilon[hidden]):
+            break
+    if (hidden & ~stated).any() and delta > 0.0:
+        notes.append(
+            f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: only pure ε can be stated "
+            "for them, and it holds for ideal samplers."
+        )
+    cost = Cost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
+    return _Settled(cost, float(added.max()), float(lost.max()))
+
+
+def settles(composed: ComposedCharges, added: Array | float, epsilon: Array | float) -> bool:
+    """Whether no other bound on the samplers is worth another composition of these releases."""
+    worth = _WORTH_A_FORMULA if composed.plain_gaussian else _WORTH
+    return bool((np.isfinite(epsilon) & (added <= worth * epsilon)).all())
+
+
+def _composed(composed: ComposedCharges, pure: Array, delta: Array, notes: list[str]) -> Array:
+    """(G,) ε(δ) column by column; columns that are equal, or too many, share one composition. delta: (G,)."""
+    size = composed.size()
+    out = np.where(np.isfinite(size), 0.0, np.inf)
+    open_columns = np.flatnonzero(np.isfinite(size) & (size > 0.0))
+    bundles = composed.alike(open_columns)
+    if len(bundles) > MOST_COLUMNS:
+        bundles = gather(bundles, size)
+        notes.append(
+            f"More than {MOST_COLUMNS} different schedules: agents were gathered by cost into {len(bundles)} bundles, "
+            "and each agent's ε(δ) is that of the elementwise largest releases of its bundle."
+        )
+    for bundle in bundles:
+        out[bundle] = epsilon_at(composed.releases(bundle), float(delta[bundle].min()))
+    return np.minimum(out, pure)
+
+
+def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
+    """At most MOST_COLUMNS bundles, each spanning the same ratio of costs; the dearest column stays alone."""
+    order = sorted(bundles, key=lambda b: -size[b[0]])
+    cost = np.log([size[b[0]] for b in order[1:]])
+    span = max(float(cost[0] - cost[-1]), 1e-12)
+    cell = np.minimum((cost[0] - cost) / span * (MOST_COLUMNS - 1), MOST_COLUMNS - 2).astype(np.int64)
+    cells: dict[int, list[IntArray]] = {}
+    for bundle, which in zip(order[1:], cell, strict=True):
+        cells.setdefault(int(which), []).append(bundle)
+    return [order[0], *(np.concatenate(b) for b in cells.values())]
+
+
+def _check_delta(delta: float) -> None:
+    if not 0.0 <= delta < 1.0:
+        raise InputError(f"privacy.delta: got {delta}, wanted a number from 0 up to, but below, 1; 1e-5 is usual.")

@@ -1,0 +1,148 @@
+"""Budgets for T → ∞ of the released-state protocol: certified sums over all rounds still to come.
+
+The release at the end of round t = 0, 1, … carries λ₀(t+1)^{−v}·2C/N_t on noise of standard deviation σ(t+2)^{−ς}
+(Laplace b = that/√2), so with N_t = n₀ + (t+1)B it costs
+
+    Laplace   ε_t = (2√2 C λ₀/σ) (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σε finite iff v > ς, Σε² iff v > ς − 1/2
+    Gaussian  μ_t = (2 C λ₀/σ)   (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σμ² finite iff v > ς − 1/2
+
+Those are the budgets of a stream that never ends. Every real shard does: then N_t stays at n, the conditions become
+v > ς + 1 for Σε and v > ς + 1/2 for the squares. So the pure ε of a finite shard is infinite for every decay v ≤ 1 of
+the step and noise that does not grow; its ε(δ) is finite only where the step decays faster than √t times the noise.
+
+The sums are in exact arithmetic: the grid, the summation slack and the samplers' slack, which a finite run is charged,
+grow without bound with T and are left out here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import zeta
+
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.accounting.private_state import Power
+from decentral_dp.privacy.mechanisms import LAPLACE, Mechanism, mechanism_of, noise_of
+
+# The explicit part of a sum; what is left is bracketed so tightly that more would not show.
+_EXPLICIT_ROUNDS = 100_000
+
+
+def losses(
+    step: Power,
+    noise: Power,
+    clip: float,
+    batch: int,
+    warm_start: int = 0,
+    records: int | None = None,
+    rounds: int = _EXPLICIT_ROUNDS,
+    mechanism: Mechanism | str = LAPLACE,
+) -> Array:
+    """ε_t (Laplace) or μ_t (Gaussian) of rounds 0, …, rounds − 1, (rounds,), in exact arithmetic.
+
+    step: λ. noise: σ, ς. clip: C. N_t = min(records, warm_start + (t+1)·batch); records = None: a stream without end.
+    """
+    _check(step, noise, clip, batch, warm_start)
+    t = np.arange(float(rounds))
+    n = warm_start + (t + 1.0) * batch
+    if records is not None:
+        n = np.minimum(n, float(records))
+    return np.asarray(_factor(step, noise, clip, mechanism) * (t + 2.0) ** noise.decay * (t + 1.0) ** -step.decay / n)
+
+
+def remainder(
+    step: Power,
+    noise: Power,
+    clip: float,
+    batch: int,
+    warm_start: int = 0,
+    records: int | None = None,
+    after: int = 0,
+    mechanism: Mechanism | str = LAPLACE,
+    squares: bool | None = None,
+) -> float:
+    """Upper bound on Σ_{t≥after} ε_t (Laplace) or Σ_{t≥after} μ_t² (Gaussian); +inf where it diverges.
+
+    squares: sum squares or not, whatever the mechanism.
+    """
+    _check(step, noise, clip, batch, warm_start)
+    factor = _factor(step, noise, clip, mechanism)
+    if factor == 0.0:
+        return 0.0
+    power = 2 if (mechanism_of(mechanism).unit == "μ" if squares is None else squares) else 1
+    exponent = power * (step.decay - noise.decay + (1.0 if records is None else 0.0))
+    if exponent <= 1.0 or math.isinf(factor):
+        return math.inf
+    full = 0 if records is None else max(0, math.ceil((records - warm_start) / batch) - 1)
+    start = max(after, _EXPLICIT_ROUNDS, full)
+    explicit = losses(step, noise, clip, batch, warm_start, records, start, mechanism)[after:]
+    # With u = t + 1: (t+2)^ς (t+1)^{−v}/N = u^{ς−v} (1 + 1/u)^ς / N, and 1/N ≤ (1/B)(1/u)(1 − a/u + a²/u²), a = n₀/B.
+    a = warm_start / batch
+    share = np.array([1.0, -a, a * a]) / batch if records is None else np.array([1.0 / records])
+    series = _binomial(power * noise.decay, start + 1.0)
+    for _ in range(power):
+        series = np.convolve(series, share)
+    left = sum(float(c) * float(zeta(exponent + k, start + 1.0)) for k, c in enumerate(series))
+    return float((explicit**power).sum() + factor**power * left) * (1.0 + 1e-12)
+
+
+class DecayingRelease(NamedTuple):
+    """What feeds one channel every round: its step λ, the channel's noise (σ, ς), and the clip C of its records."""
+
+    step: Power
+    noise: Power
+    clip: float
+
+
+def at_infinity(
+    queries: Sequence[DecayingRelease],
+    batch: int,
+    warm_start: int = 0,
+    records: int | None = None,
+    mechanism: Mechanism | str = LAPLACE,
+    delta: float = 0.0,
+) -> float:
+    """ε(δ) of one record after infinitely many rounds, δ = 0 for pure ε; +inf where nothing finite is known.
+
+    queries: all that read this kind of record, one per channel. Laplace: the smaller of Σε and ρ + 2√(ρ ln 1/δ) with
+    ρ = Σε²/2; Gaussian: exact. records = batch bounds a minibatch of that size without its amplification.
+    """
+    if mechanism_of(mechanism).unit == "μ":
+        mu = math.sqrt(sum(remainder(*q, batch, warm_start, records, mechanism=mechanism) for q in queries))
+        return float(gaussian_epsilon(mu, delta))
+    pure = sum(remainder(*q, batch, warm_start, records) for q in queries)
+    if delta == 0.0:
+        return pure
+    rho = 0.5 * sum(remainder(*q, batch, warm_start, records, squares=True) for q in queries)
+    return min(pure, rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)))
+
+
+def _factor(step: Power, noise: Power, clip: float, mechanism: Mechanism | str) -> float:
+    size = clip * step.scale
+    if size == 0.0:
+        return 0.0
+    deviation = noise_of(mechanism_of(mechanism), "a tail").deviation
+    return 2.0 * deviation * size / noise.scale if noise.scale > 0.0 else math.inf
+
+
+def _binomial(power: float, least: float) -> Array:
+    """Coefficients of an upper bound on (1 + 1/u)^power for u ≥ least, in powers of 1/u."""
+    if 0.0 <= power <= 1.0:
+        return np.array([1.0, power])
+    if power < 0.0 or power <= 2.0:
+        return np.array([1.0, power, 0.5 * power * (power - 1.0)])
+    return np.array([(1.0 + 1.0 / least) ** power])
+
+
+def _check(step: Power, noise: Power, clip: float, batch: int, warm_start: int) -> None:
+    sizes = (step.scale, noise.scale, clip)
+    if not all(s >= 0.0 for s in sizes) or batch < 1 or warm_start < 0:
+        raise InputError(
+            "tail: wanted scales and clip of at least 0, a batch of at least 1 and a warm start of at least 0, got "
+            f"step {sizes[0]}, noise {sizes[1]}, clip {sizes[2]}, batch {batch}, warm start {warm_start}."
+        )

@@ -1,0 +1,358 @@
+"""(ε, δ) of composed Laplace and Gaussian releases, by privacy-loss distributions on `dp_accounting`.
+
+Every release is replaced by a pair that dominates it, and the pairs are composed numerically, always rounding towards
+more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, what is rounded up:
+
+* A set of Laplace releases is dominated by one Laplace whose pure ε is their sum: on the straight path between two
+  shifts every log-density moves by at most Σε in all, and no such path leads to a lower trade-off curve than Laplace's.
+  Only releases smaller than the grid are merged so.
+* A release that is known to be of pure ε and nothing else is dominated by randomised response, which is likelier to
+  answer one way by e^ε (Kairouz, Oh & Viswanath 2015); a set of them by one of Σε. Laplace's pair is not enough for it.
+* Similar releases share one distribution, that of the largest of them; the sum of squares grows by at most 1 %.
+* A release on a fresh fixed-size batch (replace-one, share η of the pool) has the profile δ(ε') = η·δ_base(ε) with
+  ε' = log(1 + η(e^ε − 1)) ≥ 0, and f(−e) = 1 − e^{−e} + e^{−e} f(e) (Balle, Barthe & Gaboardi 2018).
+* A Gaussian release on a Poisson sample of rate q is dominated by (1−q)N(0) + qN(μ/2) against (1−q)N(0) + qN(−μ/2):
+  of all events with one probability under N(0), a half-space is likeliest under the one shift and least likely under
+  the other. That pair is its own mirror image.
+* Gaussian releases compose exactly: μ² adds, also adaptively.
+
+Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is read off.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri
+
+from decentral_dp.bounded import Array
+
+_NONE = np.zeros(0)
+_ULP = 2.0**-52
+# Shares of Σε² that discretisation and bucketing may add; ε grows by about half of them.
+_GRID_SHARE, _BUCKET_SHARE, _BUCKETS = 0.002, 0.003, 128
+_MAX_POINTS = 2**18
+
+
+class Releases(NamedTuple):
+    """What one record is charged for a set of releases.
+
+    laplace: (n,) pure ε of releases that every record takes part in. mu: √Σμ² of such Gaussian releases.
+    sampled_laplace, sampled_gaussian: (2, k) base pure ε (or base μ) and share of the pool, one column per round.
+    pure: (n,) pure ε of releases of any other law that every record takes part in. ranged: (n,) the same of
+    exponential mechanisms. poisson: (2, k) base μ (two records exchanged) and rate of Gaussian releases on a Poisson
+    sample.
+    """
+
+    laplace: Array = _NONE
+    mu: float = 0.0
+    sampled_laplace: Array = np.zeros((2, 0))
+    sampled_gaussian: Array = np.zeros((2, 0))
+    pure: Array = _NONE
+    ranged: Array = _NONE
+    poisson: Array = np.zeros((2, 0))
+
+    def joined(self, other: Releases) -> Releases:
+        """Both sets of releases."""
+        return Releases(
+            np.concatenate([self.laplace, other.laplace]),
+            math.hypot(self.mu, other.mu),
+            np.concatenate([self.sampled_laplace, other.sampled_laplace], axis=1),
+            np.concatenate([self.sampled_gaussian, other.sampled_gaussian], axis=1),
+            np.concatenate([self.pure, other.pure]),
+            np.concatenate([self.ranged, other.ranged]),
+            np.concatenate([self.poisson, other.poisson], axis=1),
+        )
+
+    @property
+    def only_gaussian(self) -> bool:
+        """Whether all of them are Gaussian releases that every record takes part in."""
+        return not any(part.size for part in self if isinstance(part, np.ndarray))
+
+
+class _Part(NamedTuple):
+    """A discretised distribution of `dp_accounting`, and a bound on the l1 error of its masses."""
+
+    pmf: Any
+    error: float
+
+
+def epsilons(segments: Sequence[Releases], delta: float) -> list[float]:
+    """Upper bounds on ε(δ) after the first, the first two, … segments; +inf where δ is too small to tell."""
+    every = reduce(Releases.joined, segments)
+    releases = len(segments) + sum(part.shape[-1] for part in every if isinstance(part, np.ndarray))
+    # What is cut off the tails is charged as infinite loss; all cuts together take less than a thousandth of δ.
+    tail = 1e-4 * delta / releases
+    step = _resolution(every, delta, len(segments))
+    out: list[float] = []
+    total: _Part | None = None
+    for segment in segments:
+        parts = list(_parts(segment, step, tail, _BUCKET_SHARE / len(segments)))
+        if parts:
+            total = _compose_all(parts if total is None else [total, *parts], tail)
+        out.append(_read(total, delta))
+    return out
+
+
+def _read(total: _Part | None, delta: float) -> float:
+    if total is None:
+        return 0.0
+    left = delta - total.error
+    if left <= 0.0:
+        return math.inf
+    return float(total.pmf.get_epsilon_for_delta(left)) * (1.0 + 1e-9)
+
+
+# Discretisation -----------------------------------------------------------------------------------------------------
+
+
+def _squares(releases: Releases) -> Array:
+    """Variances of the privacy losses, about: small losses ε² (η²χ² when sampled), large ones saturate.
+
+    On a Poisson sample also q times the square of the loss of a record that is in it: a large loss is a rare one.
+    """
+    e, rate = releases.sampled_laplace
+    m, share = releases.sampled_gaussian
+    drawn, q = releases.poisson
+    half = 0.5 * drawn
+    # 0·∞ and ∞ belong to releases that are dropped, or capped, below.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        poisson = np.minimum(drawn**2, 4.0 * q**2 / (1.0 - q) * np.sinh(half**2))
+        chi = rate**2 * (2.0 / 3.0 * np.exp(e) + np.exp(-2.0 * e) / 3.0 - 1.0)
+        parts = [
+            np.minimum(releases.laplace**2, 3.0),
+            np.minimum(releases.pure**2, 3.0),
+            np.minimum(releases.ranged**2, 3.0),
+            np.minimum(amplified(e, rate) ** 2, chi),
+            np.minimum(m**2, share**2 * np.expm1(m**2)),
+            np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
+            np.array([releases.mu**2]) if releases.mu > 0.0 else _NONE,
+        ]
+    squares = np.concatenate(parts)
+    return squares[squares > 0.0]
+
+
+def _resolution(releases: Releases, delta: float, segments: int) -> float:
+    """Grid step: connecting dots a step h apart adds min(h²/4, hε) to the variance of a loss of size ε."""
+    squares = _squares(releases)
+    if not squares.size:
+        return 1.0
+    sizes = np.sort(np.sqrt(squares))
+    sums, total = np.concatenate([[0.0], np.cumsum(sizes)]), float(squares.sum())
+    low, high = 0.0, math.sqrt(total)
+    for _ in range(60):
+        h = 0.5 * (low + high)
+        small = int(np.searchsorted(sizes, 0.25 * h))
+        added = h * sums[small] + 0.25 * h * h * (sizes.size - small)
+        low, high = (h, high) if added <= _GRID_SHARE * total else (low, h)
+    deviation = math.sqrt(total)
+    guess = 0.5 * total + deviation * math.sqrt(2.0 * math.log(1.0 / delta))
+    pure = np.concatenate([releases.laplace, amplified(*releases.sampled_laplace), releases.pure, releases.ranged])
+    guess = max(guess, float(pure.max(initial=0.0)))
+    if releases.mu == 0.0 and not releases.sampled_gaussian.size and not releases.poisson.size:
+        guess = min(guess, float(pure.sum()))
+    return max(min(low, guess / 800.0), 4.0 * guess / _MAX_POINTS)
+
+
+def _parts(releases: Releases, step: float, tail: float, share: float) -> Iterator[_Part]:
+    """Dominating distributions of the releases; equal ones are raised to their power."""
+    for loss, count in _buckets(_merge_small(releases.laplace, step), share):
+        yield _power(_discretise(laplace_profile(loss, 1.0), loss, step), count, tail)
+    for loss, count in _buckets(_merge_small(np.concatenate([releases.pure, releases.ranged]), step), share):
+        yield _power(_discretise(response_profile(loss), loss, step), count, tail)
+    for loss, rate, count in _sampled_buckets(releases.sampled_laplace, share):
+        reach = float(amplified(loss, rate))
+        yield _power(_discretise(laplace_profile(loss, rate), reach, step), count, tail)
+    for mu, rate, count in _sampled_buckets(releases.sampled_gaussian, share):
+        yield _power(_discretise(gaussian_profile(mu, rate), _gaussian_reach(mu, rate, tail), step), count, tail)
+    for mu, rate, count in _sampled_buckets(releases.poisson, share):
+        yield _power(_discretise(poisson_profile(mu, rate), _poisson_reach(mu, rate, tail), step), count, tail)
+    if releases.mu > 0.0:
+        yield _discretise(gaussian_profile(releases.mu, 1.0), _gaussian_reach(releases.mu, 1.0, tail), step)
+
+
+def _merge_small(losses: Array, step: float) -> Array:
+    """Replace losses below the grid step by merged ones of about one step: the grid cannot tell them apart."""
+    # Sorted, so that the order of the releases does not show in how they fall together.
+    small = np.sort(losses[(losses < step) & (losses > 0.0)])
+    if small.size < 2:
+        return losses[losses > 0.0]
+    chunk = np.floor(np.cumsum(small) / step).astype(np.int64)
+    merged = np.bincount(chunk, weights=small)
+    # The sums above are rounded; a merged loss must not come out smaller than its parts.
+    return np.concatenate([losses[losses >= step], merged[merged > 0.0] * (1.0 + 1e-12)])
+
+
+def _buckets(values: Array, share: float) -> Iterator[tuple[float, int]]:
+    """(largest value, count) of runs of similar values; each run may add the same part of `share`·Σv² to Σv²."""
+    v = np.sort(values)[::-1]
+    if not v.size:
+        return
+    squares = np.concatenate([[0.0], np.cumsum(v * v)])
+    allowed = share * squares[-1] / _BUCKETS
+    start = 0
+    while start < v.size:
+        low, high = start + 1, v.size
+        while low < high:
+            middle = (low + high + 1) // 2
+            cost = (middle - start) * v[start] ** 2 - (squares[middle] - squares[start])
+            low, high = (middle, high) if cost <= allowed else (low, middle - 1)
+        yield float(v[start]), low - start
+        start = low
+
+
+def _sampled_buckets(sampled: Array, share: float) -> Iterator[tuple[float, float, int]]:
+    """(base, rate, count): rates rounded up to at most a few dozen values, then bases bucketed within each."""
+    base, rate = sampled[:, (sampled[0] > 0.0) & (sampled[1] > 0.0)]
+    if np.unique(rate).size > 32:
+        rate = np.asarray(np.minimum(1.0, 1.01 ** np.ceil(np.log(rate) / math.log(1.01)) * (1.0 + 1e-12)), np.float64)
+    for r in np.unique(rate):
+        for value, count in _buckets(base[rate == r], share):
+            yield value, float(r), count
+
+
+def _discretise(profile: Callable[[Array], Array], reach: float, step: float) -> _Part:
+    """Connect the dots of a profile δ(ε), ε ≥ 0, on the grid over [−reach, reach]."""
+    from dp_accounting.pld import pld_pmf
+
+    points = max(1, math.ceil(reach / step * (1.0 - 1e-12)))
+    e = np.asarray(np.arange(points + 1) * step, dtype=np.float64)
+    upper = np.clip(profile(e), 0.0, 1.0)
+    lower = -np.expm1(-e) + np.exp(-e) * upper
+    deltas = np.minimum.accumulate(np.concatenate([lower[:0:-1], upper]))
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -points, points, deltas)
+    return _Part(pmf.to_dense_pmf(), (2 * points + 5) * _ULP)
+
+
+# Profiles -----------------------------------------------------------------------------------------------------------
+
+
+def amplified(loss: Array | float, rate: Array | float) -> Array:
+    """log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch that is a share η of the pool."""
+    e, eta = np.asarray(loss, dtype=np.float64), np.asarray(rate, dtype=np.float64)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        small = np.log1p(eta * np.expm1(e))
+        # e^E overflows where E is large.
+        large = np.logaddexp(np.log1p(-eta), e + np.log(eta))
+    return np.where(eta == 0.0, 0.0, np.where(e < 700.0, small, np.maximum(0.0, large)))
+
+
+def laplace_profile(loss: float, rate: float) -> Callable[[Array], Array]:
+    """δ(ε) for ε ≥ 0 of a Laplace pair of pure ε `loss` on a batch that is a share `rate` of the pool."""
+
+    def profile(e: Array) -> Array:
+        return np.asarray(rate * -np.expm1(np.minimum(0.0, 0.5 * (_base_epsilon(e, rate) - loss))))
+
+    return profile
+
+
+def response_profile(loss: float) -> Callable[[Array], Array]:
+    """δ(e), e ≥ 0, of randomised response with pure ε `loss`, the most pure ε allows: (e^loss − e^e)₊/(1 + e^loss)."""
+
+    def profile(e: Array) -> Array:
+        return np.asarray(-np.expm1(np.minimum(0.0, e - loss)) / (1.0 + math.exp(-loss)))
+
+    return profile
+
+
+def gaussian_profile(mu: float, rate: float) -> Callable[[Array], Array]:
+    """δ(ε) for ε ≥ 0 of a Gaussian pair of distance `mu` on a batch that is a share `rate` of the pool."""
+
+    def profile(e: Array) -> Array:
+        return np.asarray(rate * np.exp(log_gaussian_delta(np.asarray(mu), _base_epsilon(e, rate))))
+
+    return profile
+
+
+def poisson_profile(mu: float, rate: float) -> Callable[[Array], Array]:
+    """δ(ε) for ε ≥ 0 of a Gaussian release on a Poisson sample, one record replaced.
+
+    P = (1−q)N(0, 1) + qN(m, 1), Q = (1−q)N(0, 1) + qN(−m, 1), m = μ/2. log(P/Q) grows with the outcome; with
+    w = e^{mτ} and a = e^{−m²/2}, it is ε where (1−q) + qaw = e^ε((1−q) + qa/w), so that
+    mτ = ε/2 + asinh((1−q) sinh(ε/2)/(qa)).
+    """
+    if rate == 1.0:
+        return gaussian_profile(mu, 1.0)
+    m = 0.5 * mu
+
+    def profile(e: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            # sinh(ε/2) = e^{ε/2}(1 − e^{−ε})/2; asinh(e^L) = log(e^L + √(e^{2L} + 1)).
+            size = 0.5 * e + np.log(-np.expm1(-e)) + (0.5 * m * m + math.log1p(-rate) - math.log(2.0 * rate))
+        tau = (0.5 * e + np.logaddexp(size, 0.5 * np.logaddexp(2.0 * size, 0.0))) / m
+        out = math.log1p(-rate) + log_ndtr(-tau)
+        first = np.logaddexp(out, math.log(rate) + log_ndtr(m - tau))
+        second = e + np.logaddexp(out, math.log(rate) + log_ndtr(-m - tau))
+        return np.asarray(np.exp(first) * -np.expm1(np.minimum(0.0, second - first)))
+
+    return profile
+
+
+def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
+    """log δ of a Gaussian pair: δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)."""
+    first = log_ndtr(0.5 * mu - epsilon / mu)
+    second = epsilon + log_ndtr(-0.5 * mu - epsilon / mu)
+    with np.errstate(divide="ignore"):
+        return np.asarray(first + np.log(-np.expm1(np.minimum(0.0, second - first))))
+
+
+def _base_epsilon(e: Array, rate: float) -> Array:
+    """The ε whose amplified value is e: log(1 + (e^e − 1)/η)."""
+    if rate == 1.0:
+        return e
+    return np.where(e < 500.0, np.log1p(np.expm1(np.minimum(e, 500.0)) / rate), e - math.log(rate))
+
+
+def _gaussian_reach(mu: float, rate: float, tail: float) -> float:
+    """A loss that a (sampled) Gaussian pair exceeds with probability below `tail`."""
+    return float(amplified(0.5 * mu * mu - mu * float(ndtri(max(tail, 1e-300))), rate))
+
+
+def _poisson_reach(mu: float, rate: float, tail: float) -> float:
+    """The loss at an outcome that N(μ/2, 1), and so the mixture, exceeds with probability below `tail`."""
+    if rate == 1.0:
+        return _gaussian_reach(mu, 1.0, tail)
+    m = 0.5 * mu
+    x = m - float(ndtri(max(tail, 1e-300)))
+    stay, drawn = math.log1p(-rate), math.log(rate) - 0.5 * m * m
+    return float(np.logaddexp(stay, drawn + m * x) - np.logaddexp(stay, drawn - m * x))
+
+
+# Composition --------------------------------------------------------------------------------------------------------
+
+
+def _compose(a: _Part, b: _Part, tail: float) -> _Part:
+    size = a.pmf.size + b.pmf.size
+    # l1 error of a convolution by Fourier transform; against long double it stayed below 0.8·ulp·√(2n) up to n = 16000.
+    rounding = 2.0 * _ULP * math.sqrt(2.0 * size)
+    # A cut below the transform's noise would never end the tails.
+    return _Part(a.pmf.compose(b.pmf, max(tail, 0.1 * rounding)), a.error + b.error + rounding)
+
+
+def _power(part: _Part, count: int, tail: float) -> _Part:
+    """Compose a distribution with itself by repeated squaring."""
+    squares: list[_Part] = []
+    while count:
+        if count & 1:
+            squares.append(part)
+        count >>= 1
+        if count:
+            part = _compose(part, part, tail)
+    return reduce(lambda a, b: _compose(a, b, tail), squares)
+
+
+def _compose_all(parts: Iterable[_Part], tail: float) -> _Part:
+    """Compose, the two smallest first."""
+    heap = [(p.pmf.size, i, p) for i, p in enumerate(parts)]
+    heapq.heapify(heap)
+    fresh = len(heap)
+    while len(heap) > 1:
+        joined = _compose(heapq.heappop(heap)[2], heapq.heappop(heap)[2], tail)
+        heapq.heappush(heap, (joined.pmf.size, fresh, joined))
+        fresh += 1
+    return heap[0][2]

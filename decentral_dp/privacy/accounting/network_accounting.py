@@ -1,0 +1,202 @@
+"""What a few agents inside the network learn of another agent's record: exact, for linear gossip with Gaussian noise.
+
+All agents run, coordinate by coordinate,
+
+    ṽ_{t+1} = A_t ṽ_t + (public terms) + λ_t u_t + n_{t+1},     n_{i,t+1} ~ N(0, s_{i,t+1}²),
+    A_t = diag(k_t)(I + W) − diag(c_t)
+
+with W the mixing matrix, ṽ_0 public, and u_{i,t} the mean over agent i's first N_{i,t} records of bounded numbers that
+do not depend on ṽ. The observer, a set O of agents, follows the protocol and remembers everything: the messages
+ṽ_{j,t}, t = 1..T, of its neighbours N, its own noise, records and released values, W, k, c, λ, s and counts. It may
+even know all records but one. What it released itself adds nothing: given n_O, ṽ_O is a function of what it received.
+
+Replacing one record of agent v, read from round τ on, moves λ_t u_{v,t} by λ_t (a' − a)/N_{v,t} for t ≥ τ: along one
+direction of R^d, the same in all rounds, by at most λ_t·2C/N_{v,t} =: g_{v,t}. Noise is alike in all coordinates and
+independent between them, so only that direction counts; along it the messages are Gaussian, with a covariance Σ that
+depends on no record and a mean that moves by L g_v. Such a pair of laws is exactly a Gaussian pair (Dong, Roth & Su,
+"Gaussian differential privacy", J. R. Stat. Soc. B, 2022) with
+
+    μ² = (L g_v)ᵀ Σ⁻¹ (L g_v),
+
+largest over the records, which differ in their arrival τ. An earlier arrival is not always worse: in correlated noise,
+what came before can cancel.
+
+Σ has T·|N| rows; it is never formed. With H the agents that are neither in O nor in N, B = A_t[N, H] and Π_t the
+covariance of ṽ_{H,t} given the messages up to t (Π_0 = 0, ṽ_0 being public), the Kalman filter gives independent
+innovations of covariance S, and its error moves by d, with a recursion that is linear in g:
+
+    S = B Π Bᵀ + D_N      K = A_HH Π Bᵀ S⁻¹      F = A_HH − K B      Π' = F Π Fᵀ + D_H + K D_N Kᵀ
+    r = B d + g_N         d' = F d + g_H − K g_N                     μ² = Σ_t rᵀ S⁻¹ r,   d_τ = 0
+
+D = diag(s²). S ≥ D_N and Π' ≥ D_H, so nothing is singular while all agents add noise, and every term of Π' is positive
+semi-definite (Joseph's form). Read backwards, V_t(d) = dᵀQ d + 2 qᵀd + c is what the rounds from t on reveal, and c is
+μ² for a record that arrives at t: one pass for all victims and all arrivals, O(T m³) for each observer.
+
+All this is in real arithmetic. What float64 messages add is bounded in `privacy.network_rounding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+
+# On one core, an observer's round takes as long as this many products of two numbers, besides agents³ of them.
+_PER_ROUND = 7e4
+_PER_SECOND = 5e8
+MOST_SECONDS = 120.0
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkBudget:
+    """What each observer learns of each victim.
+
+    observers: sets of agents, ascending. mu: (o, m), one row for each observer, one column for each victim; NaN where
+    the victim is a member of the observer. arrival: (o, m) first round that reads the worst record; -1 beside NaN.
+    total: (m,) the same for somebody who sees every message: no entry of mu is larger.
+    """
+
+    observers: tuple[tuple[int, ...], ...]
+    mu: Array
+    arrival: NDArray[np.int64]
+    total: Array
+
+
+class _Gossip(NamedTuple):
+    """The rounds, as seen by one observer. mixed: I + W. share: k. shrink: c. noise: s. seen, hidden: N and H."""
+
+    mixed: Array
+    share: Array
+    shrink: Array
+    noise: Array
+    seen: NDArray[np.int64]
+    hidden: NDArray[np.int64]
+
+    def blocks(self, t: int) -> tuple[Array, Array]:
+        """B in units of the messages' own noise, (n, h), and A_HH, (h, h), of round t."""
+        n, h = self.seen, self.hidden
+        own = self.share[t, h][:, None] * self.mixed[np.ix_(h, h)] - np.diag(self.shrink[t, h])
+        return (self.share[t, n] / self.noise[t, n])[:, None] * self.mixed[np.ix_(n, h)], own
+
+
+def pairwise(
+    mixing: Any,
+    contraction: Array,
+    injected: Array,
+    noise: Array,
+    observers: Sequence[Sequence[int]] | None = None,
+    arrivals: NDArray[np.bool_] | None = None,
+    share: Array | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> NetworkBudget:
+    """μ of every pair (observer, victim); formulas at the top of this file.
+
+    mixing: W, (m, m), dense or sparse. contraction: c, (T,) or (T, m). injected: g, (T, m), how far one replaced record
+    moves λ_t u_t. noise: s, (T, m), standard deviation of the release with index t + 1. observers: sets of agents;
+    default every agent alone. arrivals: (T, m), whether a record of an agent is first read at round t; default all at
+    round 0. share: k, (T,) or (T, m); default 1. progress: told how many observers are done, and of how many. Raises
+    InputError for shapes that do not fit, noise that is not positive, and what would take more than MOST_SECONDS.
+    """
+    weights = np.asarray(mixing.toarray() if hasattr(mixing, "toarray") else mixing, dtype=np.float64)
+    m = len(weights)
+    g, s = np.asarray(injected, dtype=np.float64), np.asarray(noise, dtype=np.float64)
+    shrink, kept = _per_agent(contraction, m), _per_agent(np.ones(len(g)) if share is None else share, m)
+    arrives = np.arange(len(g))[:, None] == np.zeros(m) if arrivals is None else arrivals
+    shapes = [part.shape for part in (weights, shrink, g, s, arrives, kept)]
+    if shapes != [(m, m)] + [(len(g), m)] * 5:
+        raise InputError(
+            "network: mixing, contraction, injected, noise, arrivals and share have the shapes "
+            f"{', '.join(map(str, shapes))}; wanted (m, m), and (T, m) for the others."
+        )
+    if not (s > 0.0).all() or not all(np.isfinite(part).all() for part in (g, s, shrink, kept)):
+        raise InputError("network: every release needs a positive finite noise, and finite steps and clips; add them.")
+    sets = observer_sets(observers, m)
+    require_time(len(sets), m, len(g))
+    mixed = np.eye(m) + weights
+    mu, arrival = np.full((len(sets), m), np.nan), np.full((len(sets), m), -1)
+    for row, members in enumerate(sets):
+        outside = np.setdiff1d(np.arange(m), members)
+        near = (weights[list(members)][:, outside] != 0.0).any(axis=0)
+        gossip = _Gossip(mixed, kept, shrink, s, outside[near], outside[~near])
+        mu[row, outside], arrival[row, outside] = _against(gossip, g, arrives, outside)
+        if progress is not None:
+            progress(row + 1, len(sets))
+    return NetworkBudget(sets, mu, arrival, everything(g, s, arrives))
+
+
+def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Array:
+    """(m,) μ of each victim against somebody who sees every message; arguments as in `pairwise`."""
+    spent = np.cumsum(((injected / noise) ** 2)[::-1], axis=0)[::-1]
+    return np.asarray(np.sqrt(np.where(arrivals, spent, 0.0).max(axis=0)))
+
+
+def require_time(observers: int, agents: int, rounds: int) -> None:
+    """Refuse what would take longer than MOST_SECONDS on one core."""
+    seconds = observers * rounds * (_PER_ROUND + float(agents) ** 3) / _PER_SECOND
+    if seconds > MOST_SECONDS:
+        raise InputError(
+            f"network: {observers} observers among {agents} agents over {rounds} rounds would take about "
+            f"{seconds / 60.0:.0f} minutes to price, and {MOST_SECONDS / 60.0:.0f} are the most; name fewer observers "
+            "(--coalition), or take fewer agents or rounds."
+        )
+
+
+def _per_agent(values: Array, m: int) -> Array:
+    given = np.asarray(values, dtype=np.float64)
+    return np.repeat(given[:, None], m, axis=1) if given.ndim == 1 else given
+
+
+def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tuple[int, ...], ...]:
+    """The observers as ascending sets; by default every agent alone. Raises InputError for an agent that is not."""
+    if observers is None:
+        return tuple((i,) for i in range(m))
+    for members in observers:
+        if not members or not all(0 <= a < m for a in members):
+            raise InputError(
+                f"network: got the observer {list(members)}; wanted one or more of the agents 0 to {m - 1}."
+            )
+    return tuple(tuple(sorted({int(a) for a in members})) for members in observers)
+
+
+def _against(
+    gossip: _Gossip, g: Array, arrives: NDArray[np.bool_], outside: NDArray[np.int64]
+) -> tuple[Array, NDArray[np.int64]]:
+    """μ and the worst arrival of all agents outside one observer."""
+    seen, hidden = np.searchsorted(outside, gossip.seen), np.searchsorted(outside, gossip.hidden)
+    left = np.zeros((hidden.size, hidden.size))
+    slope, value = np.zeros((hidden.size, outside.size)), np.zeros(outside.size)
+    worst, arrival = np.zeros(outside.size), np.zeros(outside.size, dtype=np.int64)
+    for t, (gain, inverse) in reversed(list(enumerate(_filter(gossip)))):
+        reach, own = gossip.blocks(t)
+        error = own - gain @ reach
+        # What one record of each agent adds to the messages (in units of their noise), and to the error of the filter.
+        direct, lasting = np.zeros((seen.size, outside.size)), np.zeros((hidden.size, outside.size))
+        direct[np.arange(seen.size), seen] = (g[t] / gossip.noise[t])[gossip.seen]
+        lasting[np.arange(hidden.size), hidden] = g[t, gossip.hidden]
+        lasting -= gain @ direct
+        noticed, later = inverse @ direct, left @ lasting
+        value = value + (direct * noticed).sum(axis=0) + (lasting * (later + 2.0 * slope)).sum(axis=0)
+        slope = reach.T @ noticed + error.T @ (later + slope)
+        left = reach.T @ inverse @ reach + error.T @ left @ error
+        worse = arrives[t, outside] & (value >= worst)
+        worst, arrival = np.where(worse, value, worst), np.where(worse, t, arrival)
+    return np.sqrt(worst), arrival
+
+
+def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
+    """K and S⁻¹ of every round, with every message divided by the standard deviation of its own noise: S ≥ I."""
+    spread = np.zeros((gossip.hidden.size, gossip.hidden.size))
+    for t in range(len(gossip.noise)):
+        reach, own = gossip.blocks(t)
+        common = reach @ spread
+        inverse = np.asarray(np.linalg.inv(common @ reach.T + np.eye(gossip.seen.size)), dtype=np.float64)
+        gain: Array = own @ common.T @ inverse
+        yield gain, inverse
+        error = own - gain @ reach
+        spread = error @ spread @ error.T + np.diag(gossip.noise[t, gossip.hidden] ** 2) + gain @ gain.T

@@ -1,0 +1,169 @@
+"""How far one replaced record can move a state that is never noised itself.
+
+In Algorithms 1 and 2 of Chen & Wang (ICML 2024) an agent updates from its un-noised state, so a replaced record lives
+on in it. Given the messages received, the state is a deterministic function of the agent's records, and with
+D_{v,t} = sup ‖v_t − v'_t‖₁ over neighbouring records and all messages (their Definition F.1), a = |1 − |w_ii||,
+
+    D_{v,t+1} ≤ a D_{v,t} + λ_{v,t} { Σ_u (κ_t K^data_vu + K^reg_vu) D_{u,t} + S_v/N_t },        D_{v,0} = 0,
+
+and the release of v_t on Laplace scale ν_{v,t} costs D_{v,t}/ν_{v,t}. K are l1 → l1 Lipschitz constants, S_v is the
+swap sup ‖G_v(s; ξ) − G_v(s'; ξ')‖₁, N_t the number of records averaged.
+
+The replaced record is evaluated at two *different* states. If S is a supremum over two points it covers that, and only
+the other N_t − 1 records carry the Lipschitz constant: κ_t = (N_t − 1)/N_t. If S compares the records at *one* point,
+the step from s to s' has to be paid for the replaced record too: κ_t = 1. (Inequalities (171), (176), (178) of the
+paper hold because their swap constants, like 2c_l0, cover two points.) Radially clipped terms, v·min(1, C/‖v‖₁), have
+twice the l1 Lipschitz constant of v; clipping by coordinates does not increase it.
+
+The recursion is exact for linear losses and increases in every argument. It holds in exact arithmetic. The paper's
+closed form of it (Theorem 4.5) is not a consequence: it lost its dependence on λ, S and K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from scipy.special import zeta
+
+from decentral_dp.bounded import CHANNELS, SPLITS, Array, LipschitzConstants, Split
+from decentral_dp.errors import InputError
+
+
+class Power(Protocol):
+    """scale/(t+1)^decay."""
+
+    @property
+    def scale(self) -> float: ...
+
+    @property
+    def decay(self) -> float: ...
+
+
+class _Moves(NamedTuple):
+    """data: (3, 3) constants per kind. swap: (3,) per kind; only of the kinds that are replaced."""
+
+    data: Mapping[Split, Array]
+    swap: Mapping[Split, Array]
+
+
+def private_state(
+    constants: LipschitzConstants | None,
+    steps: Mapping[str, Power],
+    neighbour_weight: Array,
+    averaged: Mapping[Split, Array],
+    rounds: int,
+    split: Split | Literal["pair"],
+    radial_clip: bool = False,
+) -> Array:
+    """D_0, …, D_rounds for x, y and z: (rounds + 1, g, 3), +inf where it overflows.
+
+    steps: channel → λ. self_weight: (g,) |w_ii|. averaged: kind → N_t of round t = 0, 1, …, (rounds,) or (rounds, g).
+    kind: the record that is replaced; "pair" replaces one train and one validation record of the same place.
+    radial_clip: the per-record terms are clipped by their norm.
+
+    Raises InputError where there are no constants.
+    """
+    known = _known(constants)
+    weight = np.atleast_1d(np.asarray(neighbour_weight, dtype=np.float64))
+    counts = {k: np.broadcast_to(_rows(averaged[k], rounds), (rounds, weight.size)) for k in known.data}
+    moves = _moves(known, split, radial_clip)
+    keep = np.abs(1.0 - weight)[:, None]
+    decays = np.array([steps[c].decay for c in CHANNELS])
+    scales = np.array([steps[c].scale for c in CHANNELS])
+    state = np.zeros((rounds + 1, weight.size, 3))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t in range(rounds):
+            pull = state[t] @ known.regulariser.T
+            for k, lipschitz in moves.data.items():
+                n = counts[k][t][:, None]
+                share = (n - 1.0) / n if known.two_point and k in moves.swap else 1.0
+                pull = pull + share * (state[t] @ lipschitz.T)
+            for k, swap in moves.swap.items():
+                pull = pull + swap / counts[k][t][:, None]
+            state[t + 1] = keep * state[t] + scales * (t + 1.0) ** -decays * pull
+    # 0·∞ in the products above stands for a move that is not bounded.
+    return np.where(np.isnan(state), np.inf, state)
+
+
+def hidden_state(change: Array, neighbour_weight: Array, growth: Array | float = 1.0) -> Array:
+    """D_1, …, D_T where the state is hidden but gradients are taken at released points: D_{t+1} = a γ_t D_t + change_t.
+
+    change: (T, g) how far one record moves the update of round t, λ_t·2C/N_t. self_weight: (g,). growth: γ_t, (T, g),
+    1 in exact arithmetic, `memory_slack` in float64. No Lipschitz constant enters, since the point of evaluation does
+    not depend on the record.
+    """
+    keep = np.abs(1.0 - np.asarray(neighbour_weight, dtype=np.float64)) * np.broadcast_to(growth, change.shape)
+    state = np.empty(change.shape)
+    now = np.zeros(change.shape[1:])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t, sensitivity in enumerate(change):
+            now = keep[t] * now + sensitivity
+            state[t] = now
+    return np.where(np.isnan(state), np.inf, state)
+
+
+def endless_remainder(
+    constants: LipschitzConstants | None,
+    steps: Mapping[str, Power],
+    neighbour_weight: float,
+    last: Array,
+    rounds: int,
+    batch: int,
+    noise: Mapping[str, Power],
+    split: Split | Literal["pair"],
+) -> float:
+    """Upper bound on Σ_{t>rounds} Σ_v √2 (t+1)^{ς_v} D_{v,t}/σ_v for a stream of `batch` records a round, for ever.
+
+    last: (3,) D after `rounds` rounds. noise: channel → σ, ς. The bound D_{v,t} ≤ C_v (t+1)^{−1−v_v} is invariant from
+    `rounds` on as soon as it is at `rounds`, because every term of its step decreases in t; C is the smallest solution
+    of the linear inequalities that also covers `last`. +inf if there is none, or if some decay v_v ≤ ς_v.
+    """
+    known = _known(constants)
+    moves = _moves(known, split, radial_clip=False)
+    step = np.array([steps[c].scale for c in CHANNELS])
+    decay = np.array([steps[c].decay for c in CHANNELS])
+    beta, t1 = 1.0 + decay, rounds + 1.0
+    lipschitz = known.regulariser + np.sum(list(moves.data.values()), axis=0)
+    growth = ((t1 + 1.0) / t1) ** beta
+    matrix = growth[:, None] * (
+        abs(1.0 - neighbour_weight) * np.eye(3) + step[:, None] * lipschitz * t1 ** -decay[None, :]
+    )
+    if not np.isfinite(last).all() or np.abs(np.linalg.eigvals(matrix)).max() >= 1.0:
+        return np.inf
+    source = growth * step * np.sum(list(moves.swap.values()), axis=0) / batch
+    inverse = np.linalg.inv(np.eye(3) - matrix)
+    least, lift = inverse @ source, inverse @ np.ones(3)
+    bound = least + max(0.0, float(((last * t1**beta - least) / lift).max())) * lift
+    total = 0.0
+    for c, size, v in zip(CHANNELS, bound, decay, strict=True):
+        exponent = 1.0 + v - noise[c].decay
+        if size > 0.0:
+            total += np.inf if exponent <= 1.0 else np.sqrt(2.0) * size / noise[c].scale * zeta(exponent, t1 + 1.0)
+    return float(total) * (1.0 + 1e-9)
+
+
+def _moves(known: LipschitzConstants, split: Split | Literal["pair"], radial_clip: bool) -> _Moves:
+    replaced = SPLITS if split == "pair" else (split,)
+    factor = 2.0 if radial_clip else 1.0
+    return _Moves(
+        {k: factor * np.asarray(v, dtype=np.float64) for k, v in known.data.items()},
+        {k: np.asarray(known.swap[k], dtype=np.float64) for k in replaced if k in known.swap},
+    )
+
+
+def _known(constants: LipschitzConstants | None) -> LipschitzConstants:
+    if constants is None:
+        raise InputError(
+            "The private-state protocol has no certified budget without Lipschitz constants, and this problem has none "
+            "here; box z and y and cap x, bound the records' norm, or use the released-state protocol."
+        )
+    return constants
+
+
+def _rows(counts: Array, rounds: int) -> Array:
+    n = np.asarray(counts, dtype=np.float64)
+    if n.shape[0] != rounds or not (n >= 1.0).all():
+        raise InputError(f"recursion: wanted the counts of {rounds} rounds, each at least 1, got shape {n.shape}.")
+    return n[:, None] if n.ndim == 1 else n

@@ -1,0 +1,147 @@
+"""The objects that add noise and state its price, in one place.
+
+Noise is float-safe. What is rounded and noised is the private part u of a value, on a power-of-two grid g, to an
+integer k (see `mechanisms`); adding the public part afterwards, on the same grid, is post-processing. The released
+value is g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is rounded for
+those to whom it is not public: who sees few messages could read from the low bits of one what its sender had received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array, Bounded
+from decentral_dp.exchange import Bundle, Value
+from decentral_dp.privacy.ledger import Recorder
+from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of, noise_of
+from decentral_dp.privacy.mechanisms.protocol import Workspace
+from decentral_dp.privacy.randomness import Streams, tag
+
+# Why a plain array costs nothing, whatever was computed on the way to it.
+FREE = "reads no record, being a function of public and released values"
+
+_CACHED_VARIATES = 2**14
+
+
+@dataclass(frozen=True)
+class NoiseSchedule:
+    """Standard deviation σ/(t+1)^ς of the noise on the value with index t, per agent.
+
+    scale: (m,) σ; decay: (m,) ς.
+    """
+
+    scale: Array
+    decay: Array
+
+    def at(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
+        """The mechanism's scale: (m,) at one index, (T, m) at an array of indices."""
+        t: Any = index if isinstance(index, int) else np.asarray(index, dtype=np.float64)[..., None]
+        deviation = self.scale * (t + 1.0) ** -self.decay
+        return noise_of(mechanism_of(mechanism), "a channel").scale_of(deviation)
+
+    def of(self, agents: NDArray[np.int64]) -> NoiseSchedule:
+        return NoiseSchedule(self.scale[agents], self.decay[agents])
+
+
+class ScheduledReleaser:
+    """Noise and ledger of one block of agents: `release` samples, and writes the ledger line, together.
+
+    mechanism: one that adds noise, or `NO_NOISE` (values leave as they are, at infinite price); or its name.
+    schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism | str,
+        schedules: Mapping[str, NoiseSchedule],
+        streams: Streams,
+        releases_per_round: int = 1,
+    ) -> None:
+        self.mechanism = mechanism_of(mechanism)
+        self.releases_per_round = releases_per_round
+        self.schedules = dict(schedules)
+        self.recorder = Recorder(len(streams))
+        self._streams = streams
+        self._workspace: Workspace = {}
+        self._stacked: dict[tuple[str, ...], NoiseSchedule] = {}
+
+    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
+        """Everything that leaves the block at this index. Index 0 is data-independent and costs nothing."""
+        bounded = {c: v for c, v in values.items() if isinstance(v, Bounded)}
+        scales = self._scales(index, tuple(bounded))
+        if self.mechanism.adds_noise:
+            released = self._noised(index, bounded, scales)
+        else:
+            released = {c: v.value for c, v in bounded.items()}
+        for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
+            self.recorder.charge(index, channel, self.mechanism, scale, noised)
+        out: dict[str, Array] = {}
+        for channel, value in values.items():
+            if isinstance(value, Bounded):
+                out[channel] = released[channel]
+            else:
+                out[channel] = value
+                self.recorder.free(index, channel, value.shape[1], FREE)
+        return Bundle(out)
+
+    def _scales(self, index: int, channels: tuple[str, ...]) -> Array:
+        """Noise scales of these channels at one index, (channels, b); zeros without noise."""
+        if not self.mechanism.adds_noise or not channels:
+            return np.zeros((len(channels), len(self._streams)))
+        if channels not in self._stacked:
+            used = [self.schedules[c] for c in channels]
+            self._stacked[channels] = NoiseSchedule(
+                np.stack([s.scale for s in used]), np.stack([s.decay for s in used])
+            )
+        return self._stacked[channels].at(index // self.releases_per_round, self.mechanism)
+
+    def _noised(self, index: int, bounded: Mapping[str, Bounded], scales: Array) -> dict[str, Array]:
+        mechanism = noise_of(self.mechanism, ", ".join(bounded))
+        for channel, value in bounded.items():
+            if value.norm != mechanism.norm:
+                raise ValueError(
+                    f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
+                )
+        channels = list(bounded)
+        if not channels:
+            return {}
+        widths = tuple(value.private.shape[1] for value in bounded.values())
+        # All channels side by side, (b, Σ widths): few calls where the block is small.
+        queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
+        grids = np.stack([mechanism.grid(s, width) for s, width in zip(scales, widths, strict=True)])
+        ends = np.cumsum(widths).tolist()
+        columns = [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]
+        g, ratio = _per_column(grids, widths), _per_column(scales / grids, widths)
+        positioned = self._streams.each(index, tag(",".join(channels)))
+        released = np.empty((len(queries[0]), sum(widths)))
+        # A few agents at a time, so that their variates are still in cache when they are used.
+        rows = max(1, _CACHED_VARIATES // released.shape[1])
+        for first in range(0, len(released), rows):
+            part = slice(first, first + rows)
+            g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (g, ratio))
+            query = _concatenated([q[part] for q in queries])
+            integers = mechanism.sample(positioned, query, g_part, ratio_part, widths, self._workspace)
+            # Exact, unless the public part is 2^33 times as large as the noise: integers, times a power of two.
+            sent = released[part]
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.concatenate([p[part] for p in publics], axis=1, out=sent)
+                sent *= 1.0 / g_part
+                np.rint(sent, out=sent)
+                sent += integers
+                sent *= g_part
+        return {c: released[:, where] for c, where in zip(channels, columns, strict=True)}
+
+
+def _concatenated(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _per_column(values: Array, widths: Sequence[int]) -> Array:
+    """(channels, b) numbers spread over the channels' columns: (b, Σ widths), or (1, Σ widths) where agents agree."""
+    alike = values.shape[1] == 1 or bool((values == values[:, :1]).all())
+    return np.repeat(values[:, :1].T if alike else values.T, widths, axis=1)

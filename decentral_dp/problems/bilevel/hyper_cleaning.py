@@ -1,0 +1,255 @@
+"""Data hyper-cleaning: learn which groups of train records deserve to be heard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.errors import InputError
+from decentral_dp.models.linear_terms import (
+    blocks,
+    bounded_columns,
+    clip_coefficients,
+    clip_columns,
+    curved_sums,
+    unit_rows,
+)
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.penalties import check_ridge
+from decentral_dp.problems.bilevel.softmax import (
+    SoftmaxHyperparameter,
+    SoftmaxRecords,
+    class_curvature,
+    class_residual,
+    class_shares,
+    norms_of,
+)
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
+
+READS_RECORDS: Mapping[str, Split] = MappingProxyType(
+    {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
+)
+NO_GROUP = -1
+
+
+class CleaningRecords(NamedTuple):
+    """features: (N, d). label: (N,) class index. l1, l2: (N,) norms of the features. group: (N,), or NO_GROUP."""
+
+    features: Array
+    label: NDArray[np.int64]
+    l1: Array
+    l2: Array
+    group: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HyperCleaning:
+    """Lower level: cross-entropy on train records, weighed group by group; upper level: on clean validation records.
+
+        l(x, y; a, b) = σ(x_g) CE(y; a, b),     h(y; a, b) = CE(y; a, b),     R(y) = ½ ridge ‖y‖²
+
+    with CE(y; a, b) = log Σ_r exp(Y_r a) − Y_b a, Y = y as a (c, d) matrix, s = softmax(Ya), σ(t) = 1/(1 + exp(−t)):
+
+        ∇_y l = σ(x_g)(s − e_b) aᵀ     ∇²_yy l·z = σ(x_g)(diag(s) − ssᵀ)(Za) aᵀ     ∇²_xy l·z = σ'(x_g)⟨s − e_b, Za⟩ e_g
+        ∇_x l = σ'(x_g) CE(y; a, b) e_g
+
+    A group is a block of one agent's train records that lie next to each other: record k of the n of agent i is in
+    group i·groups + ⌊k·groups/n⌋. The group hangs on the record's agent and place alone, which are public and which a
+    replaced record keeps; so x has p = agents × groups coordinates, of which a record touches one. Validation and test
+    records are in no group: their weight is 1.
+
+    So that there is something to clean, every label in round(corrupt·p) of the groups is replaced by one drawn at
+    random, as from a source that labels without looking. Which groups, and which labels, follows from the seed alone:
+    public coins, tossed for a place and not for the record that lies there. ridge > 0 makes the lower level strongly
+    convex even where all weights vanish. q = c·d.
+
+    model → the softmax loss; agents → number of agents; groups → groups of each agent; corrupt → share of the groups.
+    """
+
+    name: ClassVar[str] = "hyper_cleaning"
+
+    model: SoftmaxHyperparameter
+    agents: int
+    groups: int = 1
+    ridge: float = 0.01
+    corrupt: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_ridge(self.ridge)
+        if self.agents < 1 or self.groups < 1:
+            raise InputError(
+                f"problem.groups: got {self.agents} agents with {self.groups} groups each; wanted at least one of both."
+            )
+        if not 0.0 <= self.corrupt <= 1.0:
+            raise InputError(f"problem.corrupt: got {self.corrupt}; wanted a share of the groups, for example 0.3.")
+
+    @classmethod
+    def from_dataset(
+        cls,
+        n_features: int,
+        classes: Sequence[float],
+        agents: int,
+        *,
+        groups: int = 1,
+        ridge: float = 0.01,
+        corrupt: float = 0.0,
+        seed: int = 0,
+        intercept: bool = False,
+    ) -> Self:
+        model = SoftmaxHyperparameter.from_dataset(n_features, classes, intercept)
+        return cls(model, agents, groups, ridge, corrupt, seed)
+
+    @property
+    def p(self) -> int:
+        return self.agents * self.groups
+
+    @property
+    def q(self) -> int:
+        return self.model.q
+
+    @property
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
+
+    @cached_property
+    def corrupted(self) -> NDArray[np.bool_]:
+        """(p,) which groups have their labels replaced."""
+        chosen = np.zeros(self.p, dtype=np.bool_)
+        order = public_generator(self.seed, "corrupted groups").permutation(self.p)
+        chosen[order[: math.floor(self.corrupt * self.p + 0.5)]] = True
+        return chosen
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> CleaningRecords:
+        """Records in no group, as they are for validation and test. Raises InputError."""
+        records = self.model.prepare(features, labels, norm)
+        return CleaningRecords(*records, np.full(len(records.label), NO_GROUP, dtype=np.int64))
+
+    def placed(self, records: CleaningRecords, agent: int) -> CleaningRecords:
+        """All train records of one agent, in their groups, with the labels of corrupted groups replaced."""
+        n = len(records.label)
+        group = agent * self.groups + np.arange(n) * self.groups // max(n, 1)
+        drawn = public_generator(self.seed, "corrupted labels", agent).integers(len(self.model.classes), size=n)
+        label = np.where(self.corrupted[group], drawn, records.label)
+        return records._replace(label=label, group=group)
+
+    def terms(
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: CleaningRecords,
+        validation: CleaningRecords,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
+    ) -> Terms:
+        train, validation = select_split(wanted, train, validation)
+        c, d = len(self.model.classes), self.model.p
+        both = np.concatenate([y, z]).reshape(2 * c, d)
+        grad, hvp, jvp = np.zeros((c, d)), np.zeros((c, d)), np.zeros(self.p + 1)
+        weight, slope = weights_of(x)
+        with np.errstate(all="ignore"):
+            for part in blocks(*train.features.shape):
+                a, norms, group = train.features[part], norms_of(_plain(train), clip)[part], train.group[part]
+                products = both @ a.T
+                share, along = class_shares(products[:c]), products[c:]
+                residual = class_residual(share, train.label[part])
+                through = slope[group] * (residual * along).sum(axis=0)
+                # The last place gathers what is in no group.
+                np.add.at(jvp, group, clip_coefficients(through, np.ones(len(group)), clip.x))
+                grad += clip_columns(residual * weight[group], norms, clip.norm, clip.y) @ a
+                turned = along * share
+                turned -= share * turned.sum(axis=0)
+                hvp += clip_columns(turned * weight[group], norms, clip.norm, clip.z) @ a
+        upper = self.model.terms(x, y, z, _plain(train), _plain(validation), clip, ("upper_grad_y",)).upper_grad_y
+        n = max(len(train.label), 1)
+        return Terms(grad.ravel() / n, hvp.ravel() / n, jvp[:-1] / n, upper, None)
+
+    def change(self, x: Array, y: Array, other: Array, train: CleaningRecords, clip: Clip) -> Array:
+        """Mean of ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""
+        total, slope = np.zeros(self.p + 1), weights_of(x)[1]
+        with np.errstate(all="ignore"):
+            for part in blocks(*train.features.shape):
+                here, there = self.model.record_losses(np.stack([y, other]), _plain(train), part)
+                sensitivity = slope[train.group[part]] * (here - there)
+                np.add.at(total, train.group[part], clip_coefficients(sensitivity, np.ones(len(sensitivity)), clip.x))
+        return total[:-1] / max(len(train.label), 1)
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: CleaningRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ; ∇²_xy l is σ'(x_g)(s − e_b) aᵀ in row g, and zero elsewhere."""
+        names, norms = asked(wanted, READS_RECORDS), norms_of(_plain(train), clip)
+        rows, (weight, slope) = y.reshape(len(self.model.classes), -1), weights_of(x)
+
+        def curvature(part: slice) -> Array:
+            return class_curvature(class_shares(rows @ train.features[part].T)) * weight[train.group[part]]
+
+        curved = [name for name in names if name != "lower_jacobian"]
+        out = curved_sums(train.features, norms, curvature, matrix, clip, curved)
+        if "lower_jacobian" in names:
+            total = np.zeros((self.p + 1, *rows.shape))
+            with np.errstate(all="ignore"):
+                for part in blocks(*train.features.shape):
+                    a, group = train.features[part], train.group[part]
+                    residual = class_residual(class_shares(rows @ a.T), train.label[part])
+                    residual = bounded_columns(residual * slope[group], norms[part], clip.norm, clip.x)
+                    unit = unit_rows(a, norms[part])
+                    for g in np.unique(group):
+                        total[g] += residual[:, group == g] @ unit[group == g]
+            out["lower_jacobian"] = total[:-1].reshape(self.p, self.q) / len(train.label)
+        return out
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Regulariser(self.ridge * y, self.ridge * z, np.zeros_like(x))
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * self.ridge * np.square(y).sum(axis=1))
+
+    def losses(self, x: Array, y: Array, records: CleaningRecords, weights: Array) -> tuple[Array, Array]:
+        lower, upper = np.zeros(len(y)), np.zeros(len(y))
+        heed = np.concatenate([expit(x), np.ones((len(x), 1))], axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in blocks(len(weights), max(self.model.p, y.size // self.model.p)):
+                loss = self.model.record_losses(y, _plain(records), part)
+                upper += loss @ weights[part]
+                lower += (loss * heed[:, records.group[part]]) @ weights[part]
+        return lower, upper
+
+    def accuracy(self, x: Array, y: Array, records: CleaningRecords) -> Array:
+        """Share of records whose class has the largest score; where k classes tie, each counts 1/k."""
+        return self.model.accuracy(x, y, _plain(records))
+
+    def scores(self, x: Array, y: Array) -> dict[str, Array]:
+        """weight_corrupted, weight_clean: mean σ(x_g) over the groups of either sort, where there are both."""
+        weight, bad = expit(x), self.corrupted
+        if bad.all() or not bad.any():
+            return {}
+        return {"weight_corrupted": weight[:, bad].mean(axis=1), "weight_clean": weight[:, ~bad].mean(axis=1)}
+
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+        """None: nothing is claimed where x weighs records and the state is private."""
+        return None
+
+
+def weights_of(x: Array) -> tuple[Array, Array]:
+    """σ(x_g) and σ'(x_g), (p + 1,): the last is for records in no group, whose weight is 1 and does not move."""
+    with np.errstate(invalid="ignore"):
+        weight = expit(x)
+        return np.append(weight, 1.0), np.append(weight * expit(-x), 0.0)
+
+
+def _plain(records: CleaningRecords) -> SoftmaxRecords:
+    return SoftmaxRecords(*records[:-1])

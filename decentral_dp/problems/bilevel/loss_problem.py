@@ -1,0 +1,276 @@
+"""The problem that is derived from per-record torch functions; `from_losses` checks the functions and makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.models.autodiff import (
+    Loss,
+    Penalty,
+    Predict,
+    columns,
+    directions,
+    over_grid,
+    quiet_torch,
+    rows_or_nan,
+    tensor,
+)
+from decentral_dp.models.linear_terms import checked_features, class_index
+from decentral_dp.privacy.clipping import Clip, clipped_sum
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked
+from decentral_dp.user_code import USER_ERRORS
+
+if TYPE_CHECKING:
+    # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
+    from torch import Tensor
+
+# Numbers that one vectorised call may hold per operation: 16 MiB, about a processor's cache.
+CELLS = 2**21
+
+
+class LossRecords(NamedTuple):
+    """features: (N, n_features) float64. labels: (N,) float64 numbers, or class indices."""
+
+    features: Array
+    labels: Array
+
+
+@dataclass(frozen=True)
+class LossProblem:
+    """A problem whose oracles are derivatives of the given losses.
+
+    upper_loss, lower_loss, penalty (the regulariser), predict → the functions, as `from_losses` describes them;
+    classes → number of classes, None where the label is a number; declared → constants that the user vouches for;
+    touches → the terms that read records. A term missing from it is not computed at all, so nothing can leak through
+    it, even if it were missing wrongly. forward → whether the lower level can be differentiated forwards.
+
+    A record that makes a loss raise (a singular matrix, a probability of NaN) counts as zero, as one whose derivative
+    is not finite does: a run must not stop because of a private value.
+    """
+
+    upper_loss: Loss
+    lower_loss: Loss
+    penalty: Penalty | None
+    predict: Predict | None
+    p: int
+    q: int
+    n_features: int
+    classes: int | None
+    declared: LipschitzConstants | None
+    name: str
+    reads_records: Mapping[str, Split]
+    forward: bool
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
+        """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""
+        rows = checked_features(features, labels, self.n_features, intercept=False)
+        if self.classes is not None:
+            class_index(labels, range(self.classes))
+        return LossRecords(rows, np.asarray(labels, dtype=np.float64))
+
+    def terms(
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: LossRecords,
+        validation: LossRecords,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
+    ) -> Terms:
+        """Clipped per-record means of the terms in `reads_records`. Clips and sums are numpy's, in float64."""
+        from torch.func import grad
+
+        if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
+            raise ValueError(
+                f"x, y, z have shapes {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)"
+            )
+        with quiet_torch():
+            at, along = (tensor(x), tensor(y)), tensor(z)
+
+            def lower(*record: Tensor) -> dict[str, Tensor]:
+                parts = directions(self.lower_loss, self.forward, *at, along, *record)
+                return {"lower_grad_y": parts.grad_y, "lower_hvp": parts.hvp, "lower_jvp": parts.jvp}
+
+            def upper(*record: Tensor) -> dict[str, Tensor]:
+                by_x, by_y = grad(self.upper_loss, argnums=(0, 1))(*at, *record)
+                return {"upper_grad_x": by_x, "upper_grad_y": by_y}
+
+            below = self._means(lower, "train", train, clip, wanted)
+            means = below | self._means(upper, "validation", validation, clip, wanted)
+        return Terms(**means)
+
+    def _means(
+        self,
+        per_record: Callable[..., dict[str, Tensor]],
+        split: Split,
+        records: LossRecords,
+        clip: Clip,
+        wanted: Collection[str],
+    ) -> dict[str, Array]:
+        """(1/N) Σ_k clip(term_k) for every wanted term that reads records of this kind."""
+        from torch.func import vmap
+
+        sums = {
+            t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q)
+            for t, reads in self.reads_records.items()
+            if reads == split and t in wanted
+        }
+        if not sums:
+            return {}
+        oracle = vmap(lambda *record: {t: rows for t, rows in per_record(*record).items() if t in sums})
+        for features, labels in self._chunks(records, self.n_features + 2 * (self.p + self.q)):
+            for term, rows in rows_or_nan(oracle, features, labels).items():
+                sums[term] += clipped_sum(rows.numpy(force=True), clip.bound(CLIP_OF_TERM[term]), clip.norm)
+        return {term: total / max(len(records.features), 1) for term, total in sums.items()}
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """Column by column from the directions. Here each record's matrix is formed: see `CELLS` for the memory."""
+        from torch.func import vmap
+
+        names = asked(wanted, self.reads_records)
+        if "lower_hessian_product" in names and matrix is None:
+            raise ValueError("lower_hessian_product needs the matrix that it is a product with")
+        if not names:
+            return {}
+        q = self.q
+        shapes = {"lower_hessian": (q, q), "lower_jacobian": (self.p, q), "lower_hessian_product": (q, self.p)}
+        sums = {name: np.zeros(shapes[name]) for name in names}
+        width = self.n_features + (q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + q)
+        with quiet_torch():
+            at, units = (tensor(x), tensor(y)), tensor(np.eye(self.q))
+            along = None if matrix is None else tensor(matrix)
+
+            def per_record(*record: Tensor) -> dict[str, Tensor]:
+                out = {}
+                if "lower_hessian_product" in names and along is not None:
+                    out["lower_hessian_product"] = columns(self.lower_loss, self.forward, *at, along, *record).hvp
+                if len(names) > len(out):
+                    whole = columns(self.lower_loss, self.forward, *at, units, *record)
+                    out |= {"lower_hessian": whole.hvp, "lower_jacobian": whole.jvp}
+                return {name: out[name] for name in names}
+
+            for features, labels in self._chunks(train, width):
+                for name, rows in rows_or_nan(vmap(per_record), features, labels).items():
+                    flat = rows.numpy(force=True).reshape(len(rows), -1)
+                    bound = clip.bound(CLIP_OF_TERM[MATRICES[name]])
+                    sums[name] += clipped_sum(flat, bound, clip.norm).reshape(shapes[name])
+        return {name: total / max(len(train.features), 1) for name, total in sums.items()}
+
+    def _chunks(self, records: LossRecords, width: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The records as tensors, so many at a time that `CELLS` numbers hold `width` for each."""
+        for part in slices(len(records.features), width):
+            labels = tensor(records.labels[part])
+            yield tensor(records.features[part]), labels if self.classes is None else labels.long()
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        """∇_y R, ∇²_yy R·z and ∇²_xy R·z per row; zero without a regulariser, NaN where it raises."""
+        out = Regulariser(np.zeros_like(y), np.zeros_like(y), np.zeros_like(x))
+        if self.penalty is not None:
+            from torch.func import vmap
+
+            penalty, forward = self.penalty, self.forward
+            with quiet_torch():
+                rows = vmap(lambda *row: directions(penalty, forward, *row))
+                _add_rows(out, lambda *r: [v.numpy(force=True) for v in rows(*r)], (x, y, z), self.p + 2 * self.q)
+        return out
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        """R(x, y) per row; NaN where it raises."""
+        out = np.zeros(len(x))
+        if self.penalty is not None:
+            from torch.func import vmap
+
+            rows = vmap(self.penalty)
+            with quiet_torch():
+                _add_rows([out], lambda *r: [rows(*r).numpy(force=True)], (x, y), self.p + 2 * self.q)
+        return out
+
+    def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
+        """Weighted means of (l, h) per row; NaN where a loss raises. A record of weight zero is not evaluated."""
+
+        def both(x: Tensor, y: Tensor, *record: Tensor) -> tuple[Tensor, Tensor]:
+            return self.lower_loss(x, y, *record), self.upper_loss(x, y, *record)
+
+        lower, upper = (np.zeros(len(x)) for _ in range(2))
+        self._average([lower, upper], both, (x, y), records, weights)
+        return lower, upper
+
+    def accuracy(self, x: Array, y: Array, records: LossRecords) -> Array | None:
+        """Share of records that `predict` gets right, (b,): by its largest class score, its label, or its sign.
+
+        A score is right if it is positive exactly where the label is: labels {−1, +1} and {0, 1} both fit. Where k
+        scores tie, each counts 1/k; a score of zero counts half.
+        """
+        if self.predict is None:
+            return None
+        predict = self.predict
+
+        def right(y: Tensor, features: Tensor, label: Tensor) -> tuple[Tensor]:
+            guess = predict(y, features)
+            if guess.dim() == 1:
+                best = guess == guess.max()
+                return ((best[label] / best.sum().clamp(min=1)).double(),)
+            if guess.is_floating_point():
+                return (((guess > 0) == (label > 0)).double().where(guess != 0, 0.5),)
+            return ((guess == label).double(),)
+
+        out, n = np.zeros(len(y)), len(records.features)
+        self._average([out], right, (y,), records, np.full(n, 1.0 / n))
+        return out
+
+    def _average(
+        self,
+        out: Sequence[Array],
+        fn: Callable[..., tuple[Tensor, ...]],
+        rows: Sequence[Array],
+        records: LossRecords,
+        weights: Array,
+    ) -> None:
+        """Add Σ_k weights_k · fn(row, record_k) to `out`, a block of rows × records at a time."""
+        heard = weights > 0
+        if not heard.all():
+            records, weights = LossRecords(*(a[heard] for a in records)), weights[heard]
+        grid = over_grid(fn, len(rows))
+        width, done = self.n_features + self.p + self.q, 0
+        with quiet_torch():
+            for chunk in self._chunks(records, width):
+                weight = weights[done : done + len(chunk[0])]
+                done += len(weight)
+
+                def weighed(*some: Tensor, chunk: tuple[Tensor, Tensor] = chunk, weight: Array = weight) -> list[Array]:
+                    return [v.numpy(force=True) @ weight for v in grid(*some, *chunk)]
+
+                _add_rows(out, weighed, rows, width * len(weight))
+
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+        """What the user declared, labelled so; nothing is derived from the losses."""
+        return self.declared
+
+
+def slices(n: int, width: int) -> Iterator[slice]:
+    """0 … n in parts of so many that `CELLS` numbers hold `width` for each, and at least one."""
+    step = max(1, CELLS // width)
+    return (slice(start, min(n, start + step)) for start in range(0, n, step))
+
+
+def _add_rows(out: Sequence[Array], fn: Callable[..., Sequence[Array]], rows: Sequence[Array], width: int) -> None:
+    """out[part] += fn(rows[part]), part by part. Where `fn` raises, its rows are tried one by one and become NaN."""
+    for part in slices(len(rows[0]), width):
+        some = [r[part] for r in rows]
+        try:
+            values = fn(*(tensor(r) for r in some))
+        except USER_ERRORS:
+            if len(some[0]) > 1:
+                _add_rows([o[part] for o in out], fn, some, CELLS)
+                continue
+            values = [np.asarray(np.nan)] * len(out)
+        for total, value in zip(out, values, strict=True):
+            total[part] += value

@@ -1,0 +1,294 @@
+"""Decentralised meta-learning: an embedding that all tasks share, and a last layer for each task on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.errors import InputError
+from decentral_dp.models.convolution import Convolutional, Dense, Image, Network, with_one
+from decentral_dp.models.linear_terms import (
+    check_n_features,
+    checked_features,
+    class_index,
+    clip_columns,
+    curved_sums,
+    feature_norms,
+)
+from decentral_dp.privacy.clipping import Clip, clipped_sum
+from decentral_dp.problems.bilevel.loss_problem import slices
+from decentral_dp.problems.bilevel.tasks import Tasks, make_tasks
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms, asked, select_split, take
+
+READS_RECORDS: Mapping[str, Split] = MappingProxyType(
+    {
+        "lower_grad_y": "train",
+        "lower_hvp": "train",
+        "lower_jvp": "train",
+        "upper_grad_y": "validation",
+        "upper_grad_x": "validation",
+    }
+)
+
+USUAL_RIDGE = 0.01
+USUAL_WIDTH = 8
+
+
+class MetaRecords(NamedTuple):
+    """features: (N, d) as the network reads them. label: (N,) class index."""
+
+    features: Array
+    label: NDArray[np.int64]
+
+
+class Embedded(NamedTuple):
+    """Records seen through the network at one x: what the lower level needs. embedding: (N, e). label: (N,)."""
+
+    embedding: Array
+    label: NDArray[np.int64]
+
+
+class Heads(NamedTuple):
+    """The last layers of all tasks, (T·w, e + 1), as y and as z."""
+
+    y: Array
+    z: Array
+
+
+@dataclass(frozen=True)
+class MetaLearning:
+    """x: all layers of a network but the last; y: the last layers (weights and bias) of T tasks of w classes each.
+
+        lower level   y*(x) = argmin_y  mean over train records of l(x, y; a, b) + (ridge/2)‖y‖²
+        upper level   min_x  mean over validation records of h(x, y*(x); a, b),       h = l
+        l(x, y; a, b) = Σ_τ s_bτ·CE(Y_τ φ̃, place of b in task τ),      φ̃ = (φ_x(a), 1)
+
+    A record belongs to all tasks that contain its class, and its loss is the mean over them (s_bτ = 1/how many); a
+    record that belongs to none has loss 0. Means are over all of an agent's records, whose number is public; a mean
+    over those of one task would divide by a count of labels. The ridge touches no record and makes the lower level
+    strongly convex. With p = softmax(Y_τ φ̃), u = Z_τ φ̃ and the unit vector e_b of the place of b, summed over τ with
+    s_bτ:
+
+        ∇_y l = (p − e_b) φ̃ᵀ,         ∇²_yy l·z = (diag(p) − ppᵀ) u φ̃ᵀ,          ∇_x h = Jᵀ Yᵀ(p − e_b),
+        ∇²_xy l·z = ∇_x⟨∇_y l, z⟩ = Jᵀ(Yᵀ(diag(p) − ppᵀ)u + Zᵀ(p − e_b)),         J = ∂φ/∂x.
+
+    So nothing in y needs the network's derivative, and both terms in x are one backward pass each. All five terms read
+    records; each is clipped per record as a whole, over all layers and tasks.
+
+    p = weights of the network, q = T·w·(e + 1). `start` is random and public: from an all-constant start all channels
+    of a layer stay equal.
+
+    Reference: Chen & Wang, ICML 2024, Section 5.2, Equation (13); R(y) = (ridge/2)‖y‖².
+    """
+
+    name: ClassVar[str] = "meta_learning"
+
+    network: Network
+    n_features: int
+    tasks: Tasks
+    ridge: float = USUAL_RIDGE
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_n_features(self.n_features)
+        if not 0.0 < self.ridge < np.inf:
+            raise InputError(f"problem.ridge: got {self.ridge}; meta_learning wants a finite number above 0.")
+
+    @classmethod
+    def from_dataset(
+        cls,
+        n_features: int,
+        n_classes: int,
+        image: Image | None = None,
+        tasks: int | Sequence[Sequence[int]] | None = None,
+        ways: int | None = None,
+        width: int | None = None,
+        ridge: float | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """image: (height, width, channels) of the records, None for other records, which get one hidden layer.
+
+        width: channels per block, or hidden units; ways, tasks: as `make_tasks` reads them; seed: public.
+        """
+        size = USUAL_WIDTH if width is None else width
+        if size < 1:
+            raise InputError(f"problem.width: got {size}; wanted at least one channel per layer.")
+        network: Network = Dense(n_features, size)
+        if image is not None and min(image[:2]) >= 2:
+            network = Convolutional(image, size)
+        drawn = make_tasks(tasks, ways, n_classes, seed)
+        return cls(network, n_features, drawn, USUAL_RIDGE if ridge is None else ridge, seed)
+
+    @property
+    def p(self) -> int:
+        return self.network.p
+
+    @property
+    def q(self) -> int:
+        return len(self.tasks.members) * self.tasks.ways * (self.network.embedding + 1)
+
+    @property
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
+
+    @cached_property
+    def start(self) -> Mapping[str, Array]:
+        """Public random weights to start from, added to the scenario's constants: channel → (d,)."""
+        return {"x": self.network.start(public_generator(self.seed, "network"))}
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> MetaRecords:
+        """The records as the network reads them. Raises InputError on a wrong shape or label."""
+        rows = checked_features(features, labels, self.n_features, intercept=False)
+        return MetaRecords(self.network.arrange(rows), class_index(labels, range(self.tasks.n_classes)))
+
+    def embed(self, x: Array, records: MetaRecords) -> Embedded:
+        """The records at a fixed x. `terms` takes them in place of the records, and then leaves the terms in x out."""
+        with np.errstate(all="ignore"):
+            parts = [self.network.forward(x, records.features[part], keep=False)[0] for part in self._parts(records)]
+        return Embedded(np.concatenate(parts), records.label)
+
+    def terms(
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: MetaRecords | Embedded,
+        validation: MetaRecords | Embedded,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
+    ) -> Terms:
+        heads = Heads(*np.stack([y, z]).reshape(2, -1, self.network.embedding + 1))
+        means: dict[str, Array] = {}
+        for records, prefix in zip(select_split(wanted, train, validation), ("lower", "upper"), strict=True):
+            deep = wanted if isinstance(records, MetaRecords) else ()
+            names = [t for t in TERMS if t.startswith(prefix) and (CLIP_OF_TERM[t] != "x" or t in deep)]
+            sums = {t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q) for t in names}
+            with np.errstate(all="ignore"):
+                for part in self._parts(records):
+                    self._add(sums, x, heads, records, part, clip)
+            means |= {t: total / max(len(records.label), 1) for t, total in sums.items()}
+        return Terms(**means)
+
+    def _add(
+        self, sums: dict[str, Array], x: Array, heads: Heads, records: MetaRecords | Embedded, part: slice, clip: Clip
+    ) -> None:
+        """Add the clipped contributions of some records to the sums asked for."""
+        label = records.label[part]
+        if isinstance(records, Embedded):
+            phi, tape = records.embedding[part], None
+        else:
+            phi, tape = self.network.forward(x, records.features[part], "lower_jvp" in sums or "upper_grad_x" in sums)
+        phi, norms = _finite(phi, clip.norm)
+        chances, residual = self.tasks.residual(heads.y @ phi.T, label)
+        residual, upstream = residual.reshape(len(heads.y), -1), heads.y[:, :-1]
+
+        def put(term: str, cotangents: Array, bound: float) -> None:
+            if term in sums:
+                sums[term] += self.network.clipped(x, tape, cotangents, bound, clip.norm)
+
+        put("upper_grad_x", residual.T @ upstream, clip.x)
+        if "lower_hvp" in sums:
+            slope = self.tasks.slope(chances, heads.z @ phi.T, label).reshape(len(heads.y), -1)
+            put("lower_jvp", slope.T @ upstream + residual.T @ heads.z[:, :-1], clip.x)
+            sums["lower_hvp"] += (clip_columns(slope, norms, clip.norm, clip.z) @ phi).ravel()
+        # Last, for clipping scales the residual in place.
+        term, bound = ("lower_grad_y", clip.y) if "lower_grad_y" in sums else ("upper_grad_y", clip.z)
+        sums[term] += (clip_columns(residual, norms, clip.norm, bound) @ phi).ravel()
+
+    def _parts(self, records: MetaRecords | Embedded) -> list[slice]:
+        return list(slices(len(records.label), self.network.cells + self.q))
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: MetaRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """∇²_yy l = (diag(p) − ppᵀ) ⊗ φ̃φ̃ᵀ, block by block; ∇²_xy l by one backward pass per column."""
+        names = asked(wanted, READS_RECORDS)
+        sums: dict[str, Array] = {}
+        phi, norms = _finite(self.embed(x, train).embedding, clip.norm)
+        head = y.reshape(-1, phi.shape[1])
+        if below := [name for name in names if name != "lower_jacobian"]:
+            sums = curved_sums(
+                phi,
+                norms,
+                lambda part: self.tasks.curvature(head @ phi[part].T, train.label[part]),
+                matrix,
+                clip,
+                below,
+            )
+        if "lower_jacobian" in names:
+            total = np.zeros((self.p, self.q))
+            with np.errstate(all="ignore"):
+                for part in slices(len(train.label), self.network.cells + self.p * self.q):
+                    total += self._jacobian(x, head, take(train, part), clip)
+            sums["lower_jacobian"] = total / len(train.label)
+        return sums
+
+    def _jacobian(self, x: Array, head: Array, records: MetaRecords, clip: Clip) -> Array:
+        """Σ_k clip(∇²_xy l_k), (p, q)."""
+        phi, tape = self.network.forward(x, records.features)
+        phi, _ = _finite(phi, clip.norm)
+        chances, residual = self.tasks.residual(head @ phi.T, records.label)
+        residual = residual.reshape(len(head), -1)
+        columns = np.empty((len(phi), self.p, self.q))
+        for column in range(self.q):
+            z = np.zeros((len(head), phi.shape[1]))
+            z.flat[column] = 1.0
+            slope = self.tasks.slope(chances, z @ phi.T, records.label).reshape(len(head), -1)
+            cotangents = slope.T @ head[:, :-1] + residual.T @ z[:, :-1]
+            columns[:, :, column] = self.network.rows(x, tape, cotangents)
+        return clipped_sum(columns.reshape(len(phi), -1), clip.x, clip.norm).reshape(self.p, self.q)
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Regulariser(self.ridge * y, self.ridge * z, np.zeros_like(x))
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * self.ridge * np.square(y).sum(axis=1))
+
+    def losses(self, x: Array, y: Array, records: MetaRecords, weights: Array) -> tuple[Array, Array]:
+        mean = np.zeros(len(y))
+        with np.errstate(all="ignore"):
+            for row in range(len(y)):
+                for part in self._parts(records):
+                    scores, label = self._scores(x[row], y[row], records, part)
+                    mean[row] += self.tasks.loss(scores, label) @ weights[part]
+        return mean, mean.copy()
+
+    def accuracy(self, x: Array, y: Array, records: MetaRecords) -> Array:
+        """Mean over tasks of the share of the task's records whose class has the largest score within the task.
+
+        A task none of whose classes is among the records is left out; NaN where all are.
+        """
+        asked_of = (self.tasks.share[records.label] > 0.0).sum(axis=0)
+        right = np.zeros((len(y), len(asked_of)))
+        with np.errstate(all="ignore"):
+            for row in range(len(y)):
+                for part in self._parts(records):
+                    right[row] += self.tasks.right(*self._scores(x[row], y[row], records, part)).sum(axis=1)
+            some = asked_of > 0
+            return np.asarray((right[:, some] / asked_of[some]).sum(axis=1) / some.sum())
+
+    def _scores(self, x: Array, y: Array, records: MetaRecords, part: slice) -> tuple[Array, NDArray[np.int64]]:
+        """(T·w, n) scores of some records, and their labels."""
+        phi, _ = self.network.forward(x, records.features[part], keep=False)
+        return y.reshape(-1, phi.shape[1] + 1) @ with_one(phi).T, records.label[part]
+
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+        """None: the derivatives of a deep network have no useful Lipschitz constant."""
+        return None
+
+
+def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
+    """φ̃ (n, e + 1) and its norms (n,); a record whose embedding is not finite gets zeros, the one included."""
+    extended = with_one(phi)
+    extended[~np.isfinite(phi).all(axis=1)] = 0.0
+    return extended, feature_norms(extended)[0 if norm == "l1" else 1]

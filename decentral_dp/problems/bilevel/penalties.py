@@ -1,0 +1,110 @@
+"""Regularisers that several problems share: data-independent, exact, and never clipped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.problems.protocol import Regulariser
+
+
+class Penalty(Protocol):
+    """R(x, y)."""
+
+    def uppers(self, q: int) -> int:
+        """p: how many upper variables there are for q lower ones."""
+        ...
+
+    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
+        """∇_y R, ∇²_yy R·z and ∇²_xy R·z, row by row."""
+        ...
+
+    def value(self, x: Array, y: Array) -> Array:
+        """R per row, (b,)."""
+        ...
+
+    def lipschitz(self, box: Mapping[str, float]) -> Array | None:
+        """(3, 3) l1 Lipschitz constants of (∇²_xy R·z, ∇_y R, ∇²_yy R·z) in (x, y, z); None where there are none."""
+        ...
+
+
+class Strengths(NamedTuple):
+    """R(x, y) = ½ Σ_s exp(x_s) y_s²: one strength for every lower variable."""
+
+    def uppers(self, q: int) -> int:
+        return q
+
+    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
+        with np.errstate(over="ignore", invalid="ignore"):
+            strength = np.exp(x)
+            grad_y = strength * y
+            return Regulariser(grad_y, strength * z, grad_y * z)
+
+    def value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * (np.exp(x) * y * y).sum(axis=1))
+
+    def lipschitz(self, box: Mapping[str, float]) -> Array | None:
+        """All Jacobians are diagonal; attained at the corner of the box."""
+        x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
+        if x > 700.0 or not all(math.isfinite(v) for v in (x, y, z)):
+            return None
+        return math.exp(x) * np.array([[y * z, z, y], [y, 1.0, 0.0], [z, 0.0, 1.0]])
+
+
+class SharedStrength(NamedTuple):
+    """R(x, y) = ½ exp(x) ‖y‖²: one strength for all lower variables, p = 1. dimension: q."""
+
+    dimension: int
+
+    def uppers(self, q: int) -> int:
+        return 1
+
+    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
+        with np.errstate(over="ignore", invalid="ignore"):
+            strength = np.exp(x)
+            return Regulariser(strength * y, strength * z, strength * (y * z).sum(axis=1, keepdims=True))
+
+    def value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * np.exp(x[:, 0]) * np.square(y).sum(axis=1))
+
+    def lipschitz(self, box: Mapping[str, float]) -> Array | None:
+        """What x moves is moved in all q lower variables at once; attained at the corner of the box."""
+        x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
+        if x > 700.0 or not all(math.isfinite(v) for v in (x, y, z)):
+            return None
+        q = self.dimension
+        return math.exp(x) * np.array([[q * y * z, z, y], [q * y, 1.0, 0.0], [q * z, 0.0, 1.0]])
+
+
+class Pull(NamedTuple):
+    """R(x, y) = ½ ridge ‖y − x‖²: the lower variable is pulled toward the upper one. ridge > 0."""
+
+    ridge: float
+
+    def uppers(self, q: int) -> int:
+        return q
+
+    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Regulariser(self.ridge * (y - x), self.ridge * z, -self.ridge * z)
+
+    def value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * self.ridge * np.square(y - x).sum(axis=1))
+
+    def lipschitz(self, box: Mapping[str, float]) -> Array:
+        """Linear everywhere: no box is needed."""
+        return self.ridge * np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+def check_ridge(ridge: float) -> None:
+    """Raises InputError unless the ridge is a positive finite number."""
+    if not 0.0 < ridge < np.inf:
+        raise InputError(f"problem.ridge: got {ridge}; wanted a positive finite number, for example 1.0.")

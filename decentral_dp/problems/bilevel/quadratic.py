@@ -1,0 +1,203 @@
+"""Ridge regression toward a point that the upper level chooses: everything has a closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.errors import InputError
+from decentral_dp.models.linear_terms import (
+    blocks,
+    check_n_features,
+    checked_features,
+    clip_coefficients,
+    curved_sums,
+    feature_norms,
+)
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.penalties import Pull, check_ridge
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
+
+READS_RECORDS: Mapping[str, Split] = MappingProxyType(
+    {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
+)
+
+
+class QuadraticRecords(NamedTuple):
+    """features: (N, d). target: (N,). l1, l2: (N,) norms of the features."""
+
+    features: Array
+    target: Array
+    l1: Array
+    l2: Array
+
+
+Agents = Sequence[tuple[QuadraticRecords, QuadraticRecords]]
+
+
+class Optimum(NamedTuple):
+    """x*: (p,), y*(x*): (q,), F(x*)."""
+
+    x: Array
+    y: Array
+    value: float
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """Lower level: squares on train records, pulled toward x; upper level: squares on validation records.
+
+        l(y; a, b) = h(y; a, b) = ½(aᵀy − b)²,     R(x, y) = ½ ridge ‖y − x‖²
+        ∇_y l = (aᵀy − b) a,     ∇²_yy l·z = (aᵀz) a,     ∇_x h = 0,     ∇²_xy l = 0,     ∇²_xy R·z = −ridge z
+
+    With A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b over train records, Ā and c̄ over validation records:
+
+        y*(x) = (A + ridge I)⁻¹(c + ridge x)     z*(x) = (A + ridge I)⁻¹(Ā y*(x) − c̄)     ∇F(x) = ridge z*(x)
+
+    F(x) = ½ y*ᵀ Ā y* − c̄ᵀ y* + const is a convex quadratic, minimised where Ā y*(x) = c̄. R touches no record, so
+    neither does anything of x: its channel is free.
+
+    n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are numbers.
+    """
+
+    name: ClassVar[str] = "quadratic"
+
+    n_features: int
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_n_features(self.n_features)
+        check_ridge(self.ridge)
+
+    @classmethod
+    def from_dataset(cls, n_features: int, classes: Sequence[float] = (), ridge: float = 1.0) -> Self:
+        """`classes` is not used: labels are numbers."""
+        return cls(n_features, ridge)
+
+    @property
+    def p(self) -> int:
+        return self.n_features
+
+    @property
+    def q(self) -> int:
+        return self.n_features
+
+    @property
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
+        """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
+        rows = checked_features(features, labels, self.n_features, intercept=False)
+        target = np.array(labels, dtype=np.float64)
+        if not np.isfinite(target).all():
+            row = int(np.argmin(np.isfinite(target)))
+            raise InputError(f"problem: record {row} has a label that is not a finite number; remove or mend it.")
+        return QuadraticRecords(rows, target, *feature_norms(rows))
+
+    def terms(
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: QuadraticRecords,
+        validation: QuadraticRecords,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
+    ) -> Terms:
+        train, validation = select_split(wanted, train, validation)
+        grad, hvp, upper = np.zeros(self.q), np.zeros(self.q), np.zeros(self.q)
+        curved = "lower_hvp" in wanted
+        with np.errstate(all="ignore"):
+            for part in blocks(*train.features.shape):
+                a, norms = train.features[part], _norms(train, clip)[part]
+                grad += clip_coefficients(a.dot(y) - train.target[part], norms, clip.y).dot(a)
+                if curved:
+                    hvp += clip_coefficients(a.dot(z), norms, clip.z).dot(a)
+            for part in blocks(*validation.features.shape):
+                a, norms = validation.features[part], _norms(validation, clip)[part]
+                upper += clip_coefficients(a.dot(y) - validation.target[part], norms, clip.z).dot(a)
+            n_train, n_validation = max(len(train.target), 1), max(len(validation.target), 1)
+            return Terms(grad / n_train, hvp / n_train if curved else None, None, upper / n_validation, None)
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: QuadraticRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """∇²_yy l = aaᵀ, whose norm is ‖a‖²."""
+        return curved_sums(
+            train.features,
+            _norms(train, clip),
+            lambda part: np.ones((1, 1, len(train.target[part]))),
+            matrix,
+            clip,
+            asked(wanted, READS_RECORDS),
+        )
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        return Pull(self.ridge).terms(x, y, z)
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        return Pull(self.ridge).value(x, y)
+
+    def losses(self, x: Array, y: Array, records: QuadraticRecords, weights: Array) -> tuple[Array, Array]:
+        mean = np.zeros(len(y))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in blocks(len(weights), max(self.q, len(y))):
+                errors = y @ records.features[part].T - records.target[part]
+                mean += 0.5 * np.square(errors, out=errors) @ weights[part]
+        return mean, mean.copy()
+
+    def accuracy(self, x: Array, y: Array, records: QuadraticRecords) -> None:
+        """None: nothing is classified."""
+        return None
+
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+        """None: the gradient grows with the label, and no bound on labels is declared."""
+        return None
+
+    # Ground truth, over all agents' (train, validation) records: weight 1/m for each agent, 1/n for each record.
+
+    def lower_solution(self, x: Array, agents: Agents) -> Array:
+        """y*(x), (q,)."""
+        curvature, linear = _moments([train for train, _ in agents])
+        return np.asarray(np.linalg.solve(curvature + self.ridge * np.eye(self.q), linear + self.ridge * x))
+
+    def z_star(self, x: Array, agents: Agents) -> Array:
+        """z*(x) = (∇²_yy g)⁻¹ ∇_y f at y*(x), (q,)."""
+        curvature, _ = _moments([train for train, _ in agents])
+        upper_curvature, upper_linear = _moments([validation for _, validation in agents])
+        upper_grad = upper_curvature @ self.lower_solution(x, agents) - upper_linear
+        return np.asarray(np.linalg.solve(curvature + self.ridge * np.eye(self.q), upper_grad))
+
+    def hypergradient(self, x: Array, agents: Agents) -> Array:
+        """∇F(x), (p,)."""
+        return self.ridge * self.z_star(x, agents)
+
+    def upper_value(self, x: Array, agents: Agents) -> float:
+        """F(x)."""
+        y = self.lower_solution(x, agents)
+        return float(np.mean([0.5 * np.mean(np.square(v.features @ y - v.target)) for _, v in agents]))
+
+    def optimum(self, agents: Agents) -> Optimum:
+        """A minimiser of F: the one whose y*(x) is shortest, where Ā is singular and there are many."""
+        curvature, linear = _moments([train for train, _ in agents])
+        upper_curvature, upper_linear = _moments([validation for _, validation in agents])
+        y: Array = np.asarray(np.linalg.lstsq(upper_curvature, upper_linear)[0])
+        x = y + (curvature @ y - linear) / self.ridge
+        return Optimum(x, y, self.upper_value(x, agents))
+
+
+def _norms(records: QuadraticRecords, clip: Clip) -> Array:
+    return records.l1 if clip.norm == "l1" else records.l2
+
+
+def _moments(shards: Sequence[QuadraticRecords]) -> tuple[Array, Array]:
+    """(1/m) Σ_i mean_i a aᵀ and (1/m) Σ_i mean_i a b."""
+    second = [s.features.T @ s.features / len(s.target) for s in shards]
+    cross = [s.features.T @ s.target / len(s.target) for s in shards]
+    return np.asarray(np.mean(second, axis=0)), np.asarray(np.mean(cross, axis=0))

@@ -1,0 +1,271 @@
+"""A bilevel problem from per-record formulas in numpy: clipping, means, matrices and metrics are added here.
+
+The author's object has these methods; `features` (n, d) and `labels` (n,) are those of several records, and row k of
+what comes back is of record k alone:
+
+    sizes(n_features, n_classes) → p, q            dimensions of x and y; n_classes is 0 where labels are numbers
+    lower_loss, upper_loss(x, y, features, labels)  (n,)    l and h
+    lower_grad_y(x, y, features, labels)            (n, q)  ∇_y l
+    upper_grad_y(x, y, features, labels)            (n, q)  ∇_y h
+    lower_hvp(x, y, z, features, labels)            (n, q)  ∇²_yy l·z    left out: zero
+    lower_jvp(x, y, z, features, labels)            (n, p)  ∇²_xy l·z    left out: zero
+    upper_grad_x(x, y, features, labels)            (n, p)  ∇_x h        left out: zero
+    regulariser(x, y, z)                            ∇_y R (q,), ∇²_yy R·z (q,), ∇²_xy R·z (p,)    left out: no R
+    regulariser_value(x, y)                         R, with regulariser
+    predict(y, features)                            (n,) class numbers    left out: nothing is classified
+
+A term that is left out is never computed, so that it costs nothing. `probe` refuses rows that read other records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.errors import InputError
+from decentral_dp.models.linear_terms import checked_features
+from decentral_dp.privacy.clipping import Clip, clipped_sum
+from decentral_dp.problems.bilevel.loss_problem import LossRecords, slices
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked, sizes
+from decentral_dp.user_code import USER_ERRORS, blamed
+
+NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
+# Terms that take a direction z.
+_DIRECTED = ("lower_hvp", "lower_jvp")
+# Records of the trial, and how far a row may move by another record, relative to its size: rounding alone.
+_TRIAL, _ROUNDING = 5, 1e-9
+
+
+@dataclass(frozen=True)
+class RecordwiseProblem:
+    """A `protocol.Problem` from an author's per-record formulas.
+
+    Args:
+        author: the object with the methods that the module's head lists.
+        p, q: dimensions of x and y.
+        n_features: columns of the records.
+        n_classes: classes of the labels, 0 where labels are numbers.
+        name: for messages.
+    """
+
+    author: Any
+    p: int
+    q: int
+    n_features: int
+    n_classes: int
+    name: str
+
+    @property
+    def reads_records(self) -> Mapping[str, Split]:
+        return {t: _split(t) for t in TERMS if hasattr(self.author, t)}
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
+        rows = checked_features(features, labels, self.n_features, intercept=False)
+        return LossRecords(rows, np.asarray(labels, dtype=np.float64))
+
+    def terms(
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: LossRecords,
+        validation: LossRecords,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
+    ) -> Terms:
+        means: dict[str, Array] = {}
+        for term, split in self.reads_records.items():
+            if term in wanted:
+                records = train if split == "train" else validation
+                total = np.zeros(sizes(self.p, self.q)[term])
+                for part in self._chunks(records, 1):
+                    rows = self._rows(term, x, y, z, part)
+                    total += clipped_sum(rows, clip.bound(CLIP_OF_TERM[term]), clip.norm)
+                means[term] = total / max(len(records.features), 1)
+        return Terms(**means)
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """Column by column from the products; each record's matrix is formed, and clipped as a whole."""
+        out = {}
+        for name in asked(wanted, self.reads_records):
+            along = matrix if name == "lower_hessian_product" else np.eye(self.q)
+            if along is None:
+                raise ValueError("lower_hessian_product needs the matrix that it is a product with")
+            term, shape = MATRICES[name], sizes(self.p, self.q)[name]
+            total = np.zeros(shape)
+            for part in self._chunks(train, along.shape[1]):
+                columns = [self._rows(term, x, y, z, part) for z in along.T]
+                flat = np.stack(columns, axis=2).reshape(len(part.features), -1)
+                total += clipped_sum(flat, clip.bound(CLIP_OF_TERM[term]), clip.norm).reshape(shape)
+            out[name] = total / max(len(train.features), 1)
+        return out
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        out = Regulariser(np.zeros_like(y), np.zeros_like(y), np.zeros_like(x))
+        if hasattr(self.author, "regulariser"):
+            with np.errstate(all="ignore"):
+                for row in range(len(y)):
+                    for whole, value in zip(out, self.author.regulariser(x[row], y[row], z[row]), strict=True):
+                        whole[row] = value
+        return out
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        if not hasattr(self.author, "regulariser"):
+            return np.zeros(len(y))
+        with np.errstate(all="ignore"):
+            return np.array([float(self.author.regulariser_value(*row)) for row in zip(x, y, strict=True)])
+
+    def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
+        out = np.zeros((2, len(y)))
+        for row in range(len(y)):
+            done = 0
+            for part in self._chunks(records, 1):
+                weight = weights[done : done + len(part.features)]
+                done += len(part.features)
+                for k, name in enumerate(("lower_loss", "upper_loss")):
+                    out[k, row] += self._at(name, (len(part.features),), part, x[row], y[row]) @ weight
+        return out[0], out[1]
+
+    def accuracy(self, x: Array, y: Array, records: LossRecords) -> Array | None:
+        if not hasattr(self.author, "predict"):
+            return None
+        with np.errstate(all="ignore"):
+            return np.array([np.mean(self.author.predict(row, records.features) == records.labels) for row in y])
+
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+        """None: nothing bounds the formulas but the clip."""
+        return None
+
+    def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
+        """(n, width) of a term, not clipped."""
+        point = (x, y, z) if term in _DIRECTED else (x, y)
+        return self._at(term, (len(records.features), *sizes(self.p, self.q)[term]), records, *point)
+
+    def _at(self, name: str, shape: tuple[int, ...], records: LossRecords, *point: Array) -> Array:
+        """What a method gives for these records; NaN in the row of a record that it raises on."""
+        call = getattr(self.author, name)
+        with np.errstate(all="ignore"):
+            return evaluated(lambda some: call(*point, *some), tuple(records), shape)
+
+    def _chunks(self, records: LossRecords, columns: int) -> Iterator[LossRecords]:
+        width = self.n_features + columns * (self.p + self.q)
+        for part in slices(len(records.features), width):
+            yield LossRecords(records.features[part], records.labels[part])
+
+
+def evaluated(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
+    """The rows that a formula of the user's own gives; NaN for a record that it raises on, which a clip cuts to zero.
+
+    A record that raises is replaced by one that does not: the others are rounded as they would be without it, and the
+    run goes on, for whether it stops must not depend on a private value.
+    """
+    n = len(records[0])
+    try:
+        return np.array(call(records), dtype=np.float64).reshape(shape)
+    except USER_ERRORS:
+        sound = [k for k in range(n) if _runs(call, tuple(a[k : k + 1] for a in records))]
+    out = np.full(shape, np.nan)
+    if sound:
+        kept = set(sound)
+        stand_in = [k if k in kept else sound[0] for k in range(n)]
+        rows = np.array(call(tuple(a[stand_in] for a in records)), dtype=np.float64).reshape(shape)
+        out[sound] = rows[sound]
+    return out
+
+
+def _runs(call: Callable[[tuple[Array, ...]], Any], one: tuple[Array, ...]) -> bool:
+    try:
+        call(one)
+    except USER_ERRORS:
+        return False
+    return True
+
+
+def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> RecordwiseProblem:
+    """The problem of an author's formulas, tried on made-up records. Raises InputError for what does not fit."""
+    for needed in NEEDED:
+        if not hasattr(author, needed):
+            raise InputError(f"{name}: it has no {needed}, and a bilevel problem needs {', '.join(NEEDED)}. Define it.")
+    if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
+        raise InputError(f"{name}: it has a regulariser and no regulariser_value(x, y). Define it: a number.")
+    p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
+    problem = RecordwiseProblem(author, p, q, n_features, n_classes, name)
+    _probe(problem)
+    return problem
+
+
+def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, int]:
+    """The two whole numbers of `sizes`. Raises InputError."""
+    try:
+        first, second = author.sizes(**known)
+    except USER_ERRORS as error:
+        raise InputError(
+            f"{name}: sizes({', '.join(known)}) does not give {what}: {blamed(error)}. Mend it."
+        ) from error
+    for value in (first, second):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise InputError(f"{name}: sizes gives {value!r}; {what} are whole numbers of at least 1. Mend it.")
+    return int(first), int(second)
+
+
+def _probe(problem: RecordwiseProblem) -> None:
+    """Run every formula on made-up records, and again with one replaced: no other row may move. Raises InputError."""
+    draw = np.random.default_rng(0)
+    x, y, z = (0.1 * draw.normal(size=d) for d in (problem.p, problem.q, problem.q))
+    labels = draw.integers(0, max(problem.n_classes, 2), _TRIAL).astype(np.float64)
+    if not problem.n_classes:
+        labels = draw.normal(size=_TRIAL)
+    features = draw.normal(size=(_TRIAL, problem.n_features))
+    shapes = {t: (_TRIAL, *sizes(problem.p, problem.q)[t]) for t in problem.reads_records}
+    for name, shape in {"lower_loss": (_TRIAL,), "upper_loss": (_TRIAL,), **shapes}.items():
+        point = (x, y, z) if name in _DIRECTED else (x, y)
+        method = getattr(problem.author, name)
+        try_rows(lambda *r, m=method, at=point: m(*at, *r), (features, labels), shape, f"{problem.name}: {name}")
+    if hasattr(problem.author, "regulariser"):
+        try:
+            problem.regulariser(x[None], y[None], z[None]), problem.regulariser_value(x[None], y[None])
+        except USER_ERRORS as error:
+            raise InputError(f"{problem.name}: regulariser does not run: {blamed(error)}. Mend it.") from error
+    if hasattr(problem.author, "predict"):
+        made = (features,)
+        try_rows(lambda a: problem.author.predict(y, a), made, (_TRIAL,), f"{problem.name}: predict")
+
+
+def try_rows(call: Callable[..., Any], records: tuple[Array, ...], shape: tuple[int, ...], name: str) -> None:
+    """Refuse a formula that raises, has another shape, or whose rows read other records. Raises InputError.
+
+    Tried on copies, of which the first record is then another. records: (n, d) rows, and labels where they are read.
+    """
+    other = tuple(a.copy() for a in records)
+    other[0][0] += 1.0
+    for labels in other[1:]:
+        labels[0] = next((label for label in labels if label != labels[0]), labels[0])
+    with np.errstate(all="ignore"):
+        try:
+            before = np.array(call(*(a.copy() for a in records)), dtype=np.float64)
+            again = np.array(call(*(a.copy() for a in records)), dtype=np.float64)
+            after = np.array(call(*other), dtype=np.float64)
+        except USER_ERRORS as error:
+            raise InputError(f"{name} does not run on made-up records: {blamed(error)}. Mend it.") from error
+    if before.shape != shape or after.shape != shape:
+        raise InputError(f"{name} gives shape {before.shape} for {shape[0]} records; wanted {shape}. Mend it.")
+    if not np.array_equal(before, again, equal_nan=True):
+        raise InputError(
+            f"{name} gives two answers to one question, so it draws or counts something. Make it a pure function."
+        )
+    size = np.max(np.abs(before[1:]), initial=0.0)
+    if not np.allclose(before[1:], after[1:], rtol=_ROUNDING, atol=_ROUNDING * size, equal_nan=True):
+        raise InputError(
+            f"{name} mixes records: a row changes with another record, and clipping bounds none of them then. Compute "
+            "row k from record k alone."
+        )
+
+
+def _split(term: str) -> Split:
+    return "train" if term.startswith("lower_") else "validation"

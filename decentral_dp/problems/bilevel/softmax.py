@@ -1,0 +1,245 @@
+"""Tuning the regularisation of a multi-class linear classifier, one strength per feature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.models.linear_terms import (
+    blocks,
+    check_classes,
+    check_n_features,
+    checked_features,
+    class_index,
+    clip_columns,
+    curved_sums,
+    declared_bounds,
+    feature_norms,
+)
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
+
+READS_RECORDS: Mapping[str, Split] = MappingProxyType(
+    {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
+)
+
+
+class SoftmaxRecords(NamedTuple):
+    """features: (N, p). label: (N,) class index 0..c−1. l1, l2: (N,) norms of the features."""
+
+    features: Array
+    label: NDArray[np.int64]
+    l1: Array
+    l2: Array
+
+
+@dataclass(frozen=True)
+class SoftmaxHyperparameter:
+    """Lower level: cross-entropy on train records, regularised feature by feature; upper level: on validation.
+
+        l(y; a, b) = h(y; a, b) = log Σ_r exp(Y_r a) − Y_b a,     R(x, y) = Σ_r Σ_s exp(x_s) Y_rs² / (c p)
+
+    Y is y as a (c, p) matrix, row after row. With s = softmax(Ya) and the unit vector e_b:
+
+        ∇_y l = (s − e_b) aᵀ,     ∇²_yy l·z = (diag(s) − ssᵀ)(Za) aᵀ,     ∇_x h = 0,     ∇²_xy l = 0.
+
+    R touches no record, so neither does anything of the upper variable x: its channel is free. The norm of an outer
+    product r aᵀ is ‖r‖·‖a‖, in ℓ1 and in ℓ2.
+
+    n_features → columns of the records; classes → the declared labels, in the order of the rows of Y;
+    intercept → append a constant feature 1, regularised like the others. p = n_features (+ 1), q = c·p.
+
+    Reference: Chen & Wang, ICML 2024, Section 5.2, where the regulariser is printed without the square: that one is
+    not bounded below.
+    """
+
+    name: ClassVar[str] = "softmax_hyperparameter"
+
+    n_features: int
+    classes: tuple[float, ...]
+    intercept: bool = False
+
+    def __post_init__(self) -> None:
+        check_n_features(self.n_features)
+        check_classes(self.classes, self.name)
+
+    @classmethod
+    def from_dataset(cls, n_features: int, classes: Sequence[float], intercept: bool = False) -> Self:
+        return cls(n_features, tuple(float(c) for c in classes), intercept)
+
+    @property
+    def p(self) -> int:
+        return self.n_features + self.intercept
+
+    @property
+    def q(self) -> int:
+        return len(self.classes) * self.p
+
+    @property
+    def reads_records(self) -> Mapping[str, Split]:
+        return READS_RECORDS
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
+        """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""
+        rows = checked_features(features, labels, self.n_features, self.intercept)
+        return SoftmaxRecords(rows, class_index(labels, self.classes), *feature_norms(rows))
+
+    def terms(
+        self,
+        x: Array,
+        y: Array,
+        z: Array,
+        train: SoftmaxRecords,
+        validation: SoftmaxRecords,
+        clip: Clip,
+        wanted: Collection[str] = TERMS,
+    ) -> Terms:
+        train, validation = select_split(wanted, train, validation)
+        c = len(self.classes)
+        both = np.concatenate([y, z]).reshape(2 * c, self.p)
+        grad, hvp = np.zeros((c, self.p)), np.zeros((c, self.p))
+        upper = np.zeros((c, self.p))
+        with np.errstate(all="ignore"):
+            for part in blocks(*train.features.shape):
+                a, norms = train.features[part], norms_of(train, clip)[part]
+                products = both @ a.T
+                share = class_shares(products[:c])
+                grad += clip_columns(class_residual(share, train.label[part]), norms, clip.norm, clip.y) @ a
+                slope = products[c:] * share
+                slope -= share * slope.sum(axis=0)
+                hvp += clip_columns(slope, norms, clip.norm, clip.z) @ a
+            for part in blocks(*validation.features.shape):
+                a = validation.features[part]
+                residual = class_residual(class_shares(both[:c] @ a.T), validation.label[part])
+                upper += clip_columns(residual, norms_of(validation, clip)[part], clip.norm, clip.z) @ a
+            n_train, n_validation = max(len(train.label), 1), max(len(validation.label), 1)
+            return Terms(grad.ravel() / n_train, hvp.ravel() / n_train, None, upper.ravel() / n_validation, None)
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: SoftmaxRecords, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """∇²_yy l = (diag(s) − ssᵀ) ⊗ aaᵀ, whose norm is ‖diag(s) − ssᵀ‖·‖a‖²."""
+        weights = y.reshape(len(self.classes), self.p)
+        return curved_sums(
+            train.features,
+            norms_of(train, clip),
+            lambda part: class_curvature(class_shares(weights @ train.features[part].T)),
+            matrix,
+            clip,
+            asked(wanted, READS_RECORDS),
+        )
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        shape = (len(y), len(self.classes), self.p)
+        with np.errstate(over="ignore", invalid="ignore"):
+            strength = np.exp(x)[:, None, :] * (2.0 / self.q)
+            grad_y = strength * y.reshape(shape)
+            jvp = (grad_y * z.reshape(shape)).sum(axis=1)
+            return Regulariser(grad_y.reshape(y.shape), (strength * z.reshape(shape)).reshape(y.shape), jvp)
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = (y * y).reshape(len(y), len(self.classes), self.p).sum(axis=1)
+            return np.asarray((np.exp(x) * squares).sum(axis=1) / self.q)
+
+    def losses(self, x: Array, y: Array, records: SoftmaxRecords, weights: Array) -> tuple[Array, Array]:
+        mean = np.zeros(len(y))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in blocks(len(weights), max(self.p, y.size // self.p)):
+                mean += self.record_losses(y, records, part) @ weights[part]
+        return mean, mean.copy()
+
+    def record_losses(self, y: Array, records: SoftmaxRecords, part: slice) -> Array:
+        """(b, n) loss of each record of the part under each row of y. Call it with floating-point warnings off."""
+        scores = self._scores(y, records.features[part])
+        scores -= scores.max(axis=1, keepdims=True)
+        return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _of_label(scores, records.label[part]))
+
+    def accuracy(self, x: Array, y: Array, records: SoftmaxRecords) -> Array:
+        """Share of records whose class has the largest score; where k classes tie, each counts 1/k."""
+        right = np.zeros(len(y))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in blocks(len(records.label), max(self.p, y.size // self.p)):
+                scores = self._scores(y, records.features[part])
+                best = scores == scores.max(axis=1, keepdims=True)
+                # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
+                right += (_of_label(best, records.label[part]) / np.maximum(best.sum(axis=1), 1)).sum(axis=1)
+        return right / len(records.label)
+
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+        """Constants for x_s ≤ box["x"], |y_rs| ≤ box["y"], |z_rs| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.
+
+        With s = softmax(Ya) and u = Za, |u_r| ≤ U = R M_z, the records' terms are v aᵀ, and with E over r ~ s
+
+            v = s − e_b                 ‖v‖₁ ≤ 2,   column j of ∂v/∂(Ya): 2 s_j(1 − s_j) ≤ 1/2
+            v = s∘(u − E u)             ‖v‖₁ = E|u − E u| ≤ U
+
+        Column j of the second ∂v/∂(Ya) has, with κ = 1 − 2 s_j and E', m the mean over r ≠ j, the ℓ1 norm
+        (1 − κ²)/4·(E'|u − m + κ(u_j − m)| + |κ(u_j − m)|): convex in u, so largest at corners u_r = ±U, and there at
+        most 2/(3√3)·U, attained by two classes. All Jacobians gain ‖a aᵀ‖_{1→1} ≤ R².
+        The swaps hold over two points: twice the bound of one term.
+        """
+        known = declared_bounds(box, radius)
+        if known is None:
+            return None
+        c, r, m_y, m_z = len(self.classes), known.radius + self.intercept, known.y, known.z
+        train = np.zeros((3, 3))
+        train[1, 1] = train[2, 2] = r**2 / 2
+        train[2, 1] = 2 * r**3 * m_z / (3 * math.sqrt(3))
+        validation = np.zeros((3, 3))
+        validation[2, 1] = r**2 / 2
+        diagonal = np.array([[c * m_y * m_z, m_z, m_y], [c * m_y, 1.0, 0.0], [c * m_z, 0.0, 1.0]])
+        return LipschitzConstants(
+            data={"train": train, "validation": validation},
+            regulariser=2.0 / self.q * known.strength * diagonal,
+            swap={"train": np.array([0.0, 4 * r, 2 * r**2 * m_z]), "validation": np.array([0.0, 0.0, 4 * r])},
+            two_point=True,
+        )
+
+    def _scores(self, y: Array, features: Array) -> Array:
+        """(b, c, n) scores of n records under each row of y, by one product."""
+        stacked = y.reshape(-1, self.p) @ features.T
+        return np.asarray(stacked.reshape(len(y), len(self.classes), len(features)))
+
+
+def norms_of(records: SoftmaxRecords, clip: Clip) -> Array:
+    return records.l1 if clip.norm == "l1" else records.l2
+
+
+def class_shares(scores: Array) -> Array:
+    """Shares of the classes, (c, n) → (c, n). The largest score is taken off first: exp never overflows."""
+    shares: Array = scores - scores.max(axis=0)
+    np.exp(shares, out=shares)
+    shares /= shares.sum(axis=0)
+    return shares
+
+
+def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
+    """s − e_b."""
+    residual = shares.copy()
+    residual[label, np.arange(len(label))] -= 1.0
+    return residual
+
+
+def class_curvature(shares: Array) -> Array:
+    """diag(s) − ssᵀ per record, (c, n) → (c, c, n).
+
+    The diagonal is what makes rows sum to zero: s − s² would cancel near 1.
+    """
+    curvature = np.negative(shares[:, None] * shares)
+    diagonal = np.arange(len(shares))
+    curvature[diagonal, diagonal] = 0.0
+    curvature[diagonal, diagonal] = -curvature.sum(axis=1)
+    return curvature
+
+
+def _of_label(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
+    """(b, c, n) → (b, n): the entry of each record's own class."""
+    return values[:, label, np.arange(len(label))]

@@ -1,0 +1,39 @@
+"""The figures of the run folder, inlined with what each shows."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+
+from decentral_dp.reporting.page.markup import Html, tag
+
+CAPTIONS = {
+    "losses": "Losses by round, each over the records of all agents. Line: mean over agents; band: lowest to highest.",
+    "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent. Early on, "
+    "an average over the last values covers the few there are.",
+    "upper_variable": "What was tuned: the final published x, one place per coordinate. Dot: mean over agents; bar: "
+    "lowest to highest agent; dashed: where x started. Drawn from released values alone.",
+    "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "
+    "zero at a stationary point.",
+    "primal": "The value that is minimised, by round.",
+    "gradient": "The norm of its gradient, by round.",
+    "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
+    "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
+    "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
+    "Dashed: validation records alone. Lines that coincide are drawn as one, with all their names.",
+    "topology": "Who talks to whom. Places follow hop counts. Where agents differ in ε or in weight on neighbours, "
+    "colour tells.",
+}
+
+
+def figures(folder: Path, *names: str, captions: Mapping[str, str] | None = None) -> list[Html]:
+    """Those of the named figures that the folder has, side by side. captions: instead of the usual ones."""
+    stated, found = {**CAPTIONS, **(captions or {})}, []
+    for name in names:
+        path = folder / "plots" / f"{name}.png"
+        if path.exists():
+            data = base64.b64encode(path.read_bytes()).decode("ascii")
+            image = tag("img", src=f"data:image/png;base64,{data}", alt=stated[name]).markup.removesuffix("</img>")
+            found.append(tag("figure", Html(image), tag("figcaption", stated[name])))
+    return [tag("div", *found, class_="figures")] if found else []

@@ -1,0 +1,112 @@
+"""What came out: metrics and curves, and the network they came from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from decentral_dp.reporting.folder import published_x
+from decentral_dp.reporting.page import trusted, trusted_facts
+from decentral_dp.reporting.page.figures import figures
+from decentral_dp.reporting.page.markup import Html, Part, formula, tag
+from decentral_dp.reporting.text import article, capitalised, number, power_text, topology_name
+from decentral_dp.simulation.result import RunResult
+
+METRIC_NAMES = {
+    "upper_loss": "Upper loss (validation records)",
+    "lower_loss": "Lower loss (train records, regulariser included)",
+    "test_loss": "Test loss (held-out records)",
+    "test_auc": "Test AUC (held-out records)",
+    "test_accuracy": "Test accuracy (held-out records)",
+    "test_f1": "Test F1 (held-out records)",
+    "test_worst_class_accuracy": "Test accuracy on the worst class (held-out records)",
+    "test_robust_loss": "Test robust loss (held-out records)",
+    "test_mspbe": "Test MSPBE (held-out trajectories)",
+    "test_return_error": "Test error of predicted returns (held-out trajectories)",
+    "test_critic_auc": "AUC of a critic trained afresh on held-out records; 0.5 is best",
+    "test_distance": "Distance of generated to held-out records; 0 is best",
+    "test_mean_gap": "Distance of their means",
+    "test_spread": "Spread of generated over that of held-out records; 1 is best",
+    "primal": "Φ(x): F at the best y (train records)",
+    "objective": "F at the published x and y (train records)",
+    "best_strength": "Best λ (train records)",
+    "robust_loss": "Robust loss (train records)",
+    "loss": "Loss (train records)",
+    "estimate": "The published critic's own estimate (train records)",
+    "gradient_norm": "Norm of the gradient of Φ (train records)",
+    "auc": "AUC (train records)",
+    "hypergradient_norm": "Hypergradient norm",
+    "hypergradient_gap": "Distance to the hypergradient on held-out records",
+    "consensus_x": "Distance to the average, x",
+    "consensus_y": "Distance to the average, y",
+    "consensus_z": "Distance to the average, z",
+}
+ENDINGS = {"_last": ", last released values", "_unreleased": ", unreleased state"}
+
+
+def outcome_section(folder: Path, result: RunResult) -> list[Html]:
+    """A table of the last metrics, and the curves."""
+    metrics = result.metrics
+    rows = []
+    # A budget is no metric: it stands in its own table, rounded up.
+    plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
+    order = [*METRIC_NAMES]
+    for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
+        value = metrics[name]
+        ending = next((e for e in ENDINGS if name.endswith(e)), "")
+        stem = name.removesuffix(ending)
+        # What the scores of a coordinator are of is said above the table.
+        qualified = "" if result.privacy.is_trusted else ENDINGS.get(ending, "")
+        label = METRIC_NAMES.get(stem, stem.replace("_", " ")) + qualified
+        band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
+        cells = [number(v) for v in ((value,) if result.privacy.is_trusted else (value, *band))]
+        shown = ["" if v is None else power_text(v, pad=True) for v in cells]
+        rows.append(tag("tr", tag("th", label, scope="row"), *(tag("td", s, class_="number") for s in shown)))
+    alone = result.privacy.is_trusted
+    names = ("Metric", "Value") if alone else ("Metric", "Mean over agents", "Lowest agent", "Highest agent")
+    heads = [tag("th", text, scope="col") for text in names]
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+    where = f"Evaluated on: {result.evaluated_on}. " if result.evaluated_on else ""
+    if result.has_diverged:
+        where += "The last evaluation before the run diverged. "
+    drawn = ("accuracy", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
+    curves = figures(folder, *drawn, captions=trusted.captions(result))
+    return [
+        tag("h2", "What came out"),
+        *(trusted_facts.published_text(published_x(folder), result) if alone else []),
+        tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
+        *([tag("div", table, class_="wide", tabindex="0")] if rows else []),
+        *(curves or [tag("p", "No curves: the run kept no metrics.")]),
+    ]
+
+
+def topology_section(folder: Path, result: RunResult) -> list[Html]:
+    """The graph in words and as a drawing."""
+    graph = result.topology
+    if not graph:
+        return []
+    if result.privacy.is_trusted:
+        return [tag("h2", "Topology"), tag("p", trusted.topology_text(result))]
+    if graph.get("agents") == 1:
+        return [tag("h2", "Topology"), tag("p", "One agent, who talks to nobody.")]
+    if graph.get("central"):
+        return [tag("h2", "Topology"), tag("p", "A server asks every agent; the scenario's graph plays no part.")]
+    rho, gap = number(graph.get("rho")), number(graph.get("spectral_gap"))
+    weights = [w for w in map(number, graph.get("self_weight") or []) if w is not None]
+    edges, drawing = len(graph.get("edges") or []), figures(folder, "topology")
+    parts: list[Part] = [f"{capitalised(article(topology_name(graph)))} with {edges} edge{'' if edges == 1 else 's'}."]
+    if rho is not None and gap and rho > 0:
+        pace = "Each round of gossip shrinks disagreement at least by the factor"
+        parts.append(f" {pace} ρ = {rho:.4f} (spectral gap 1 − ρ = {gap:.4f}).")
+    elif rho is not None:
+        parts.append(" One round agrees: ρ = 0." if rho == 0 else f" ρ = {rho:.4f}.")
+    if weights:
+        low, high = min(weights), max(weights)
+        parts += [
+            " Weight on neighbours ",
+            formula("|w_ii|"),
+            f": {low:.3f}" + ("." if low == high else f" to {high:.3f}."),
+        ]
+    if not drawing:
+        parts.append(" The graph is too large to draw.")
+    return [tag("h2", "Topology"), tag("p", *parts), *drawing]

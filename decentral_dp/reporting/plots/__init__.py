@@ -1,0 +1,64 @@
+"""Figures of a run folder, one PNG each; a figure whose numbers are missing is not drawn.
+
+The only place that imports matplotlib, and only when something is drawn. Figures are made without pyplot and inside an
+rc context, so neither the caller's settings nor his backend change. Curves and ledger are read from the run folder:
+they show the simulator's view, not what an adversary sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from decentral_dp.reporting.plots.axes import STYLE
+from decentral_dp.reporting.plots.curves import accuracy, consensus, epsilon, hypergradient, losses
+from decentral_dp.reporting.plots.drawing import Drawing, read_drawing
+from decentral_dp.reporting.plots.minimax import gradient, held_out, primal, shares
+from decentral_dp.reporting.plots.network_plots import topology
+from decentral_dp.reporting.plots.releases import noise, upper_variable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
+    "losses": lambda figure, d: held_out(figure, d) if d.minimax else losses(figure, d),
+    "accuracy": lambda figure, d: shares(figure, d) if d.minimax else accuracy(figure, d),
+    "upper_variable": upper_variable,
+    "hypergradient": hypergradient,
+    "consensus": consensus,
+    "primal": primal,
+    "gradient": gradient,
+    "epsilon": epsilon,
+    "noise": noise,
+    "topology": topology,
+}
+
+
+def write_plots(folder: Path) -> list[Path]:
+    """Draw every figure that the run folder has numbers for into `folder/plots`, and return the paths.
+
+    A figure of an earlier run that this run has no numbers for is removed. Raises InputError where `folder` holds no
+    readable result.json.
+    """
+    # matplotlib is slow to import and only this function needs it.
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawing = read_drawing(folder)
+    (folder / "plots").mkdir(exist_ok=True)
+    written = []
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        for name, draw in FIGURES.items():
+            path = folder / "plots" / f"{name}.png"
+            figure = Figure(figsize=(5.6, 3.5), layout="constrained")
+            FigureCanvasAgg(figure)
+            if draw(figure, drawing):
+                figure.savefig(path, metadata={"Software": None})
+                written.append(path)
+            else:
+                path.unlink(missing_ok=True)
+    return written

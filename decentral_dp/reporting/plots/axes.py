@@ -1,0 +1,129 @@
+"""How figures look, and how curves, axes and titles are drawn."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.reporting.plots.drawing import Curve
+from decentral_dp.reporting.text import power_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's palette: distinct under every common colour-vision deficiency, and in grey.
+BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
+CHANNEL_COLOURS = {"x": BLUE, "y": VERMILLION, "z": GREEN}
+# Of channels with other names, in the order of the ledger.
+OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8C8C")
+STYLE: Mapping[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.7,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": "black",
+    "ytick.labelcolor": "black",
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "figure.constrained_layout.w_pad": 0.09,
+    "figure.constrained_layout.h_pad": 0.09,
+    "lines.markersize": 3.5,
+    # Names come from the user: a dollar sign in one must not start a formula.
+    "text.parse_math": False,
+    "savefig.dpi": 220,
+}
+
+
+def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
+    """Draw label → (curve, colour, line style): mean as a line, lowest to highest agent as a band."""
+    from matplotlib.ticker import MaxNLocator
+
+    for label, (c, colour, style) in curves.items():
+        marker = "o" if c.rounds.size <= 25 else None
+        ax.fill_between(c.rounds, c.low, c.high, color=colour, alpha=0.16, linewidth=0)
+        ax.plot(c.rounds, c.mean, style, color=colour, marker=marker, label=label)
+    broken = [c.overflow for c, *_ in curves.values() if c.overflow is not None]
+    if broken:
+        ax.axvline(min(broken), color=GREY, linestyle=":", linewidth=1.2)
+        note = f" overflow from round {min(broken)} "
+        ax.annotate(note, (min(broken), 0.97), xycoords=("data", "axes fraction"), color=GREY, ha="right", va="top")
+    ax.set_xlabel("round")
+    first, last = min(c.rounds[0] for c, *_ in curves.values()), max(c.rounds[-1] for c, *_ in curves.values())
+    margin = 0.02 * (last - first + 1) if last > first else 0.5  # A single round still has whole numbers beside it.
+    ax.set_xlim(first - margin, last + margin)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    if len(curves) > 1:
+        ax.legend(loc="best")
+
+
+def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
+    """Make the x or y axis logarithmic over `values`, at least one decade long, with labels that can be read."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    positive = [v for v in np.ravel(values) if np.isfinite(v) and v > 0] or [1.0]
+    low, high = float(min(positive)), float(max(positive))
+    widen = max(1.2, math.sqrt(10.0 / (high / low)))
+    limits = low / widen, high * widen
+    if which == "x":
+        axis: Any = ax.xaxis
+        ax.set_xscale("log")
+        ax.set_xlim(limits)
+    else:
+        axis = ax.yaxis
+        # A zero is left out: a line that falls to it would look like a measured collapse.
+        ax.set_yscale("log", nonpositive="mask")
+        ax.set_ylim(limits)
+    dense = high / low * widen**2 < 200
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if dense else (1.0,), numticks=9))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def title(ax: Axes, text: str, width: int = 60) -> None:
+    """width: letters in a line; fewer where long names of ticks push the axes to the right."""
+    ax.set_title(textwrap.fill(text, width), loc="left")
+
+
+def flat_axis(ax: Axes, values: Array) -> None:
+    """Keep a linear y axis from magnifying rounding: at least 2 % of the largest value high."""
+    finite = values[np.isfinite(values)]
+    least = 0.02 * float(np.abs(finite).max(initial=0.0)) or 1.0
+    if finite.size and np.ptp(finite) < least:
+        middle = (float(finite.min()) + float(finite.max())) / 2
+        ax.set_ylim(middle - least / 2, middle + least / 2)
+
+
+def change(name: str, c: Curve) -> str:
+    """What a curve did, in words: its ends, and an extreme in between that lies clearly beyond both."""
+    first, last = c.ends
+    if c.overflow is not None:
+        return f"{name} overflows at round {c.overflow}"
+    if c.mean.size == 1:
+        return f"{name} at round {c.rounds[0]:.0f}: {power_text(last)}"
+    low, high = int(np.argmin(c.mean)), int(np.argmax(c.mean))
+    clear = 0.1 * (c.mean[high] - c.mean[low])
+    peaks = [
+        f"{power_text(c.mean[at])} at round {c.rounds[at]:.0f}"
+        for at, beyond in ((high, c.mean[high] - max(first, last)), (low, min(first, last) - c.mean[low]))
+        if beyond > max(clear, 0.01 * abs(first))
+    ]
+    through = f", through {' and '.join(peaks)}" if peaks else ""
+    if abs(last - first) <= 0.01 * abs(first):
+        return f"{name} {'starts and ends' if peaks else 'stays'} at {power_text(last)}{through}"
+    return f"{name} {'falls' if last < first else 'rises'} from {power_text(first)} to {power_text(last)}{through}"

@@ -1,0 +1,190 @@
+"""Metrics and spent budget over rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.reporting.plots.axes import (
+    BLUE,
+    CHANNEL_COLOURS,
+    GREEN,
+    GREY,
+    ORANGE,
+    VERMILLION,
+    change,
+    draw_curves,
+    flat_axis,
+    log_axis,
+    title,
+)
+from decentral_dp.reporting.plots.drawing import Curve, Drawing, curve
+from decentral_dp.reporting.text import power_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Level(NamedTuple):
+    """A budget that does not change over rounds, drawn as a horizontal line."""
+
+    value: float
+    colour: str
+    style: str
+    name: str
+
+
+def _all_of(curves: Iterable[Curve]) -> Array:
+    return np.concatenate([part for c in curves for part in (c.mean, c.low, c.high)])
+
+
+def losses(figure: Figure, d: Drawing) -> bool:
+    named = (
+        ("upper loss (validation)", "upper_loss", BLUE),
+        ("lower loss (train)", "lower_loss", VERMILLION),
+        ("test loss (held out)", "test_loss", GREEN),
+    )
+    curves = {label: (c, colour, "-") for label, name, colour in named if (c := d.score(name))}
+    if not curves:
+        return False
+    ax = figure.subplots()
+    draw_curves(ax, curves)
+    drawn = _all_of(c for c, *_ in curves.values())
+    drawn = drawn[np.isfinite(drawn)]
+    if drawn.size and drawn.min() > 0 and drawn.max() > 30 * drawn.min():
+        log_axis(ax, "y", drawn)
+    else:
+        flat_axis(ax, drawn)
+    alone = "loss of the exact lower solution" if d.solved else "loss"
+    ax.set_ylabel(alone if d.trusted else "loss, mean over agents")
+    label, (first, *_) = next(iter(curves.items()))
+    title(ax, change(label.split(" (")[0].capitalize(), first))
+    return True
+
+
+def accuracy(figure: Figure, d: Drawing) -> bool:
+    main, last = d.score("test_accuracy"), curve(d.metrics, "test_accuracy_last")
+    if main is None:
+        return False
+    ax = figure.subplots()
+    curves = {"last released values": (last, ORANGE, "--")} if last else {}
+    curves[d.result.evaluated_on or "test accuracy"] = (main, BLUE, "-")
+    draw_curves(ax, curves)
+    whose = "of the exact lower solution" if d.solved else "on held-out records"
+    ax.set_ylabel(f"accuracy {whose} (share)")
+    flat_axis(ax, _all_of(c for c, *_ in curves.values()))
+    ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
+    spread = f" (agents {main.low[-1]:.2f} to {main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
+    when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.diverged else "Final held-out accuracy"
+    title(ax, f"{when} {main.ends[1]:.2f}{spread}")
+    return True
+
+
+def hypergradient(figure: Figure, d: Drawing) -> bool:
+    c = curve(d.metrics, "hypergradient_norm")
+    if c is None:
+        return False
+    gap = curve(d.metrics, "hypergradient_gap")
+    curves = {"hypergradient": (c, BLUE, "-")}
+    if gap is not None:
+        curves["its distance to that on held-out records"] = (gap, ORANGE, "--")
+    ax = figure.subplots()
+    draw_curves(ax, curves)
+    if np.any(c.mean > 0):
+        log_axis(ax, "y", _all_of(of for of, *_ in curves.values()))
+    ax.set_ylabel("‖∇F‖₂ at the published x" if d.trusted else "‖∇F‖₂ at the average x")
+    title(ax, change("Hypergradient norm", c), 60 if gap is None else 52)
+    return True
+
+
+def consensus(figure: Figure, d: Drawing) -> bool:
+    """Nothing where no agent ever differs from the average, as with one agent."""
+    found = {name: curve(d.metrics, f"consensus_{name}") for name in CHANNEL_COLOURS}
+    curves = {name: (c, CHANNEL_COLOURS[name], "-") for name, c in found.items() if c and np.any(c.mean > 0)}
+    if not curves:
+        return False
+    ax = figure.subplots()
+    draw_curves(ax, curves)
+    log_axis(ax, "y", _all_of(c for c, *_ in curves.values()))
+    ax.set_ylabel("distance to the network average (ℓ2)")
+    ends = ", ".join(f"{name} {power_text(float(f'{c.ends[1]:.2g}'))}" for name, (c, *_) in curves.items())
+    broken = any(c.overflow is not None for c, *_ in curves.values())
+    title(ax, "Consensus breaks: distances overflow" if broken else f"Final distance to average: {ends}")
+    return True
+
+
+def epsilon(figure: Figure, d: Drawing) -> bool:
+    """Certified ε spent by the worst agent, beside target, cap and the paper's claim."""
+    spent, privacy = curve(d.metrics, "epsilon_spent"), d.result.privacy
+    claimed = privacy.claimed_epsilon
+    certified = privacy.epsilon_max
+    if not privacy.is_noisy or not certified:
+        return False
+    proven = spent is not None and bool(np.any(spent.mean > 0))
+    levels = [Level(value, GREY, "--", name) for name, value in d.limits.items() if 0 < value < math.inf]
+    if claimed is not None and 0 < claimed < math.inf:
+        levels.append(Level(claimed, VERMILLION, ":", "claimed by the paper, not certified"))
+    if not proven and not levels:
+        return False
+    if d.trusted and claimed is None and spent is not None and spent.rounds[-1] <= 1:  # All of it in one round.
+        return False
+    ax = figure.subplots()
+    values = [level.value for level in levels]
+    if proven and spent is not None:
+        draw_curves(ax, {"certified": (spent, BLUE, "-")})
+        values += [v for v in spent.mean if v > 0]
+    else:
+        ax.set_xticks([])
+        ax.set_xlabel("every round")
+    log_axis(ax, "y", values)
+    if math.isinf(certified):
+        ax.annotate(
+            "certified: ε = ∞, above every axis",
+            (0.99, 0.98),
+            xycoords="axes fraction",
+            color=BLUE,
+            ha="right",
+            va="top",
+        )
+    _draw_levels(ax, levels)
+    whose = "ε spent" if d.trusted else "ε spent by the worst agent"
+    ax.set_ylabel(f"{whose}, δ = {delta_text(privacy.delta)}")
+    title(ax, _verdict(d, certified, claimed), 52 if d.trusted else 60)
+    return True
+
+
+def _verdict(d: Drawing, certified: float, claimed: float | None) -> str:
+    word = "Provable" if d.result.privacy.guarantee == "as_printed" else "Certified"
+    if math.isinf(certified):
+        text = f"{word} ε is ∞"
+    else:
+        planned = " by the end of the plan" if d.diverged else ""
+        text = f"{word} ε per agent reaches {epsilon_text(certified)}{planned}"
+    return text + (f"; the printed formula claims {epsilon_text(claimed)}" if claimed is not None else "")
+
+
+def _draw_levels(ax: Axes, levels: Sequence[Level]) -> None:
+    """Horizontal lines, named above or, where the next one is close above, below."""
+    if not levels:
+        return
+    low, high = ax.get_ylim()
+    room = 0.07 * math.log(high / low)
+    ordered = sorted(levels, key=lambda level: level.value)
+    for level, above in zip(ordered, [*(o.value for o in ordered[1:]), math.inf], strict=True):
+        below = math.log(above / level.value) < room
+        ax.axhline(level.value, color=level.colour, linestyle=level.style, linewidth=1.4)
+        ax.annotate(
+            f"{level.name}: {epsilon_text(level.value)}",
+            (0.01, level.value),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, -3 if below else 3),
+            textcoords="offset points",
+            va="top" if below else "baseline",
+            color=level.colour,
+        )

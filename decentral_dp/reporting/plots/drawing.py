@@ -1,0 +1,134 @@
+"""What the figures are drawn from, as read from a run folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from pyarrow.parquet import read_schema
+
+from decentral_dp.bounded import Array
+from decentral_dp.reporting.folder import broken, published_x, read_scenario
+from decentral_dp.reporting.text import number
+from decentral_dp.simulation.result import RunResult, read_result
+
+OVERFLOW = 1e100  # Beyond this a curve is drawn as overflown: axes in float64 cannot hold it.
+DRAWN_ROUNDS = 120
+
+
+class Drawing(NamedTuple):
+    """What the figures are drawn from.
+
+    limits: ε that the scenario aims at ("target") or must not pass ("cap"). x: (m, p), last published; None where the
+    folder has none. start: the value that every coordinate of x had first, where it is known.
+    """
+
+    result: RunResult
+    metrics: pd.DataFrame
+    ledger: pd.DataFrame
+    limits: Mapping[str, float]
+    x: Array | None
+    start: float | None
+
+    @property
+    def diverged(self) -> bool:
+        return self.result.has_diverged
+
+    @property
+    def trusted(self) -> bool:
+        """Whether one value is published for all, by a coordinator whom all trust."""
+        return self.result.privacy.is_trusted
+
+    @property
+    def minimax(self) -> bool:
+        return self.result.is_minimax
+
+    @property
+    def solved(self) -> bool:
+        """Whether x alone is published, so that scores are those of an exact lower solution that nobody sees."""
+        return self.trusted and self.result.solves_lower
+
+    def score(self, name: str) -> Curve | None:
+        """A score over rounds, of what was published or else of the exact lower solution there."""
+        return curve(self.metrics, f"{name}_unreleased" if self.solved else name)
+
+
+class Curve(NamedTuple):
+    """A metric over rounds: mean, lowest and highest over agents; NaN where one overflowed, first at `overflow`."""
+
+    rounds: Array
+    mean: Array
+    low: Array
+    high: Array
+    overflow: int | None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The first and the last finite mean."""
+        finite = self.mean[np.isfinite(self.mean)]
+        return (float(finite[0]), float(finite[-1])) if finite.size else (math.nan, math.nan)
+
+
+def read_drawing(folder: Path) -> Drawing:
+    """What `write_plots` draws. Raises InputError where `folder` holds no result.json, or a file that is broken."""
+    result, scenario = read_result(folder), read_scenario(folder)
+    stated = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
+    limits = {name: value for name in ("target", "cap") if (value := number(stated.get(name))) is not None}
+    start = number(scenario["algorithm"].get("init", {}).get("x", 0.0)) if "algorithm" in scenario else None
+    if "algorithm" in result:
+        # A coordinator brings the start into its domain.
+        start = number((result.algorithm.get("start") or {}).get("x"))
+    return Drawing(result, _read_metrics(folder), _read_ledger(folder, result), limits, published_x(folder), start)
+
+
+def _read_metrics(folder: Path) -> pd.DataFrame:
+    path = folder / "metrics.parquet"
+    try:
+        frame = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+    except (ValueError, OSError) as error:  # Arrow's errors are among these.
+        raise broken(path, error) from None
+    return frame if "value" in frame else pd.DataFrame({"round": [], "agent": [], "name": [], "value": []})
+
+
+def _read_ledger(folder: Path, result: RunResult) -> pd.DataFrame:
+    """The ledger at no more than DRAWN_ROUNDS rounds, evenly spaced on a log axis."""
+    path = folder / "ledger.parquet"
+    if not path.exists():
+        return pd.DataFrame()
+    last = max(1, result.rounds, result.rounds_planned or 0)
+    keep = np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round().astype(int))
+    try:
+        # A run without any release has a ledger without columns.
+        if "round" not in read_schema(path).names:
+            return pd.DataFrame()
+        return pd.read_parquet(path, filters=[("round", "in", keep.tolist())])
+    except (ValueError, OSError) as error:
+        raise broken(path, error) from None
+
+
+def curve(metrics: pd.DataFrame, name: str) -> Curve | None:
+    """The metric over rounds, its band from `…_min`/`…_max` or else from rows per agent; None if it is missing."""
+    mean = _by_round(metrics, name)
+    rows = metrics[(metrics["name"] == name) & (metrics["agent"] != "mean")].groupby("round")["value"]
+    if mean.empty:
+        mean = rows.mean()
+    if mean.empty:
+        return None
+    stem, last = (name.removesuffix("_last"), "_last") if name.endswith("_last") else (name, "")
+    band = []
+    for side, spread in (("min", rows.min()), ("max", rows.max())):
+        named = [_by_round(metrics, f"{name}_{side}"), _by_round(metrics, f"{stem}_{side}{last}")]
+        found = next((s for s in [*named, spread] if not s.empty), mean)
+        band.append(found.reindex(mean.index).to_numpy(dtype=np.float64))
+    rounds, values = mean.index.to_numpy(dtype=np.float64), mean.to_numpy(dtype=np.float64)
+    drawable = [np.where(np.abs(v) < OVERFLOW, v, np.nan) for v in (values, *band)]
+    bad = rounds[~np.isfinite(drawable[0])]
+    return Curve(rounds, drawable[0], drawable[1], drawable[2], int(bad[0]) if bad.size else None)
+
+
+def _by_round(metrics: pd.DataFrame, name: str) -> pd.Series[float]:
+    return metrics[(metrics["name"] == name) & (metrics["agent"] == "mean")].groupby("round")["value"].last()

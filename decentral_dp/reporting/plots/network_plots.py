@@ -1,0 +1,109 @@
+"""The graph of the agents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
+from scipy.spatial.distance import cdist
+
+from decentral_dp.bounded import Array
+from decentral_dp.formatting import epsilon_text
+from decentral_dp.reporting.plots.axes import BLUE, GREY, title
+from decentral_dp.reporting.plots.drawing import Drawing
+from decentral_dp.reporting.text import capitalised, number, topology_name
+from decentral_dp.simulation.result import RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DRAWN_AGENTS = 1000
+NUMBERED_AGENTS = 30
+
+
+def topology(figure: Figure, d: Drawing) -> bool:
+    from matplotlib.collections import LineCollection
+
+    graph = d.result.topology
+    m = int(graph.get("agents") or 0)
+    # With a coordinator the graph plays no part.
+    if not 1 <= m <= DRAWN_AGENTS or d.trusted:
+        return False
+    edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
+    at, (values, label) = layout(m, edges), _node_values(d.result, m)
+    ax = figure.subplots()
+    ax.set_axis_off()
+    faint = min(0.7, 400 / (len(edges) + 1))
+    ax.add_collection(LineCollection(list(at[edges]), colors=GREY, linewidths=1.1, alpha=faint))
+    size, rim = float(np.clip(9000 / m, 6, 330)), 0.8 if m <= 200 else 0.2
+    nodes = ax.scatter(at[:, 0], at[:, 1], s=size, c=values if values is not None else BLUE, linewidths=rim, zorder=3)
+    nodes.set_cmap("cividis")
+    nodes.set_edgecolor("white")
+    shade = np.zeros(m)
+    if values is not None:
+        shade = (values - values.min()) / np.ptp(values)
+        bar = figure.colorbar(nodes, ax=ax, shrink=0.75, label=label)
+        bar.outline.set_visible(False)
+    for agent in range(m if m <= NUMBERED_AGENTS else 0):
+        ink = "black" if shade[agent] > 0.6 else "white"
+        ax.text(at[agent, 0], at[agent, 1], str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
+    centre, (half_width, half_height) = (at.min(axis=0) + at.max(axis=0)) / 2, 0.56 * np.ptp(at, axis=0) + 1e-9
+    # As wide as the figure, so that the title has room: a path is flat, a ring is square.
+    wide, high = max(half_width, 1.55 * half_height), max(half_width / 1.55, half_height)
+    ax.set_xlim(centre[0] - wide, centre[0] + wide)
+    ax.set_ylim(centre[1] - high, centre[1] + high)
+    ax.set_aspect("equal")
+    rho = number(graph.get("rho"))
+    numbers = f": ρ = {rho:.3f}" if rho is not None and m > 1 else ""
+    title(ax, capitalised(topology_name(graph)) + numbers + (f"; {label}" if values is None and label else ""))
+    return True
+
+
+def _node_values(result: RunResult, m: int) -> tuple[Array | None, str]:
+    """ε of every agent where it differs, else |w_ii| where that does, else None; and what it is."""
+    epsilon = np.asarray([agent.epsilon or 0.0 for agent in result.privacy.agents])
+    weight = np.asarray([number(w) or 0.0 for w in result.topology.get("self_weight") or []])
+    for values, label in ((epsilon, "certified ε"), (weight, "weight on neighbours |w_ii|")):
+        if values.size == m and np.all(np.isfinite(values)) and np.ptp(values) > 1e-3 * np.abs(values).max():
+            return values, label
+    if not epsilon.size or not epsilon.max() > 0:
+        return None, ""
+    return None, f"ε = {epsilon_text(epsilon.max())}" + (" each" if m > 1 else "")
+
+
+def layout(m: int, edges: NDArray[np.int64]) -> Array:
+    """(m, 2) places whose distances come close to the hop counts of the graph, by stress majorisation.
+
+    Minimises Σ_{i<j} (‖u_i − u_j‖ − h_ij)² / h_ij² from the classical scaling of the hop counts h (Gansner, Koren &
+    North, Graph Drawing 2004). Deterministic; a complete graph, whose hop counts are all one, is put on a circle.
+    """
+    angle = 2 * np.pi * np.arange(m) / m
+    circle = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    if m < 4 or len(edges) >= m * (m - 1) // 2:
+        return circle
+    ones = np.ones(len(edges))
+    graph = csr_array((ones, (edges[:, 0], edges[:, 1])), shape=(m, m))
+    hops = shortest_path(graph, directed=False, unweighted=True)
+    hops = np.where(np.isfinite(hops), hops, hops[np.isfinite(hops)].max() + 1)
+    square = hops**2
+    centred = -0.5 * (square - square.mean(0) - square.mean(1)[:, None] + square.mean())
+    values, vectors = np.linalg.eigh(centred)
+    # A star or hypercube scales to coinciding points, from which majorisation cannot part them: hence a little circle.
+    at: Array = vectors[:, :-3:-1] * np.sqrt(np.maximum(values[:-3:-1], 0.0)) + 0.05 * circle
+    np.fill_diagonal(hops, 1.0)
+    weight = hops**-2.0
+    np.fill_diagonal(weight, 0.0)
+    laplacian = np.diag(weight.sum(1)) - weight
+    if values[-2] > 0.99 * values[-1]:  # No direction is longer than another, so put agent 0 on top.
+        u, v = at[0] / max(float(np.linalg.norm(at[0])), 1e-9)
+        at = at @ np.array([[v, u], [-u, v]])
+    factor = cho_factor(laplacian + 1.0 / m)
+    for _ in range(max(20, 60 - m // 10)):
+        gaps = cdist(at, at)
+        pull = weight * hops / np.maximum(gaps, 1e-9)
+        at = cho_solve(factor, pull.sum(1)[:, None] * at - pull @ at)
+    return at

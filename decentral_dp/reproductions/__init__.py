@@ -1,0 +1,174 @@
+"""What papers on private bilevel, minimax and robust optimisation prove or claim: rates, privacy, where they fail.
+
+    Kornowski, Differentially Private Bilevel Optimization                                     first-order, by penalties
+    Lowy & Liu, Differentially Private Bilevel Optimization: Efficient Algorithms with         exponential mechanisms,
+        Near-Optimal Rates                                                                     second-order
+    Zhang et al., Improved Rates of Differentially Private Nonconvex-Strongly-Concave Minimax Optimization
+    Xu et al., Differentially Private Non-convex Distributionally Robust Optimization
+
+`run` measures one experiment and holds each claim against its numbers. Exponents come with an interval over seeds, and
+a claim holds only where the whole interval lies in the window that theory leaves. What is measured is mostly the error
+of the gradient estimator with the rounds and the penalty that theory prescribes: gradient norms at the end of a run mix
+in how far from stationary it was started. Nothing here is private: seeds are known, and data made up.
+
+Importing this module imports nothing else: what an experiment needs is imported when it is run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from time import perf_counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from decentral_dp.reproductions.findings import Finding
+
+
+class Entry(NamedTuple):
+    """An experiment. source: where the claim is made. claim: one line. module: where `measure` and `judge` are."""
+
+    title: str
+    source: str
+    claim: str
+    module: str
+
+
+_FIRST, _SECOND = "Kornowski", "Lowy & Liu"
+
+EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
+    {
+        "e1": Entry(
+            "Rate of the penalty method",
+            f"{_FIRST}, Theorem 4",
+            "The error of the private penalty gradient falls like n^(−1/3), whatever d_y.",
+            "penalty_rate",
+        ),
+        "e2": Entry(
+            "The lower dimension in the penalty method",
+            f"{_FIRST}, Lemma 8",
+            "An adversarially placed inner error costs √d_y; the isotropic one of a Gaussian release costs nothing.",
+            "inner_dimension",
+        ),
+        "e3": Entry(
+            "Rate of the second-order method",
+            f"{_SECOND}, Theorem 4.2",
+            "The error of the private hypergradient falls like n^(−1/2) and does not depend on d_y.",
+            "second_order_rate",
+        ),
+        "e4": Entry(
+            "Rate of the exponential mechanism",
+            f"{_SECOND}, Theorem 3.2 and Equation 4",
+            "Excess risk falls like 1/(nε) with the corrected scale; with the printed one it does not fall.",
+            "exponential_rate",
+        ),
+        "e5": Entry(
+            "The regularised exponential mechanism",
+            f"{_SECOND}, Theorem 3.3 and Lemma B.6",
+            "Excess risk is √d_x/(nε) with the right sensitivity; calibrated by Lemma B.6 it is not (1, 1e-6)-private.",
+            "regularised_rate",
+        ),
+        "e6": Entry(
+            "Grid walks with inexact scores",
+            f"{_SECOND}, Lemmas 3.6 to 3.8 and Theorem 3.9",
+            "Errors of ζ cost 2ζ of distance and e^(−2ζ) of conductance, and break the last step where αγ/2 + 2ζ > 1.",
+            "walks",
+        ),
+        "e7": Entry(
+            "Batches of the upper level",
+            f"{_FIRST}, Theorem 11 and Remark 12",
+            "A batch of b errs like b^(−1/2), not 1/b, and the printed noise is not private for b below nε/√T.",
+            "batches",
+        ),
+        "e8": Entry(
+            "Private minimisers of the lower level",
+            f"{_FIRST}, Theorems 18 and 28",
+            "Output perturbation, noisy gradient descent and its localised form all err like √d/n.",
+            "inner_solvers",
+        ),
+        "e9": Entry(
+            "From records to their population",
+            f"{_FIRST}, Theorem 13 and Lemma 27",
+            "Hypergradients of n records are n^(−1/2) from the population's, not n^(−1/4).",
+            "population",
+        ),
+        "e10": Entry(
+            "Warm starts by the exponential mechanism",
+            f"{_SECOND}, Theorem 4.3",
+            "A privately drawn start improves n^(−1/2) to n^(−3/4) once nε exceeds a multiple of d_x.",
+            "warm_start_rate",
+        ),
+        "e11": Entry(
+            "Tuning a regulariser",
+            f"{_FIRST}, Section 7",
+            "Implicit differentiation at a private point has the least noise; the printed sign climbs.",
+            "tuners",
+        ),
+        "e12": Entry(
+            "Searches for violated sensitivities",
+            f"{_FIRST}, Section 7; {_SECOND}, Lemma 4.1 and Equation 4",
+            "No neighbours found move a release by more than its certified sensitivity, and some come close.",
+            "searches",
+        ),
+        "e13": Entry(
+            "An attack on the penalty method",
+            f"{_FIRST}, Algorithm 1",
+            "The best distinguisher of whole transcripts shows nearly all of the certified budget, and no more.",
+            "attack",
+        ),
+        "e14": Entry(
+            "An attack on PrivateDiff Minimax",
+            "Zhang et al. 2025, Theorem 5 and Remark 5.1",
+            "As printed, one release shows more than six times the claimed ε; with a private y nothing shows more.",
+            "privatediff_audit",
+        ),
+        "e15": Entry(
+            "What printed noise for minimax problems is worth",
+            "Zhang et al. 2025, Theorem 1 and Remark 5.1",
+            "DP-SGDA's costs less than half of what it claims, and PrivateDiff's would cost twice as much as that.",
+            "claimed_noise",
+        ),
+        "e16": Entry(
+            "What printed noise for SPIDER methods is worth",
+            "Xu et al. 2025, Theorems 1, 6 and 8",
+            "A claim of 1 costs 7 to 9 had each record been clipped, and the clipped means it is for hide nobody.",
+            "spider_budgets",
+        ),
+        "e17": Entry(
+            "Membership inference on groups that differ",
+            "Xu et al. 2025, Table 2",
+            "The reported AUCs exceed what the claimed ε allows for others drawn as members, and tell classes apart.",
+            "membership",
+        ),
+        "e18": Entry(
+            "Rates of minimax programs",
+            "Zhang et al. 2025, Theorems 2 and 6",
+            "A y that is released costs PrivateDiff its s^(2/3); estimates of both gradients bring it back.",
+            "minimax_rates",
+        ),
+    }
+)
+
+
+def entry_of(name: str) -> Entry:
+    """Raises InputError for an unknown name."""
+    if name not in EXPERIMENTS:
+        from decentral_dp.errors import InputError, quoted
+
+        known = ", ".join(EXPERIMENTS)
+        raise InputError(f"experiment: there is no {quoted(name)}; wanted is one of {known}.")
+    return EXPERIMENTS[name]
+
+
+def run(name: str, seed: int = 0, quick: bool = False) -> Finding:
+    """Measure one experiment; quick: with fewer points and repetitions, in seconds. Raises InputError."""
+    entry = entry_of(name)
+    from decentral_dp.reproductions.findings import Finding, table
+
+    inside: Any = import_module(f"{__name__}.{entry.module}")
+    start = perf_counter()
+    rows = table(inside.measure(seed, quick))
+    checks, sentences = inside.judge(rows)
+    return Finding(name, entry.title, entry.source, rows, tuple(checks), tuple(sentences), perf_counter() - start)

@@ -1,0 +1,128 @@
+"""Three private minimisers of a strongly convex mean, at one budget: errors against the records and the dimension.
+
+    output perturbation   the minimiser, and noise
+    DP-GD                 κ log n steps of size 1/b with noise, projected on the public ball
+    DP-Loc-GD             Kornowski, Algorithm 2: M stages of T steps of size 1/(μ(t+1)), averaged, in balls of radius
+                          R_m around the last average; T = n²m²/(4Md) is enough, where the paper has n²
+
+Noise is for one release, K and MT of them.
+
+The mean is that of the instance's lower level at a point: gradients of records are bounded by C on the ball, so that
+clipping at C changes nothing and 2C/n is what one record moves. Batches of repetitions are run side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from decentral_dp.algorithms.coordinator_bilevel.localised_lower_solver import (
+    FAILURE,
+    Miss,
+    next_radius,
+    objective,
+    stages_of,
+    steps_of_stage,
+)
+from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import Known, steps_of_descent
+from decentral_dp.bounded import Array
+from decentral_dp.constants.problem_constants import minimiser_sensitivity
+from decentral_dp.reproductions.draws import generator, mu_of, noised
+from decentral_dp.reproductions.findings import Check, Row, around, slope_check
+from decentral_dp.reproductions.instance import Instance, make, point
+
+RECORDS, DIMENSION = "against the records", "against the dimension"
+OUTPUT, DESCENT, LOCALISED = "output perturbation", "DP-GD", "DP-Loc-GD"
+_UPPER = 4
+
+
+def measure(seed: int, quick: bool) -> list[Row]:
+    rows = []
+    records = (1000, 2000) if quick else (1000, 2000, 4000, 8000)
+    dimensions = (10, 40) if quick else (10, 20, 40, 80)
+    for repeat in range(5 if quick else 8):
+        for panel, sizes in ((RECORDS, [(n, 10) for n in records]), (DIMENSION, [(records[1], d) for d in dimensions])):
+            for n, d in sizes:
+                rng = generator("e8", seed, repeat, n, d)
+                instance = make(rng, _UPPER, d)
+                x = point(rng, _UPPER)
+                exact = instance.minimiser(x)
+                axis, at = ("records n", n) if panel == RECORDS else ("dimension d", d)
+                for name, solve in SOLVERS.items():
+                    found = solve(rng, instance, x, n, 120) - exact
+                    rmse = math.sqrt(float(np.square(found).sum(axis=1).mean()))
+                    rows.append(Row(panel, name, axis, at, "RMSE of the minimiser", repeat, rmse))
+    return rows
+
+
+def output_perturbation(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:
+    """(count, d) released minimisers."""
+    sensitivity = minimiser_sensitivity(instance.constants(x), n, n, 0.0)["train"]
+    return noised(rng, np.tile(instance.minimiser(x), (count, 1)), sensitivity / mu_of())
+
+
+def descent(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:
+    c, centre = instance.constants(x), instance.family.centre(instance.lift @ x)
+    steps = steps_of_descent(Known(c, math.inf, 0.5 * c.d_gy, n, mu_of(), centre.size))
+    scale = c.d_gy * math.sqrt(steps) / (n * mu_of())
+    y = np.tile(centre, (count, 1))
+    for _ in range(steps):
+        y = _inside(y - (_gradient(instance, x, y) + scale * rng.standard_normal(y.shape)) / c.b_gyy, centre, c.radius)
+    return y
+
+
+def localised(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:
+    c, centre = instance.constants(x), instance.family.centre(instance.lift @ x)
+    stages = stages_of(c.mu, 0.5 * c.d_gy, n)
+    steps = steps_of_stage(n, mu_of(), stages, centre.size)
+    scale = c.d_gy * math.sqrt(stages * steps) / (n * mu_of())
+    whole = objective(c, 0.0, centre.size)
+    start, radius = np.tile(centre, (count, 1)), 2.0 * c.radius
+    for _ in range(stages):
+        y, total = start, np.zeros_like(start)
+        for t in range(steps):
+            total += y
+            slope = _gradient(instance, x, y) + scale * rng.standard_normal(y.shape)
+            # Inside the ball of minimisers too, where gradients of records are within the clip.
+            y = _inside(_inside(y - slope / (c.mu * (t + 1.0)), start, radius), centre, c.radius)
+        start = total / steps
+        radius = next_radius(whole, radius, scale, Miss(), steps, FAILURE / stages)
+    return start
+
+
+def _gradient(instance: Instance, x: Array, y: Array) -> Array:
+    """∇_y G at points y, (count, d)."""
+    shares, moments = instance.train
+    return np.asarray(shares * y - moments + instance.ridge * (y - instance.lift @ x))
+
+
+def _inside(y: Array, centre: Array, radius: float) -> Array:
+    """Rows projected on the ball."""
+    away = y - centre
+    length = np.linalg.norm(away, axis=1, keepdims=True)
+    return np.asarray(centre + away * np.minimum(1.0, radius / np.maximum(length, 1e-300)))
+
+
+Solver = Callable[[np.random.Generator, Instance, Array, int, int], Array]
+SOLVERS: Mapping[str, Solver] = MappingProxyType({OUTPUT: output_perturbation, DESCENT: descent, LOCALISED: localised})
+
+
+def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    least = float(rows[rows["panel"] == RECORDS]["at"].min())
+    # √K = √log n of DP-GD, and √log T of DP-Loc-GD, bend the exponent by 1/(2 log(μ R₀ n m/C)) and 1/(1 + log T).
+    room = {OUTPUT: 0.0, DESCENT: 0.5 / math.log(least * mu_of() / 3.0), LOCALISED: 1.0 / (1.0 + math.log(least))}
+    checks = []
+    for name in SOLVERS:
+        low, high = around(-1.0, -0.5)
+        checks.append(slope_check(rows, f"{name}: 1/n", (RECORDS, name), (low, high + room[name])))
+        checks.append(slope_check(rows, f"{name}: √d", (DIMENSION, name), around(0.5, 0.0, 1.0)))
+    last = rows[(rows["panel"] == RECORDS) & (rows["at"] == rows[rows["panel"] == RECORDS]["at"].max())]
+    errors = last.groupby("series")["value"].mean()
+    ratio = {name: float(errors[name] / errors[OUTPUT]) for name in SOLVERS}
+    return checks, [
+        f"DP-GD errs {ratio[DESCENT]:.2g} times as much as output perturbation, DP-Loc-GD {ratio[LOCALISED]:.2g} times."
+    ]

@@ -1,0 +1,84 @@
+"""A bilevel problem with closed forms at any size: least squares along coordinates, pulled toward an upper point.
+
+    g = ½(aᵀy − b)² + (μ/2)‖y − Px‖²,     f = ½(aᵀy − b)²,     a = a coordinate vector,     |b| ≤ 1
+
+A data set is seen through its moments only: the share of train records along coordinate j is p_j, the mean of their
+labels b_j; likewise p̄_j and b̄_j for validation records. So the number of records is a number, and the lower dimension
+may be thousands. P has orthonormal columns, which keeps all constants of the problem with Px for x.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.constants.families import Family, family_of
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+
+
+class Instance(NamedTuple):
+    """train, validation: (2, q) shares p_j and moments p_j·b_j. lift: P, (q, p). ridge: μ."""
+
+    train: Array
+    validation: Array
+    lift: Array
+    ridge: float
+
+    @property
+    def family(self) -> Family:
+        return family_of(Quadratic(self.train.shape[1], self.ridge), 1.0, 1.0)
+
+    def constants(self, x: Array, record_mass: float = 1.0) -> ProblemConstants:
+        """At a public x, (p,)."""
+        point = self.lift @ x
+        return self.family.constants(point, point, record_mass)
+
+    def minimiser(self, x: Array) -> Array:
+        """Of G, (q,)."""
+        shares, moments = self.train
+        return np.asarray((moments + self.ridge * (self.lift @ x)) / (shares + self.ridge))
+
+    def penalised(self, x: Array, lam: float) -> Array:
+        """Of G + F/λ, (q,)."""
+        shares, moments = self.train + self.validation / lam
+        return np.asarray((moments + self.ridge * (self.lift @ x)) / (shares + self.ridge))
+
+    def penalty(self, x: Array, y: Array, penalised: Array, lam: float) -> Array:
+        """λ(∇_x G(x, y^λ) − ∇_x G(x, y)), (…, p), at any two points (…, q); ∇_x F = 0."""
+        return np.asarray(lam * self.ridge * ((y - penalised) @ self.lift))
+
+    def implicit(self, y: Array) -> Array:
+        """−∇²_xy G (∇²_yy G)⁻¹ ∇_y F at points y, (…, q)."""
+        shares, moments = self.validation
+        solved = (shares * y - moments) / (self.train[0] + self.ridge)
+        return np.asarray(self.ridge * (solved @ self.lift))
+
+    def value(self, x: Array) -> float:
+        """Φ(x) but for a constant: the upper loss at the minimiser, record by record in effect."""
+        y = self.minimiser(x)
+        return float(0.5 * (self.validation[0] * y) @ y - self.validation[1] @ y)
+
+    def hypergradient(self, x: Array) -> Array:
+        """∇Φ(x), (p,), by central differences, which are exact for a quadratic but for rounding."""
+        step = 0.5
+        axes = step * np.eye(x.size)
+        return np.array([(self.value(x + e) - self.value(x - e)) / (2.0 * step) for e in axes])
+
+
+def make(rng: np.random.Generator, p: int, q: int, ridge: float = 1.0) -> Instance:
+    """Shares fall like 1/j, and P is weighted alike, so that the problem looks the same at every q."""
+    shares = 1.0 / np.arange(1.0, q + 1.0)
+    shares /= shares.sum()
+    labels = rng.uniform(-1.0, 1.0, size=(2, q))
+    lift = np.linalg.qr(np.sqrt(shares)[:, None] * rng.normal(size=(q, p)))[0]
+    train, validation = (np.stack([shares, shares * b]) for b in labels)
+    return Instance(train, validation, lift, ridge)
+
+
+def point(rng: np.random.Generator, p: int) -> Array:
+    """On the unit sphere."""
+    x = rng.normal(size=p)
+    return np.asarray(x / np.linalg.norm(x))

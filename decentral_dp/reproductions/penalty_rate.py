@@ -1,0 +1,99 @@
+"""The penalty gradient from two private minimisers, with rounds and penalty as Theorem 4 has them.
+
+To reach α takes T ~ 1/α² rounds (Proposition 10), each with a share 1/(2T) of the budget for either minimiser, which
+then errs by r ~ √(d_y T)/(nε). The penalty λ balances its bias D₁/λ against λ·2r. α is the sum of both, so that
+α ~ λ⁻¹ ~ (√d_y/(nε))^{1/3}. Neither ∇_x f nor ∇_x g reads a record here: the gradient itself needs no noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import brentq
+
+from decentral_dp.bounded import Array
+from decentral_dp.constants.bilevel_rates import (
+    default_penalty,
+    descent_steps,
+    estimator_bias,
+    penalty_bias,
+    smoothness,
+)
+from decentral_dp.constants.problem_constants import minimiser_sensitivity
+from decentral_dp.reproductions.draws import generator, mu_of, noised
+from decentral_dp.reproductions.findings import Check, Row, around, slope_check
+from decentral_dp.reproductions.instance import Instance, make, point
+
+GAUSSIAN, WORST = "Gaussian inner noise", "inner noise along the worst direction"
+UPPER, LOWER = 4, (10, 100, 1000)
+_RECORDS = (10_000, 100_000, 1_000_000, 10_000_000)
+
+
+def measure(seed: int, quick: bool) -> list[Row]:
+    rows = []
+    for repeat in range(6 if quick else 20):
+        for q in LOWER[:2] if quick else LOWER:
+            rng = generator("e1", seed, repeat, q)
+            instance, x = make(rng, UPPER, q), point(rng, UPPER)
+            for n in _RECORDS:
+                for panel in (GAUSSIAN, WORST):
+                    lam, rounds = tuned(instance, x, n)
+                    errors = inner_errors(rng, instance, x, n, lam, rounds, 40, panel == WORST)
+                    rmse = penalty_error(instance, x, lam, *errors)
+                    rows.append(Row(panel, f"d_y = {q}", "records n", n, "RMSE of the gradient", repeat, rmse))
+    return rows
+
+
+def tuned(instance: Instance, x: Array, n: int) -> tuple[float, int]:
+    """λ and T for the smallest α that the bounds on bias and noise allow."""
+    c, d = instance.constants(x), instance.train.shape[1]
+    sensitivity = max(minimiser_sensitivity(c, n, n, 0.0).values())
+
+    def at(alpha: float) -> tuple[float, int, float]:
+        """λ and T to reach α, and what bias and noise then add up to."""
+        rounds = descent_steps(smoothness(c), 1.0, alpha)
+        r = sensitivity * math.sqrt(2.0 * rounds * d) / mu_of()
+        lam = default_penalty(c, r, r)
+        return lam, rounds, penalty_bias(c) / lam + estimator_bias(c, lam, r, r)
+
+    alpha = float(brentq(lambda a: math.log(at(math.exp(a))[2]) - a, math.log(1e-4), math.log(1e4), xtol=1e-6))
+    lam, rounds, _ = at(math.exp(alpha))
+    return lam, rounds
+
+
+def inner_errors(
+    rng: np.random.Generator, instance: Instance, x: Array, n: int, lam: float, rounds: int, draws: int, worst: bool
+) -> tuple[Array, Array]:
+    """(draws, q) released minus exact minimisers, of G and of G + F/λ.
+
+    worst: errors as long, along the first column of P with opposite signs, which a bound on their length allows.
+    """
+    each = mu_of() / math.sqrt(2.0 * rounds)
+    plain = minimiser_sensitivity(instance.constants(x), n, n, 0.0)
+    penalised = minimiser_sensitivity(instance.constants(x, 1.0 + 1.0 / lam), n, n, 0.0, lam)
+    errors = [
+        noised(rng, np.zeros((draws, instance.train.shape[1])), max(sensitivity.values()) / each)
+        for sensitivity in (plain, penalised)
+    ]
+    if worst:
+        lengths = [np.linalg.norm(e, axis=1)[:, None] for e in errors]
+        errors = [sign * length * instance.lift[:, 0] for sign, length in zip((1.0, -1.0), lengths, strict=True)]
+    return errors[0], errors[1]
+
+
+def penalty_error(instance: Instance, x: Array, lam: float, error: Array, error_penalised: Array) -> float:
+    """RMSE of the penalty gradient at released minimisers with these errors."""
+    y, penalised = instance.minimiser(x) + error, instance.penalised(x, lam) + error_penalised
+    away = instance.penalty(x, y, penalised, lam) - instance.hypergradient(x)
+    return math.sqrt(float(np.square(away).sum(axis=1).mean()))
+
+
+def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    checks = [
+        slope_check(rows, f"{panel}, {series}: n^(−1/3)", (panel, series), around(-1.0 / 3.0, -0.5))
+        for panel in (GAUSSIAN, WORST)
+        for series in dict.fromkeys(rows["series"])
+    ]
+    return checks, ["The exponent is that of λ and T: it is the same for both kinds of inner error."]

@@ -1,0 +1,154 @@
+"""Exact chains of the grid walk: what an error of ζ in the exponent costs in distance, conductance and steps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from decentral_dp.bounded import Array
+from decentral_dp.privacy.mechanisms import grid_walk_sampler
+from decentral_dp.reproductions.draws import generator
+from decentral_dp.reproductions.findings import Check, Row, values
+from decentral_dp.statistics import exactly
+
+PARTS = {"distance": "distance", "conductance": "conductance", "steps": "steps", "last": "last step"}
+ZETAS = (0.0, 0.1, 0.25, 0.5)
+XI = 0.125
+_SIGNS = 24
+
+
+def measure(seed: int, quick: bool) -> list[Row]:
+    return [*_distances(seed, quick), *_conductances(seed, quick), *_steps(seed, quick), *_last_steps()]
+
+
+def _exponent(dimension: int, cells: int, steepness: float) -> Array:
+    """α|x − c|₁ at the centres of `cells` cells along each axis of the unit cube, (cells, …)."""
+    x = (np.arange(cells) + 0.5) / cells
+    axes = np.meshgrid(*[steepness * np.abs(x - 0.4)] * dimension, indexing="ij")
+    return np.asarray(sum(axes))
+
+
+def _distances(seed: int, quick: bool) -> list[Row]:
+    """Dist_∞ from the ideal law of points that leave, over what is allowed, in random and in worst signs of the error.
+
+    The law of the ideal points is written down here: ∝ e^{−exponent} over all candidates.
+    """
+    rows, inside = [], 5
+    for dimension, cells in ((1, 40 if quick else 160), (2, 8 if quick else 20)):
+        alpha = 0.5 * cells
+        offsets = (np.arange(inside) - inside // 2) / (inside * cells)
+        for zeta in [z for z in ZETAS if z < 0.25] + [0.2]:
+            for trial in range(3 if quick else 10):
+                rng = generator("e6", seed, dimension, int(100 * zeta), trial)
+                centres = _exponent(dimension, cells, alpha).reshape(-1)
+                fine = centres[:, None] + alpha * offsets * rng.choice([-1.0, 1.0], (centres.size, 1))
+                error = zeta * (rng.choice([-1.0, 1.0], fine.shape) if trial else np.sign(fine - fine.mean() + 1e-9))
+                chain = grid_walk_sampler.walk((centres + error[:, inside // 2]).reshape([cells] * dimension))
+                taken = grid_walk_sampler.steps(chain, XI)
+                start = np.linalg.matrix_power(chain.matrix, taken)[int(rng.integers(centres.size))]
+                ideal = np.exp(fine.min() - fine)
+                left = grid_walk_sampler.output(start, centres + error[:, inside // 2], fine + error)
+                found = grid_walk_sampler.distance(left, ideal / ideal.sum())
+                name = f"{dimension} dimensions" if dimension > 1 else "1 dimension"
+                allowed = 2.0 * zeta + 2.0 * XI
+                rows.append(Row(PARTS["distance"], name, "ζ", zeta, "Dist∞ / (2ζ + 2ξ)", trial, found / allowed))
+    return rows
+
+
+def _conductances(seed: int, quick: bool) -> list[Row]:
+    """The least conductance that errors of ±ζ leave, over that without; beside e^{−2ζ} and the printed e^{−6ζ}."""
+    rows = []
+    for zeta in (*ZETAS[1:], 1.0):
+        rng = generator("e6", seed, 7, int(100 * zeta))
+        worst, n = math.inf, 6 if quick else 10
+        for base in (np.zeros(n), _exponent(1, n, 4.0)):
+            whole = grid_walk_sampler.conductance(grid_walk_sampler.walk(base))
+            split = np.where(np.arange(n) < n // 2, 1.0, -1.0)
+            # The worst signs lower the bridge between two halves, and its neighbours' weight with it.
+            bridge = np.where(np.abs(np.arange(n) - (n - 1) / 2) < 1.0, 1.0, -1.0)
+            signs = [split, bridge, *rng.choice([-1.0, 1.0], (_SIGNS if quick else 10 * _SIGNS, n))]
+            for sign in signs:
+                worst = min(worst, grid_walk_sampler.conductance(grid_walk_sampler.walk(base + zeta * sign)) / whole)
+        rows.append(Row(PARTS["conductance"], "worst found", "ζ", zeta, "share kept", 0, worst))
+        rows.append(Row(PARTS["conductance"], "e^(−2ζ)", "ζ", zeta, "share kept", 0, math.exp(-2.0 * zeta)))
+        rows.append(Row(PARTS["conductance"], "e^(−6ζ), as printed", "ζ", zeta, "share kept", 0, math.exp(-6.0 * zeta)))
+    return rows
+
+
+def _steps(seed: int, quick: bool) -> list[Row]:
+    """Exact mixing times with errors of ±ζ, over those without."""
+    rows = []
+    for dimension, cells in ((1, 40 if quick else 80), (2, 6 if quick else 20)):
+        exponent = _exponent(dimension, cells, 0.5 * cells)
+        exact = grid_walk_sampler.steps(grid_walk_sampler.walk(exponent), XI)
+        for zeta in ZETAS[1:]:
+            rng = generator("e6", seed, 8, dimension, int(100 * zeta))
+            ratios = []
+            for _ in range(2 if quick else 5):
+                off = exponent + zeta * rng.choice([-1.0, 1.0], exponent.shape)
+                ratios.append(grid_walk_sampler.steps(grid_walk_sampler.walk(off), XI) / exact)
+            name = f"{dimension} dimensions" if dimension > 1 else "1 dimension"
+            rows.append(Row(PARTS["steps"], name, "ζ", zeta, "T(ζ)/T(0)", 0, max(ratios)))
+            rows.append(Row(PARTS["steps"], "e^(4ζ)", "ζ", zeta, "T(ζ)/T(0)", 0, math.exp(4.0 * zeta)))
+            rows.append(Row(PARTS["steps"], "e^(12ζ), as printed", "ζ", zeta, "T(ζ)/T(0)", 0, math.exp(12.0 * zeta)))
+    return rows
+
+
+def _last_steps() -> list[Row]:
+    """The largest "probability" of the last step, on cells as large as the paper allows, γ = 1/(2α), by enumeration."""
+    rows, alpha = [], 40.0
+    gamma = 1.0 / (2.0 * alpha)
+    offsets = np.linspace(-0.5, 0.5, 101) * gamma
+    for zeta in (*ZETAS, 0.375, 0.45):
+        # The exponent falls by α along the cell; it is computed ζ too large at its centre, ζ too small elsewhere.
+        found = float(np.exp((0.0 + zeta) - (alpha * offsets - zeta) - 1.0).max())
+        rows.append(Row(PARTS["last"], "largest acceptance", "ζ", zeta, "probability", 0, found))
+        rows.append(
+            Row(
+                PARTS["last"],
+                "by formula",
+                "ζ",
+                zeta,
+                "probability",
+                0,
+                grid_walk_sampler.acceptance(alpha, gamma, zeta),
+            )
+        )
+    return rows
+
+
+def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    part = rows[rows["panel"] == PARTS["distance"]]
+    share = float(part["value"].max())
+    kept = values(rows, PARTS["conductance"], "worst found")
+    bound = values(rows, PARTS["conductance"], "e^(−2ζ)")
+    printed = values(rows, PARTS["conductance"], "e^(−6ζ), as printed")
+    slower = rows[(rows["panel"] == PARTS["steps"]) & rows["series"].str.contains("dimension")]
+    longest = float((slower["value"] / np.exp(4.0 * slower["at"])).max())
+    last = rows[(rows["panel"] == PARTS["last"]) & (rows["series"] == "largest acceptance")]
+    broken = last["value"] > 1.0 + 1e-9
+    # γ = 1/(2α): the condition αγ/2 + 2ζ > 1 is ζ > 3/8.
+    agree = float((broken == (0.25 + 2.0 * last["at"] > 1.0 + 1e-9)).mean())
+    formula = values(rows, PARTS["last"], "by formula")
+    distance = float(np.abs(formula - last["value"].to_numpy()).max())
+    checks = [
+        Check("points leave within 2ζ + 2ξ of their law (largest share of it)", exactly(share), (0.0, 1.0)),
+        Check("conductance keeps e^(−2ζ) (worst found over that)", exactly(float((kept / bound).min())), (1.0, 1.5)),
+        Check(
+            "the printed e^(−6ζ) is far off (worst found over that)",
+            exactly(float((kept / printed)[-1])),
+            (10.0, math.inf),
+        ),
+        Check("mixing slows by e^(4ζ) at most (largest share of it)", exactly(longest), (0.0, 1.0)),
+        Check(
+            "the last step is a probability exactly where αγ/2 + 2ζ ≤ 1 (share of cases)", exactly(agree), (1.0, 1.0)
+        ),
+        Check("its largest value is that of the formula (difference)", exactly(distance), (0.0, 1e-9)),
+    ]
+    return checks, [
+        "A walk within ξ of its law costs 4ζ + 4ξ of ε at most; e^(4ζ) can take the place of the printed e^(12ζ).",
+        f"With cells of the printed size the acceptance reaches {last['value'].max():.3g} at ζ = {last['at'].max():g}: "
+        "no probability.",
+    ]

@@ -1,0 +1,112 @@
+"""Algorithm 1 from a bad public start, and from a start that the exponential mechanism draws with half of the budget.
+
+    f = d^{−1/2} Σ_j ½(1 − cos y_j),     g = ½‖y − x‖² − ⟨y, z⟩, ‖z‖ ≤ ½,     X = [−4, 4]^d:     y_Z(x) = x + z̄
+
+With Δ the excess of the start, T = m√(8bΔ)/(S√d) steps with noise S√T/m leave a mean squared gradient of the order
+S√(bΔd)/m. A fixed start has Δ = O(1): n^{−1/2} for its root. A drawn one has Δ ~ d/(nε): n^{−3/4}, once nε is large
+beside d; before, it is no better than the fixed one and costs half of the budget. √d of the coordinates start badly,
+which keeps Δ the same for all d. The law of the start is a product, so its coordinates are drawn one by one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from decentral_dp.bounded import Array
+from decentral_dp.constants.bilevel_rates import smoothness
+from decentral_dp.constants.problem_constants import ProblemConstants, hypergradient_sensitivity, score_oscillation
+from decentral_dp.privacy.mechanisms.finite_sampler import pure_rate
+from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of
+from decentral_dp.reproductions.findings import Check, Row, around, slope_check, values
+from decentral_dp.statistics import over_seeds
+
+RATE, RATIO = "gradient at a random step", "drawn start over bad start"
+CROSSING = "where the drawn start halves the gradient"
+COLD, WARM, BOTH = "bad start", "drawn start", "n at half of the gradient"
+_BAD, _EDGE, _RADIUS = 2.5, 4.0, 0.5
+
+
+def measure(seed: int, quick: bool) -> list[Row]:
+    rows = []
+    for repeat in range(6 if quick else 10):
+        for n in (300, 1000, 3000) if quick else (300, 1000, 3000, 10_000, 30_000):
+            for name in (COLD, WARM):
+                found = gradient(generator("e10", seed, repeat, n, len(name)), 1, n, name == WARM)
+                rows.append(Row(RATE, name, "n·ε", n * EPSILON, "RMS gradient", repeat, found))
+        for d in (1, 4, 16):
+            ratios = {n: _ratio(seed, repeat, d, n) for n in (2 * d, 32 * d, 64 * d, 128 * d)}
+            for n, ratio in ratios.items():
+                rows.append(Row(RATIO, f"d_x = {d}", "n·ε", n * EPSILON, "drawn/bad", repeat, ratio))
+            halved = _where(np.array([n for n in ratios if n > 2 * d]), np.array(list(ratios.values())[1:]), 0.5)
+            rows.append(Row(CROSSING, BOTH, "upper dimension d_x", d, "n", repeat, halved))
+    return rows
+
+
+def constants(d: int) -> ProblemConstants:
+    curved = 0.5 / math.sqrt(d)
+    return ProblemConstants(
+        radius=_RADIUS, mu=1.0, l_fx=0.0, l_fy=0.5, l_gy=2.0 * _RADIUS, d_fx=0.0, d_fy=0.0, d_gy=2.0 * _RADIUS,
+        b_fxx=0.0, b_fxy=0.0, b_fyy=curved, b_gxy=1.0, b_gyy=1.0, d_hxy=0.0, d_hyy=0.0, c_gxy=0.0, c_gyy=0.0,
+        m_gxy=0.0, m_gyy=0.0, m=1.0, label="declared",
+    )  # fmt: skip
+
+
+def gradient(rng: np.random.Generator, d: int, n: int, warm: bool) -> float:
+    """Root of the mean of ‖∇Φ(x_t)‖² over all steps of a batch of runs."""
+    c, centre, batch = constants(d), np.full(d, -0.3 / math.sqrt(d)), 40 + 320 // d
+    sensitivity, smooth = max(hypergradient_sensitivity(c, n, n).values()), smoothness(c)
+    if warm:
+        oscillation = score_oscillation(c, n, n, 0.0, 0.0, 0.0)["train"]
+        rate = float(pure_rate(0.5 * EPSILON, oscillation, 0.0))
+        x = _drawn(rng, rate / math.sqrt(d), centre[0], (batch, d))
+        excess, m = min(d / rate, math.sqrt(d)), mu_of(0.5 * EPSILON, DELTA)
+    else:
+        x = np.zeros((batch, d))
+        x[:, : round(math.sqrt(d))] = _BAD
+        excess, m = 1.0, mu_of()
+    steps = max(1, math.ceil(m * math.sqrt(8.0 * smooth * excess) / (sensitivity * math.sqrt(d))))
+    scale, total = sensitivity * math.sqrt(steps) / m, 0.0
+    for _ in range(steps):
+        slope = 0.5 / math.sqrt(d) * np.sin(x + centre)
+        total += float(np.square(slope).sum())
+        x = np.clip(x - (slope + scale * rng.standard_normal(x.shape)) / (2.0 * smooth), -_EDGE, _EDGE)
+    return math.sqrt(total / (steps * batch))
+
+
+def _drawn(rng: np.random.Generator, rate: float, centre: float, shape: tuple[int, int]) -> Array:
+    """Independent draws ∝ exp(−rate·½(1 − cos(x + centre))) on [−4, 4], by inversion on a fine grid."""
+    x = np.linspace(-_EDGE, _EDGE, 20_001)
+    logs = -0.5 * rate * (1.0 - np.cos(x + centre))
+    law = np.cumsum(np.exp(logs - logs.max()))
+    return np.asarray(np.interp(rng.random(shape) * law[-1], law, x))
+
+
+def _ratio(seed: int, repeat: int, d: int, n: int) -> float:
+    """RMS gradient from a drawn start over that from a bad one."""
+    cold, warm = (
+        gradient(generator("e10", seed, repeat, n, d, len(name)), d, n, name == WARM) for name in (COLD, WARM)
+    )
+    return warm / cold
+
+
+def _where(sizes: Array, ratios: Array, level: float) -> float:
+    """The size at which a power law through these ratios is at this level."""
+    inclination, intercept = np.polyfit(np.log(sizes), np.log(ratios / level), 1)
+    return float(np.exp(-intercept / inclination)) if inclination < 0.0 else math.nan
+
+
+def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    early = values(rows, RATIO, "d_x = 16", 32)
+    checks = [
+        slope_check(rows, "from a bad start: n^(−1/2)", (RATE, COLD), around(-0.5, -0.75)),
+        slope_check(rows, "from a drawn start: n^(−3/4)", (RATE, WARM), around(-0.75, -0.5)),
+        slope_check(
+            rows, "the n from which it is half of that grows like d_x", (CROSSING, BOTH), around(1.0, 0.5, 2.0)
+        ),
+        Check("at nε = 2 d_x, d_x = 16, the drawn start is no better: ratio", over_seeds(early), (1.0, math.inf)),
+    ]
+    where = values(rows, CROSSING, BOTH, 16).mean() / 16.0
+    return checks, [f"The drawn start halves the gradient from nε = {where:.3g} d_x on."]

@@ -1,0 +1,316 @@
+"""Jobs of a trusted coordinator: its context, and the plan of what it will release at what price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share, released_share
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
+from decentral_dp.bounded import Array, Split
+from decentral_dp.config.scenario_components import algorithm_of, entry_of, is_minimax, minimax_options, own_keys
+from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.constants.families import Family, family_of
+from decentral_dp.constants.special_families import Declared
+from decentral_dp.data import Shards
+from decentral_dp.errors import InputError
+from decentral_dp.formatting import least_text
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.privacy.accounting.accountants import epsilon_of
+from decentral_dp.privacy.accounting.calibration import TIGHTNESS, largest_mu, solve
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import NO_MECHANISM, NO_NOISE, mechanism_of
+from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
+from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.protocol import Problem
+from decentral_dp.simulation.gossip_plan import LARGEST_PLAN
+
+# A factor on all noise that leaves nothing of a price but what does not depend on it; and how far a target has to be
+# from there.
+_ENDLESS_NOISE, _SURELY = 1e12, 1.05
+
+
+# Terms of minimax problems, for a refusal.
+_TERMS = {
+    "dual": "the best y in closed form",
+    "joint": "both gradients as one vector",
+    "inner": "an inner function, as KL-DRO in compositional form has",
+}
+
+
+def check_coordinated(s: Scenario) -> Coordinated:
+    """The program of a trusted coordinator. Whatever can be refused before a record is read is refused here.
+
+    Raises InputError.
+    """
+    privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
+    if is_minimax(s):
+        minimax_options(s)
+        check_share(s.problem.positive_share, privacy.guarantee)
+    if s.problem.stream != "all":
+        samples = "rate" in entry_of(s).optional
+        mend = "for samples give algorithm.rate." if samples else "it knows no samples."
+        raise InputError(f"problem.stream: {kind} reads all records in every round. Leave the stream out; {mend}")
+    if s.run.average != 1:
+        raise InputError(f"run.average: {kind} publishes one value after the other, not averages. Leave it out.")
+    for channel in ("x", "y", "z"):
+        if privacy.noise(channel) is not None:
+            raise InputError(
+                f"privacy.{channel}: the noise of {kind} follows from privacy.epsilon and delta. Leave the scale out."
+            )
+    for key, given in (("box", privacy.box), ("share", privacy.share), ("cap", privacy.cap)):
+        if given:
+            raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")
+    program = released_share(cast(Coordinated, algorithm_of(s)), s.problem.positive_share)
+    if privacy.epsilon is None and privacy.guarantee != "none":
+        raise InputError(
+            f"privacy.epsilon: missing. {kind} sets its noise by a target; give for example epsilon = 1.0."
+        )
+    if table.rounds > LARGEST_PLAN:
+        raise _too_long(table.rounds)
+    if privacy.clip and not program.queries:
+        raise InputError(
+            f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
+            "Leave it out."
+        )
+    if not entry_of(s).pure and privacy.delta == 0.0 and privacy.guarantee != "none":
+        raise _impure(kind)
+    bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
+    if program.needs_constants and not bounded:
+        raise _unbounded(kind)
+    _check_start(s)
+    return program
+
+
+def _check_start(s: Scenario) -> None:
+    """Refuse a stated start outside the domain, which would silently be another."""
+    domain, x = own_keys(s).get("domain"), s.algorithm.init.get("x")
+    if domain is None or x is None or domain.kind != "box" or domain.low is None or domain.high is None:
+        return
+    if not domain.low <= x <= domain.high:
+        raise InputError(
+            f"algorithm.init.x: {x:g} lies outside the domain, which is from {domain.low:g} to {domain.high:g}. Start "
+            "inside, or leave it out."
+        )
+
+
+def _unbounded(kind: str) -> InputError:
+    return InputError(
+        f"problem.normalise: {kind} needs records of bounded length, and nothing bounds these. "
+        'Set normalise = "l2" (or "l1", or "box").'
+    )
+
+
+def _impure(kind: str) -> InputError:
+    return InputError(
+        f"privacy.delta: {kind} adds Gaussian noise, which gives no pure guarantee. Take a delta above 0, for example "
+        "1e-6."
+    )
+
+
+def _too_long(rounds: int) -> InputError:
+    return InputError(f"algorithm.rounds: {rounds} rounds are more releases than can be priced. Use fewer rounds.")
+
+
+def minimax_context(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
+    """What the coordinator of a minimax problem knows before any record is read. Raises InputError."""
+    for term in algorithm.queries:
+        if term not in problem.terms:
+            raise InputError(
+                f"algorithm.kind: {s.algorithm.kind} needs {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
+                "Take another algorithm or problem."
+            )
+    if "domain" in own_keys(s):
+        raise InputError("algorithm.domain: the sets of x and y belong to a minimax problem itself. Leave it out.")
+    if s.privacy.constants is not None or s.problem.label_bound is not None:
+        key = "privacy.constants" if s.privacy.constants is not None else "problem.label_bound"
+        raise InputError(f"{key}: a minimax problem takes none, for contributions are clipped. Leave it out.")
+    if "z" in s.privacy.clip:
+        raise InputError("privacy.clip.z: a minimax problem has the gradients by x and by y alone. Leave it out.")
+    privacy, noisy = s.privacy, s.privacy.guarantee != "none"
+    clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
+    counts: dict[Split, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
+    rate = own_keys(s).get("rate", 1.0)
+    if rate * counts["train"] < 1.0:
+        raise InputError(
+            f"algorithm.rate: got {rate:g}, but then a sample of these {counts['train']} records mostly holds none. "
+            f"Take at least {least_text(1.0 / counts['train'])}."
+        )
+    counted = s.problem.positive_share == "empirical"
+    return MinimaxContext(
+        problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy, counted=counted
+    )
+
+
+def _budget(s: Scenario) -> float:
+    """μ of the Gaussian pair that the target is; inf where there is none."""
+    targeted = s.privacy.epsilon is not None and s.privacy.delta > 0.0
+    return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if targeted else math.inf
+
+
+def context_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinated) -> CoordinatorContext:
+    """What the coordinator knows before any record is read. Raises InputError where needed constants are unknown."""
+    if shards.classes and s.problem.label_bound is not None:
+        raise InputError(
+            "problem.label_bound: these labels are classes, numbered from 0 on, and cutting them would mix them up. "
+            "Leave it out."
+        )
+    table = own_keys(s).get("domain")
+    domain = Domain() if table is None else Domain(**table.model_dump(exclude_none=True))
+    counts: dict[Split, int] = {
+        "train": int(shards.train_counts.sum()),
+        "validation": int(shards.validation_counts.sum()),
+    }
+    try:
+        family = _family(s, shards, problem)
+    except InputError:
+        if algorithm.needs_constants or s.privacy.constants is not None:
+            raise
+        family = None
+    privacy, noisy = s.privacy, s.privacy.guarantee != "none"
+    clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
+    return CoordinatorContext(
+        problem, counts, shards.n_agents, clip, domain, family, s.algorithm.rounds, _budget(s), noisy
+    )
+
+
+def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
+    if s.privacy.constants is not None:
+        return Declared.from_table(problem, s.privacy.constants)
+    if shards.l2 is None:
+        raise _unbounded(s.algorithm.kind)
+    return family_of(problem, shards.l2, _label_bound(s, shards))
+
+
+def _label_bound(s: Scenario, shards: Shards) -> float:
+    if shards.classes:
+        # Labels of classes are their numbers, from 0 on.
+        return float(max(1, len(shards.classes) - 1))
+    if s.problem.label_bound is None:
+        raise InputError(
+            f"problem.label_bound: missing. {s.algorithm.kind} needs labels of bounded size; give a public bound, at "
+            "which they are cut."
+        )
+    return s.problem.label_bound
+
+
+def bounded_labels(s: Scenario, labels: Any) -> Array:
+    """Labels as numbers; cut at their declared bound, where there is one."""
+    numbers = np.asarray(labels, dtype=np.float64)
+    bound = s.problem.label_bound
+    return numbers if bound is None else np.asarray(np.clip(numbers, -bound, bound))
+
+
+def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
+    """Every release and its price: the target's, the paper's, or none. Raises InputError for a target out of reach."""
+    rounds, privacy = s.algorithm.rounds, s.privacy
+    if rounds * algorithm.releases_per_round > LARGEST_PLAN:
+        raise _too_long(rounds)
+    charges = algorithm.planned_releases(context, rounds)
+    _check_mechanism(s, charges)
+    if privacy.guarantee == "certified" and not all(_proven(charge) for charge in charges.values()):
+        raise InputError(
+            f'privacy.guarantee: nothing is proven for {s.algorithm.kind} as it runs, so it cannot be "certified". Set '
+            '"as_printed" to run it all the same, at ε = ∞.'
+        )
+    free = [
+        _free(c, width, rounds * algorithm.releases_per_round) for c, width in algorithm.free_channels(context).items()
+    ]
+
+    def listed(channels: list[ChannelLedger]) -> Ledger:
+        return Ledger(context.agents, (*free, *channels), algorithm.releases_per_round).for_all(context.agents)
+
+    def at(factor: float) -> Ledger:
+        return listed([planned_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
+
+    if privacy.guarantee == "none":
+        lines = [planned_line(c, charge, 1.0) for c, charge in charges.items()]
+        return listed([replace(line, mechanism=NO_NOISE, scale=np.zeros_like(line.scale)) for line in lines])
+    target = 0.0 if privacy.epsilon is None else privacy.epsilon
+    if privacy.guarantee == "as_printed":
+        lines = []
+        # "as_printed" builds printed forms alone.
+        printed = cast(PrintedCoordinated, algorithm)
+        for channel, calibration in printed.printed_calibration(context, rounds, target, privacy.delta).items():
+            charge = charges[channel]._replace(weight=calibration.sensitivity)
+            lines.append(replace(planned_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
+        return listed(lines)
+
+    return target_plan(at, target, privacy.delta)
+
+
+def target_plan(
+    at: Callable[[float], Ledger], target: float, delta: float, tightness: float = 0.5 * TIGHTNESS
+) -> Ledger:
+    """The plan that costs (target, delta), or less by a share of `tightness`. Raises InputError where there is none.
+
+    at: factor → plan with that many times the noise.
+    """
+
+    def price(factor: float) -> float:
+        return float(epsilon_of(at(factor).only(np.zeros(1, dtype=np.int64)), delta)[0])
+
+    # What rounding to the grid and sampling in float64 cost does not shrink with more noise.
+    least = price(_ENDLESS_NOISE)
+    if math.isinf(least):
+        raise InputError(
+            f"privacy.delta: got {delta:g}, which is less than what sampling in float64 may cost here, however "
+            "much noise there is. Raise delta."
+        )
+    if target <= least * _SURELY:
+        raise InputError(
+            f"privacy.epsilon: got {target:g}, but the smallest that any noise reaches here at delta = "
+            f"{delta:g} is about {least_text(least * _SURELY)}, the cost of rounding and sampling in float64. "
+            "Raise epsilon, or use fewer rounds."
+        )
+    return at(solve(price, target, None, tightness))
+
+
+def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
+    """The ledger lines of one channel at scale 1, its prices times a factor."""
+    releases = charge.indices.size
+    sensitivity = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
+    if not _proven(charge):
+        sensitivity = {k: np.full((releases, 1), np.inf) for k in charge.weight}
+    return ChannelLedger(
+        channel,
+        mechanism_of(charge.mechanism),
+        charge.width,
+        np.zeros(1, dtype=np.int64),
+        charge.indices,
+        np.ones((releases, 1)),
+        sensitivity,
+        {k: np.full((releases, 1), charge.rate.get(k, 1.0)) for k in sensitivity},
+        charge.reason,
+        "poisson" if any(r < 1.0 for r in charge.rate.values()) else "fixed",
+        charge.distortion,
+    )
+
+
+def _proven(charge: Charge) -> bool:
+    return mechanism_of(charge.mechanism).proven
+
+
+def _free(channel: str, width: int, releases: int) -> ChannelLedger:
+    index = np.arange(1, releases + 1)
+    none = np.zeros((releases, 1))
+    return ChannelLedger(channel, NO_MECHANISM, width, np.zeros(1, dtype=np.int64), index, none, {}, {}, FREE)
+
+
+def _check_mechanism(s: Scenario, charges: Mapping[str, Charge]) -> None:
+    privacy, used = s.privacy, {c.mechanism for c in charges.values()}
+    impure = [name for name in used if not mechanism_of(name).pure]
+    if privacy.guarantee != "none" and privacy.delta == 0.0 and impure:
+        raise _impure(s.algorithm.kind)
+    if "mechanism" in privacy.model_fields_set and privacy.mechanism_kind not in used:
+        fits = next(iter(impure), None)
+        mend = f'Set "{fits}", or leave it out.' if fits else "Leave it out."
+        raise InputError(f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism_kind}" noise. {mend}')

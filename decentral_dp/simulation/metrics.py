@@ -1,0 +1,196 @@
+"""What a reader wants to know about a run. Computed by the simulator from all records: no part of what is private.
+
+The plain names are evaluated on published values: each agent's released values, averaged over the last few releases
+where the scenario says so. `…_last` are evaluated on the last released values alone, `…_unreleased` on the state.
+
+    upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
+    lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
+    test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share classified rightly
+    weight_…        of problems with numbers of their own: see their descriptions
+    consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
+    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there
+    hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
+                        records and population, P's own sampling error included (of trusted coordinators)
+
+Where x alone is published the scores are those of the exact lower solution at x, which nobody sees: `…_unreleased`.
+
+Of minimax problems:
+
+    primal          Φ(x) = max_y F(x, y) on the train records, x as published
+    gradient_norm   ‖∇Φ(x)‖₂ on all train records: the true one, not what was released of it
+    auc, …          of the train records;   test_auc, test_accuracy, test_f1, …  of the held-out ones
+    epsilon_spent   from the plan
+
+What each problem gives beyond these its description says. Numbers of train records are the simulator's view, and no
+part of what the budget covers; those of held-out records say nothing about the others beyond what x says, but they do
+read the held-out people's records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from decentral_dp.bounded import Array, Split
+from decentral_dp.participants.solve import solve_lower, true_hypergradient
+from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
+from decentral_dp.problems.protocol import Placed, Problem, Scored
+
+Row = tuple[int, str, str, float]
+
+
+class Weighted(NamedTuple):
+    """Records of all agents together; weights 1/(m·n_i), so that every agent counts the same."""
+
+    records: Any
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Scores released values. agents: per agent (train, validation) records; test: held-out records or None.
+
+    gap: whether to measure `hypergradient_gap`. names: of the rows of a value; by default their numbers.
+    reads_state: whether agents have a state beside what they release.
+    """
+
+    problem: Problem
+    agents: Sequence[tuple[Any, Any]]
+    test: Any | None
+    hypergradient: bool = True
+    gap: bool = False
+    names: Sequence[str] | None = None
+    reads_state: bool = True
+
+    def rows(
+        self,
+        index: int,
+        published: Mapping[str, Array],
+        last: Mapping[str, Array] | None,
+        state: Mapping[str, Array] | None,
+    ) -> list[Row]:
+        """All metrics of one round as (round, agent, name, value) rows.
+
+        last, state: given where they differ from published.
+        """
+        rows: list[Row] = []
+        whole = "" if "y" in published else "_unreleased"
+        unreleased = state if self.reads_state else None
+        for values, suffix in ((published, whole), (last, "_last"), (unreleased, "_unreleased")):
+            if values is None:
+                continue
+            for name, per_row in self._scores(self._solved(values)).items():
+                full = values is published or name.startswith("test")
+                if full:
+                    rows += self._summary(index, name + suffix, per_row, each=values is published)
+        if self.hypergradient and np.isfinite(published["x"]).all():
+            rows += self._hypergradient(index, published["x"].mean(axis=0))
+        return rows
+
+    def _solved(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The values, with the exact lower solution at every x where no y is among them."""
+        if "y" in values:
+            return values
+        return {**values, "y": np.stack([solve_lower(self.problem, x, self.agents) for x in values["x"]])}
+
+    def _hypergradient(self, index: int, x: Array) -> list[Row]:
+        gradient = true_hypergradient(self.problem, x, self.agents)
+        # Not finite where the lower level could not be solved at x̄: then there is nothing to report.
+        if not np.isfinite(gradient).all():
+            return []
+        rows: list[Row] = [(index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient)))]
+        # Where records count by their places, as held-out ones have none, there is no population to compare with.
+        if self.gap and self.test is not None and not isinstance(self.problem, Placed):
+            there = true_hypergradient(self.problem, x, [(self.test, self.test)])
+            if np.isfinite(there).all():
+                rows.append((index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - there))))
+        return rows
+
+    def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
+        train, validation = self._pooled("train"), self._pooled("validation")
+        with np.errstate(all="ignore"):
+            scores = {
+                "upper_loss": self.problem.losses(v["x"], v["y"], validation.records, validation.weights)[1],
+                "lower_loss": self.problem.losses(v["x"], v["y"], train.records, train.weights)[0]
+                + self.problem.regulariser_value(v["x"], v["y"]),
+            }
+            if self.test is not None:
+                n = len(self.test[0])
+                scores["test_loss"] = self.problem.losses(v["x"], v["y"], self.test, np.full(n, 1.0 / n))[1]
+                accuracy = self.problem.accuracy(v["x"], v["y"], self.test)
+                if accuracy is not None:
+                    scores["test_accuracy"] = accuracy
+            if isinstance(self.problem, Scored):
+                scores.update(self.problem.scores(v["x"], v["y"]))
+            # One value for all is no disagreement.
+            for channel, value in v.items() if self.names is None else ():
+                scores[f"consensus_{channel}"] = np.linalg.norm(value - value.mean(axis=0), axis=1)
+        return scores
+
+    def _summary(self, index: int, name: str, per_row: Array, each: bool) -> list[Row]:
+        rows: list[Row] = [
+            (index, "mean", name, float(per_row.mean())),
+            (index, "mean", f"{name}_min", float(per_row.min())),
+            (index, "mean", f"{name}_max", float(per_row.max())),
+        ]
+        if each:
+            names = self.names or [str(row) for row in range(len(per_row))]
+            rows += [(index, of, name, float(value)) for of, value in zip(names, per_row, strict=True)]
+        return rows
+
+    def _pooled(self, split: Split) -> Weighted:
+        parts = [a[0] if split == "train" else a[1] for a in self.agents]
+        weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * len(r[0]))) for r in parts])
+        return Weighted(type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), weights)
+
+
+@dataclass(frozen=True)
+class MinimaxEvaluator:
+    """Scores what a coordinator has published. train: the records of all agents; test: held-out ones or None."""
+
+    problem: Minimax
+    train: Any
+    test: Any | None
+
+    def rows(
+        self,
+        index: int,
+        published: Mapping[str, Array],
+        last: Mapping[str, Array] | None,
+        state: Mapping[str, Array] | None,
+    ) -> list[Row]:
+        """All metrics of one round as (round, agent, name, value) rows; of published values alone."""
+        x, y = published["x"][0], published["y"][0]
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            return []
+        problem = self.problem
+        if "share" in published and isinstance(problem, Parametrised):
+            problem = problem.given(published["share"][0])
+        scores = problem.scores(x, y, self.train, self.test)
+        return [(index, "mean", name, float(value)) for name, value in scores.items()]
+
+
+def pooled(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """The (train, validation) records of all agents, one after the other."""
+    train, validation = (
+        type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        for parts in zip(*agents, strict=True)
+    )
+    return train, validation
+
+
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """The rows as a table with columns round, agent, name, value."""
+    return pd.DataFrame(rows, columns=["round", "agent", "name", "value"])
+
+
+def final(metrics: pd.DataFrame) -> dict[str, float]:
+    """Means over agents at the last evaluated round, by name."""
+    if metrics.empty:
+        return {}
+    means = metrics[metrics["agent"] == "mean"]
+    return {str(name): float(group["value"].iloc[-1]) for name, group in means.groupby("name", sort=True)}

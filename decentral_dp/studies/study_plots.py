@@ -1,0 +1,338 @@
+"""Pictures of a study: means with their confidence intervals over the values of an axis, a measured name, or rounds."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from decentral_dp.bounded import Array
+from decentral_dp.formatting import delta_text
+from decentral_dp.reporting.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
+from decentral_dp.studies.epsilons import BUDGETS, deltas, guarantees
+from decentral_dp.studies.grid import Axis, Label
+from decentral_dp.studies.study_schema import Plot, Study
+from decentral_dp.studies.verdicts import selected
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", ":", "-.")
+FILLS = ("full", "none", "left", "right")
+NAMES = {
+    "agents": "agents",
+    "claimed": "ε claimed by the printed formula",
+    "claimed_endless": "ε claimed by the printed formula for T → ∞",
+    "consensus_x": "distance of x to the network average (ℓ2)",
+    "consensus_y": "distance of y to the network average (ℓ2)",
+    "consensus_z": "distance of z to the network average (ℓ2)",
+    "endless_stream": "ε of the worst agent on an endless stream",
+    "epsilon_max": "ε of the worst agent",
+    "epsilon_pure_max": "pure ε of the worst agent",
+    "epsilon_spent": "ε spent by the worst agent",
+    "finite_data": "ε of the worst agent for T → ∞ on these data",
+    "hypergradient_norm": "‖∇F‖₂ at the average x",
+    "privacy.cap": "cap on ε",
+    "privacy.delta": "δ",
+    "privacy.epsilon": "target ε",
+    "self_weight": "smallest total weight of an agent's neighbours",
+    "spectral_gap": "spectral gap 1 − ρ",
+    "test_accuracy": "accuracy on held-out records",
+    "test_loss": "loss on held-out records",
+    "lower_loss": "lower loss (train)",
+    "upper_loss": "upper loss (validation)",
+}
+_PANEL_COLUMNS = 3
+# Beyond so many letters in all, the names below a categorical axis are turned.
+_LETTERS_ACROSS = 50
+_TITLE_LETTERS_PER_INCH = 10.5
+# Values of a numeric axis that are few enough to be marked each.
+_MOST_TICKS = 8
+# Names of points are at least so far apart, in widths of the axes.
+_NAME_GAP = 0.036
+_NAMES_HIGH = 1.2
+# An inch holds about so many letters of a legend; a handle takes the room of some more.
+_LETTERS_PER_INCH, _HANDLE_LETTERS = 15, 9
+
+
+class Line(NamedTuple):
+    """One colour and style of a picture: where its points are. value: of the axis that colours tell apart."""
+
+    value: str
+    measure: str
+    where: Mapping[str, Label]
+    colour: str
+    marker: str
+    dash: Any
+    fill: Any
+
+
+def write_study_plots(
+    folder: Path, study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame
+) -> list[Path]:
+    """Draw the study's pictures into `folder`; one without a single number is not drawn. Returns the paths.
+
+    cells: a row for each, with its labels and what its ε is (guarantee, mechanism, delta).
+    """
+    # matplotlib is slow to import and only this function needs it.
+    import matplotlib
+
+    folder.mkdir(exist_ok=True)
+    written = []
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        for plot in study.plots:
+            path = folder / f"{plot.name}.png"
+            if _draw(path, plot, axes, summary, selected(cells, plot.where)):
+                written.append(path)
+            else:
+                path.unlink(missing_ok=True)
+    return written
+
+
+def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> bool:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = selected(summary, plot.where)
+    rows = rows[rows["last"] != (plot.x == "round")]
+    by_name = {axis.name: axis for axis in axes}
+    across_measured = plot.x != "round" and plot.x not in by_name
+    if not rows["name"].isin(plot.measures).any() or (across_measured and plot.x not in set(rows["name"])):
+        return False
+    panels = _values(by_name, plot.panels, rows)
+    wide = plot.x in by_name and not _is_number(by_name[plot.x]) and len(_values(by_name, plot.x, rows)) > 6
+    across = 1 if wide else 2 if len(panels) == 4 else min(_PANEL_COLUMNS, len(panels))
+    down = math.ceil(len(panels) / across)
+    width = 7.6 if wide else 5.8 if across == 1 else (3.8 if across == 2 else 3.5) * across
+    height = 2.0 * down + 1.4 if wide and down > 1 else 0.9 + (3.4 if across == 1 else 2.9) * down
+    height += 0.0 if plot.points is None else _NAMES_HIGH
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+    lines = _lines(plot, by_name, rows)
+    for ax, panel in zip(grid.flat, panels, strict=False):
+        part = rows if plot.panels is None else rows[rows[plot.panels] == panel]
+        _panel(ax, plot, by_name, part, lines, rows)
+        if plot.panels is not None:
+            ax.set_title(f"{_words(plot.panels.rpartition('.')[2])}: {_words(panel)}", fontweight="normal")
+    for ax in grid.flat[len(panels) :]:
+        ax.set_visible(False)
+    figure.supylabel(
+        plot.y_label or (_label(plot.measures[0], cells) if len(plot.measures) == 1 else ""),
+        fontsize=STYLE["font.size"],
+    )
+    for column in range(across):
+        lowest = [k for k in range(len(panels)) if k % across == column][-1]
+        grid.flat[lowest].set_xlabel(plot.x_label or _label(plot.x, cells))
+        grid.flat[lowest].tick_params(labelbottom=True)
+    if plot.title:
+        words = textwrap.fill(plot.title, int(width * _TITLE_LETTERS_PER_INCH))
+        figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=STYLE["axes.titlesize"])
+    _legend(figure, [line for line in lines if _holds(rows, line)], cells, width, _joined(plot, by_name))
+    figure.savefig(path, metadata={"Software": None})
+    return True
+
+
+def _values(axes: Mapping[str, Axis], name: str | None, rows: pd.DataFrame) -> list[Label]:
+    """The values of an axis that have rows, in the order of the study."""
+    if name is None:
+        return [""]
+    present = set(rows[name])
+    return [label for label in axes[name].labels if label in present]
+
+
+def _is_number(axis: Axis) -> bool:
+    return all(isinstance(label, int | float) and not isinstance(label, bool) for label in axis.labels)
+
+
+def _lines(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[Line]:
+    """Colours tell the values of `lines`, dashes the measures; without `lines` colours tell the measures."""
+    values, coloured = _values(axes, plot.lines, rows), plot.lines is not None
+    found = []
+    for m, measure in enumerate(plot.measures):
+        for k, value in enumerate(values):
+            hue, style = (k, m) if coloured else (m, 0)
+            where = {} if plot.lines is None else {plot.lines: value}
+            colour, marker = COLOURS[hue % len(COLOURS)], MARKERS[hue % len(MARKERS)]
+            dash, fill = DASHES[style % len(DASHES)], FILLS[style % len(FILLS)]
+            found.append(Line(_words(value) if coloured else "", measure, where, colour, marker, dash, fill))
+    return found
+
+
+def _joined(plot: Plot, axes: Mapping[str, Axis]) -> bool:
+    """Whether points are joined by lines: along rounds and numbers, but not across names or measured values."""
+    return plot.x == "round" or (plot.x in axes and _is_number(axes[plot.x]))
+
+
+def _of(rows: pd.DataFrame, line: Line) -> pd.DataFrame:
+    return selected(rows[rows["name"] == line.measure], line.where)
+
+
+def _holds(rows: pd.DataFrame, line: Line) -> bool:
+    return bool(len(_of(rows, line)))
+
+
+def _legend(figure: Figure, lines: Sequence[Line], cells: pd.DataFrame, width: float, joined: bool) -> None:
+    """What colours mean and, where there are several measures for each, what dashes or fillings mean."""
+    from matplotlib.lines import Line2D
+
+    values, measures = {n.value: n for n in lines}, {n.measure: n for n in lines}
+    entries: list[tuple[str, str, str, Any, Any]] = []
+    if len(values) > 1:
+        entries += [(value, n.colour, n.marker, "-", "full") for value, n in values.items()]
+        if len(measures) > 1:
+            entries += [
+                (_label(m, cells, most=1), GREY, "none" if joined else "o", n.dash, n.fill) for m, n in measures.items()
+            ]
+    elif len(measures) > 1:
+        entries = [(_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
+    if not entries:
+        return
+    handles = [
+        Line2D([], [], color=colour, marker=marker, linestyle=dash if joined else "none", fillstyle=fill)
+        for _, colour, marker, dash, fill in entries
+    ]
+    labels = [label for label, *_ in entries]
+    longest = max(len(label) for label in labels) + _HANDLE_LETTERS
+    columns = max(1, min(len(labels), 4, int(width * _LETTERS_PER_INCH / longest)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def _panel(
+    ax: Axes, plot: Plot, axes: Mapping[str, Axis], part: pd.DataFrame, lines: Sequence[Line], rows: pd.DataFrame
+) -> None:
+    categories = _values(axes, plot.x, rows) if plot.x in axes and not _is_number(axes[plot.x]) else None
+    drawn = [line for line in lines if _holds(rows, line)]
+    for k, line in enumerate(drawn):
+        found = _of(part, line)
+        x = _positions(plot, axes, part, found, categories)
+        # Side by side, so that the bars of one value do not hide each other.
+        aside = (k + 0.5) / len(drawn) - 0.5
+        if categories is not None:
+            x = x + 0.5 * aside
+        elif plot.x in axes:
+            x = x * (1 + 0.08 * aside) if "x" in plot.log else x + 0.05 * aside * (x.max() - x.min())
+        _draw_line(ax, line, found, x, _joined(plot, axes), band=plot.x == "round")
+    measured = rows[rows["name"].isin(plot.measures)]
+    if "y" in plot.log:
+        drawable = measured[["mean", "low", "high"]].to_numpy()
+        log_axis(ax, "y", np.concatenate([drawable / 1.1, drawable * 1.1]))
+    if categories is not None:
+        ax.set_xticks(range(len(categories)), [_words(c) for c in categories])
+        ax.set_xlim(-0.6, len(categories) - 0.4)
+        ax.grid(False, axis="x")
+        if sum(len(str(c)) for c in categories) > _LETTERS_ACROSS:
+            for name in ax.get_xticklabels():
+                name.set(rotation=35, rotation_mode="anchor", horizontalalignment="right")
+        return
+    at = np.concatenate([_positions(plot, axes, rows, _of(rows, line), None) for line in drawn])
+    if "x" in plot.log:
+        log_axis(ax, "x", at)
+    if plot.x in axes and len(values := _values(axes, plot.x, rows)) <= _MOST_TICKS:
+        ax.set_xticks([float(v) for v in values], [_words(v) for v in values])
+        ax.minorticks_off()
+    if plot.points is not None:
+        _name_points(ax, plot, axes, rows)
+
+
+def _positions(
+    plot: Plot, axes: Mapping[str, Axis], part: pd.DataFrame, found: pd.DataFrame, categories: Sequence[Label] | None
+) -> Array:
+    """Where the points of a line are: rounds, the numbers or places of an axis, or the means of a measured name."""
+    if categories is not None:
+        return np.array([categories.index(v) for v in found[plot.x]], dtype=np.float64)
+    if plot.x == "round" or plot.x in axes:
+        return found[plot.x].to_numpy(dtype=np.float64)
+    named = part[part["name"] == plot.x]
+    by = list(axes)
+    means = {tuple(row[a] for a in by): row["mean"] for row in named.to_dict("records")}
+    return np.array(
+        [means.get(tuple(row[a] for a in by), math.nan) for row in found.to_dict("records")], dtype=np.float64
+    )
+
+
+def _draw_line(ax: Axes, line: Line, found: pd.DataFrame, x: Array, joined: bool, band: bool) -> None:
+    order = np.argsort(x, kind="stable")
+    x, mean = x[order], found["mean"].to_numpy()[order]
+    low, high = found["low"].to_numpy()[order], found["high"].to_numpy()[order]
+    finite = np.isfinite(mean)
+    marker = "none" if joined and finite.sum() > 25 else line.marker
+    dash = line.dash if joined else "none"
+    ax.plot(
+        x[finite],
+        mean[finite],
+        color=line.colour,
+        marker=marker,
+        linestyle=dash,
+        fillstyle="full" if joined else line.fill,
+    )
+    known = finite & np.isfinite(low)
+    if band:
+        ax.fill_between(x[known], low[known], high[known], color=line.colour, alpha=0.16, linewidth=0)
+    else:
+        spread = np.stack([mean - low, high - mean])[:, known]
+        ax.errorbar(x[known], mean[known], spread, fmt="none", ecolor=line.colour, elinewidth=1.2, capsize=2)
+    for at in x[np.isposinf(mean)]:
+        ax.annotate("∞", (at, 0.985), xycoords=("data", "axes fraction"), color=line.colour, ha="center", va="top")
+
+
+def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> None:
+    """Write the values of an axis above the picture, each joined to where its points are."""
+    named: list[tuple[float, Label]] = []
+    for value in _values(axes, plot.points, rows):
+        part = rows[rows[plot.points] == value]
+        shown = _positions(plot, axes, part, part[part["name"].isin(plot.measures)], None)
+        named += [(float(x), value) for x in np.unique(shown[np.isfinite(shown)])]
+    named.sort()
+    ax.figure.draw_without_rendering()  # type: ignore[union-attr] # settles the limits; a figure always has it
+    here = ax.transAxes.inverted().transform(ax.transData.transform([(x, ax.get_ylim()[0]) for x, _ in named]))[:, 0]
+    apart = here.copy()
+    for k in range(1, apart.size):
+        apart[k] = max(apart[k], apart[k - 1] + _NAME_GAP)
+    apart -= max(0.0, float(apart[-1]) - 1.0)
+    for k in range(apart.size - 2, -1, -1):
+        apart[k] = min(apart[k], apart[k + 1] - _NAME_GAP, max(here[k], apart[k]))
+    for (_, value), start, end in zip(named, here, apart, strict=True):
+        ax.plot([start, start, end], [0, 1, 1.04], transform=ax.transAxes, color="#CCCCCC", linewidth=0.6, zorder=0.5)
+        ax.lines[-1].set_clip_on(False)
+        ax.annotate(
+            _words(value),
+            (float(end), 1.05),
+            xycoords="axes fraction",
+            rotation=90,
+            ha="center",
+            va="bottom",
+            fontsize=7.5,
+            color=GREY,
+        )
+
+
+def _label(name: str, cells: pd.DataFrame, most: int = 3) -> str:
+    """What is on an axis; of an ε also its δ, and whether it is certified, if these are at most so many guarantees."""
+    at, kinds = deltas(name, cells), guarantees(cells) if name in BUDGETS else []
+    ends = list(dict.fromkeys([*at[:1], *at[-1:]]))
+    delta = f", δ = {' … '.join(map(delta_text, ends))}" if ends else ""
+    kind = f" ({' or '.join(kinds)})" if 0 < len(kinds) <= most else ""
+    return f"{_stem(name)}{delta}{kind}"
+
+
+def _stem(name: str) -> str:
+    for ending, words in (("_min", ", lowest agent"), ("_max", ", highest agent")):
+        stem = name.removesuffix(ending)
+        if stem != name and stem in NAMES and name not in NAMES:
+            return NAMES[stem] + words
+    return NAMES.get(name, _words(name.rpartition(".")[2]))
+
+
+def _words(value: Label) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
