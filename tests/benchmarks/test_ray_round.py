@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import ray
-from test_gossip import CHANNELS, DIMENSION, PureGossip, ring
 
 from decentral_dp.engines.protocol import AgentNode, blocks
 from decentral_dp.engines.ray import Actor, _drive, _start
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
+from tests.benchmarks.test_gossip import CHANNELS, DIMENSION, PureGossip, ring
 
 AGENTS = 10
 ROUNDS = 300

@@ -1,0 +1,260 @@
+"""DP-SPIDER, DP-SGD on the dual objective and SCDRO against loops over raw records."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models import linear_model
+from decentral_dp.problems.minimax import composite
+from tests.support.coordinator_replay import Listening, Scripted, keyed, performed, scripted, with_noise, without
+from tests.support.minimax_loop import agree
+from tests.support.neighbours import exceeded, widest
+from tests.support.spider_loop import SpiderLoop, made, table
+
+SGD: dict[str, Any] = {"kind": "dp_sgd_dual", "x": {"scale": 0.8, "decay": 0.2}}
+SPIDER: dict[str, Any] = SGD | {"kind": "dp_spider", "period": 3, "smoothness": 1.5}
+SCDRO: dict[str, Any] = {
+    "kind": "scdro",
+    "x": {"scale": 0.5, "decay": 0.2},
+    "y": {"scale": 0.2},
+    "averaging": {"scale": 0.8, "decay": 0.5},
+}
+NONE = {"guarantee": "none", "clip": {}, "epsilon": None}
+PRINTED = {"guarantee": "as_printed", "epsilon": 0.5}
+BOTH = pytest.mark.parametrize("algorithm", [SGD, SPIDER], ids=["dp_sgd_dual", "dp_spider"])
+PROBLEMS = pytest.mark.parametrize("problem", ["auc_maximisation", "dro"])
+
+
+# The loops --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4, 0.03])
+@PROBLEMS
+@BOTH
+def test_it_is_the_loop_over_raw_records(algorithm: dict[str, Any], problem: str, rate: float) -> None:
+    job = made(algorithm | {"rate": rate}, problem)
+    agree(job, SpiderLoop(job, with_noise))
+
+
+@BOTH
+def test_the_dual_variable_may_have_a_step_of_its_own(algorithm: dict[str, Any]) -> None:
+    job = made(algorithm | {"y": {"scale": 0.1, "decay": 0.1}})
+    agree(job, SpiderLoop(job, with_noise))
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+@BOTH
+def test_without_noise_it_is_the_loop_without_clips(algorithm: dict[str, Any], rate: float) -> None:
+    job = made(algorithm | {"rate": rate}, privacy=NONE)
+    agree(job, SpiderLoop(job, without), Listening(job))
+
+
+@BOTH
+def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(algorithm: dict[str, Any]) -> None:
+    job = made(algorithm)
+    loop = SpiderLoop(job, with_noise)
+    prices = {c.channel: c.sensitivity["train"][0, 0] for c in job.ledger.channels}
+
+    def scale(index: int, channel: str) -> float:
+        return 2.0 * loop.bounds[index, channel] / (loop.rate * loop.n) / prices[channel]
+
+    loop.say = keyed(job, scale)
+    agree(job, loop, Listening(job), atol=1e-7)
+
+
+@PROBLEMS
+def test_with_one_round_a_period_dp_spider_is_dp_sgd(problem: str) -> None:
+    spider = {k: v for k, v in SPIDER.items() if k != "smoothness"} | {"period": 1}
+    ends = [scripted(made(algorithm, problem), Scripted()) for algorithm in (spider, SGD)]
+    plans = [made(algorithm, problem).ledger for algorithm in (spider, SGD)]
+    # Samples are keyed by the scenario, so that they differ: with all records nothing does.
+    assert plans[0].same_releases(plans[1])
+    ends = [scripted(made(algorithm | {"rate": 1.0}, problem), Scripted()) for algorithm in (spider, SGD)]
+    for one, other in zip(*ends, strict=True):
+        for name in ("x", "y"):
+            np.testing.assert_allclose(one[name], other[name], atol=1e-13)
+
+
+@PROBLEMS
+def test_without_noise_on_all_records_all_of_them_are_gradient_descent_ascent(problem: str) -> None:
+    ends = []
+    sgda = {"kind": "dp_sgda", "x": SGD["x"], "y": SGD["x"]}
+    for algorithm in (SGD, SPIDER, SPIDER | {"period": 7}, sgda):
+        job = made(algorithm | {"rate": 1.0}, problem, privacy=NONE)
+        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
+    for end in ends[1:]:
+        for name in ("x", "y"):
+            np.testing.assert_allclose(end[name], ends[0][name], atol=1e-12)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+def test_scdro_is_the_loop(rate: float) -> None:
+    job = made(SCDRO | {"rate": rate}, "kl_dro", privacy=NONE)
+    agree(job, SpiderLoop(job, without), Listening(job))
+
+
+def test_scdro_without_averages_is_gradient_descent() -> None:
+    ends = []
+    recursive = {"kind": "recursive_spider", "period": 1} | {k: v for k, v in SCDRO.items() if k != "kind"}
+    for algorithm in (SCDRO, recursive):
+        job = made(algorithm | {"averaging": {"scale": 1.0}, "rate": 1.0}, "kl_dro", privacy=NONE)
+        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
+    for name in ("x", "y"):
+        np.testing.assert_allclose(ends[1][name], ends[0][name], atol=1e-12)
+
+
+def test_scdro_survives_empty_samples() -> None:
+    n = made(SCDRO, "kl_dro", privacy=NONE).context.n  # type: ignore[union-attr]  # a coordinator's job
+    job = made(SCDRO | {"rate": 1.001 / n}, "kl_dro", privacy=NONE)
+    last = performed(job.coordinator_node(), job.rounds)[1][-1]
+    assert all(np.isfinite(v).all() for v in last.values())
+
+
+# One vector --------------------------------------------------------------------------------------------------------
+
+
+@PROBLEMS
+def test_both_gradients_are_clipped_as_one_vector(problem: str) -> None:
+    """Record by record, at a point and as a change: the norm of the whole, however its parts compare."""
+    job = made(SGD | {"rate": 1.0}, problem)
+    rng = np.random.default_rng(3)
+    loop, train = SpiderLoop(job, without), job.records["train"][0]
+    points = [(loop.f.inside_x(rng.normal(size=loop.x.size)), loop.f.inside_y(rng.random(1))) for _ in range(2)]
+    for k in range(len(train.labels)):
+        one = type(train)(train.inputs[k : k + 1], train.labels[k : k + 1])
+        record = train.inputs[k], float(train.labels[k])
+        for bound in (0.01, 0.3, 50.0):
+            here, change = job.problem.sums(
+                one,
+                [ClippedQuery("joint", *points[0], bound), ClippedQuery("joint", *points[0], bound, since=points[1])],
+            )
+            wanted = loop.term("joint", points[0], *record)
+            sensitivity = wanted - loop.term("joint", points[1], *record)
+            for found, whole in ((here, wanted), (change, sensitivity)):
+                size = np.linalg.norm(whole)
+                np.testing.assert_allclose(found, whole * min(1.0, bound / size) if size else whole, atol=1e-12)
+
+
+@PROBLEMS
+@BOTH
+def test_no_neighbour_exceeds_a_sensitivity_and_some_come_close(algorithm: dict[str, Any], problem: str) -> None:
+    found = widest(made(algorithm | {"rate": 1.0}, problem, problem={"normalise": "none"}))
+    assert not exceeded(found)
+    assert min(found.values()) > 0.5
+
+
+@BOTH
+def test_a_forgotten_clip_is_found(algorithm: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (linear_model, composite):
+        monkeypatch.setattr(module, "clip_factors", lambda norms, bound: np.isfinite(norms) * 1.0)
+    assert exceeded(widest(made(algorithm | {"rate": 1.0}, problem={"normalise": "none"})))
+
+
+# Plans ------------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_no_release_costs_more_than_planned(algorithm: dict[str, Any]) -> None:
+    job = made(algorithm)
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
+    assert outcome.ledger.costs_within(job.ledger)
+    dearer = replace(job.ledger, channels=tuple(replace(c, scale=1.01 * c.scale) for c in job.ledger.channels))
+    assert not outcome.ledger.costs_within(dearer)
+    assert 0.995 * 6.0 <= job.budget.epsilon.max() <= 6.0
+
+
+def test_half_of_dp_spiders_budget_is_for_anchors() -> None:
+    lines = {c.channel: c for c in made(SPIDER).ledger.channels}
+    assert lines["g"].rounds.tolist() == [1, 4, 7]
+    assert lines["d"].rounds.tolist() == [2, 3, 5, 6]
+    squares = [float((c.sensitivity["train"] ** 2).sum()) for c in lines.values()]
+    assert squares[0] == pytest.approx(squares[1])
+
+
+@pytest.mark.parametrize("blocks", [2, 3])
+@BOTH
+def test_the_cut_into_blocks_changes_nothing(algorithm: dict[str, Any], blocks: int) -> None:
+    ends = []
+    for cut in (1, blocks):
+        job = made(algorithm, run={"blocks": cut})
+        outcome, seen = performed(job.coordinator_node(), job.rounds)
+        ends.append((outcome.ledger, seen[-1]))
+    assert ends[0][0].same_releases(ends[1][0])
+    for name in ("x", "y"):
+        np.testing.assert_allclose(ends[1][1][name], ends[0][1][name], atol=1e-12)
+
+
+# As printed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+@BOTH
+def test_as_printed_it_is_the_loop(algorithm: dict[str, Any], rate: float) -> None:
+    job = made(algorithm | {"rate": rate}, privacy=PRINTED)
+    agree(job, SpiderLoop(job, with_noise))
+    assert performed(job.coordinator_node(), job.rounds)[0].ledger.costs_within(job.ledger)
+
+
+def test_printed_noise_by_hand() -> None:
+    job = made(SPIDER | {"rounds": 30}, privacy=PRINTED)
+    n, root = job.context.n, math.sqrt(math.log(1e4))
+    lines = {c.channel: c for c in job.ledger.channels}
+    anchor, change = (max(1.0 / (0.4 * n), math.sqrt(30.0 / q) / n) for q in (3.0, 1.0))
+    np.testing.assert_allclose(lines["g"].scale, 0.2 * root / 0.5 * anchor)
+    np.testing.assert_allclose(lines["g"].sensitivity["train"], 2.0 * 0.2 / (0.4 * n))
+    np.testing.assert_allclose(lines["d"].scale, root / 0.5 * change)
+    np.testing.assert_allclose(lines["d"].sensitivity["train"], 2.0 / (0.4 * n))
+    job = made(SGD | {"rounds": 30}, privacy=PRINTED)
+    (line,) = job.ledger.channels
+    np.testing.assert_allclose(line.scale, 0.2 * root / math.sqrt(0.5) * change)
+    # √ε for ε: half a budget is not half as dear.
+    assert job.budget.epsilon.max() > 0.5
+
+
+# Refusals ---------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_one_vector_has_one_clip(algorithm: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
+        made(algorithm, privacy={"clip": {}})
+    with pytest.raises(InputError, match=r"privacy\.clip\.y: .* as one vector"):
+        made(algorithm, privacy={"clip": {"x": 0.2, "y": 0.2}})
+
+
+@BOTH
+def test_a_function_of_means_has_no_such_gradients(algorithm: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"algorithm\.kind: .* needs both gradients as one vector"):
+        made(algorithm, "kl_dro")
+
+
+def test_differences_need_a_constant() -> None:
+    with pytest.raises(InputError, match=r"algorithm\.smoothness: missing"):
+        made({k: v for k, v in SPIDER.items() if k != "smoothness"})
+
+
+@pytest.mark.parametrize("guarantee", ["certified", "as_printed"])
+def test_scdro_is_not_private_and_says_so(guarantee: str) -> None:
+    with pytest.raises(InputError, match=r'privacy\.guarantee: scdro adds no noise .* guarantee = "none"') as said:
+        made(SCDRO, "kl_dro", privacy={"guarantee": guarantee})
+    assert str(said.value).count("\n") == 0
+
+
+def test_scdro_needs_no_epsilon_to_be_refused() -> None:
+    """A scenario that says nothing of privacy is told so, and not asked for a target."""
+    with pytest.raises(InputError, match=r"privacy\.guarantee: scdro"):
+        made(SCDRO, "kl_dro", privacy={"epsilon": None})
+
+
+def test_a_run_of_scdro_is_marked_as_worth_nothing() -> None:
+    run = decentral_dp.run(table(SCDRO, "kl_dro", privacy=NONE))
+    assert math.isinf(run.result["privacy"]["epsilon_max"])
+    assert run.result["privacy"]["guarantee"] == "none"

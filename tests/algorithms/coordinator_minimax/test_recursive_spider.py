@@ -1,0 +1,278 @@
+"""Recursive-SPIDER against a loop over raw records; its three releases of a round, and its printed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp import InputError
+from decentral_dp.algorithms.coordinator_minimax.recursive_spider import RecursiveSpider, State
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import is_anchor
+from decentral_dp.exchange import Ask, Release
+from decentral_dp.models import linear_model
+from decentral_dp.problems.minimax import composite
+from tests.support.coordinator_replay import SCALE, Listening, Scripted, keyed, performed, scripted, with_noise, without
+from tests.support.minimax_loop import agree
+from tests.support.neighbours import exceeded, widest
+from tests.support.spider_loop import SpiderLoop, made
+
+RECURSIVE: dict[str, Any] = {
+    "kind": "recursive_spider",
+    "x": {"scale": 0.5, "decay": 0.2},
+    "y": {"scale": 0.2},
+    "averaging": {"scale": 0.8, "decay": 0.5},
+    "period": 3,
+    "smoothness": 1.5,
+}
+NONE = {"guarantee": "none", "clip": {}, "epsilon": None}
+PRINTED = {"guarantee": "as_printed", "epsilon": 1.0}
+KL = "kl_dro"
+
+
+# The loop ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4, 0.03])
+def test_it_is_the_loop_over_raw_records(rate: float) -> None:
+    job = made(RECURSIVE | {"rate": rate}, KL)
+    agree(job, SpiderLoop(job, with_noise))
+
+
+def test_a_clip_of_the_scenario_takes_the_place_of_a_larger_ball() -> None:
+    job = made(RECURSIVE, KL, privacy={"clip": {"x": 0.2, "y": 0.1}})
+    agree(job, SpiderLoop(job, with_noise))
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+def test_without_noise_it_is_the_loop_without_clips(rate: float) -> None:
+    job = made(RECURSIVE | {"rate": rate}, KL, privacy=NONE)
+    agree(job, SpiderLoop(job, without, scale=lambda index, channel: 0.0), Listening(job))
+
+
+def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams() -> None:
+    job = made(RECURSIVE, KL)
+    prices = {(c.channel, int(i)): c.sensitivity["train"][k, 0] for c in job.ledger.channels for k, i in
+              enumerate(c.rounds)}  # fmt: skip
+    loop = SpiderLoop(job, with_noise)
+
+    def scale(index: int, channel: str) -> float:
+        return 2.0 * loop.bounds[index, channel] / (loop.rate * loop.n) / prices[channel, index]
+
+    loop.say, loop.scale = keyed(job, scale), scale
+    agree(job, loop, Listening(job), atol=1e-7)
+
+
+def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
+    """Whatever the period and the averaging: changes of means on the same records add up to means."""
+    ends = []
+    for period, beta in ((1, 1.0), (3, 0.3), (7, 0.0)):
+        algorithm = RECURSIVE | {"period": period, "averaging": {"scale": beta}, "rate": 1.0}
+        if period == 1:
+            algorithm.pop("smoothness")
+        job = made(algorithm, KL, privacy=NONE)
+        ends.append(performed(job.coordinator_node(), job.rounds)[1])
+    for end in ends[1:]:
+        for name in ("x", "y"):
+            np.testing.assert_allclose(end[-1][name], ends[0][-1][name], atol=1e-12)
+    # One step by finite differences of Ψ on all records.
+    loop, (x, y) = SpiderLoop(job, without), (ends[0][2]["x"][0], ends[0][2]["y"][0])
+
+    def psi(x: np.ndarray, lam: float) -> float:
+        h = [loop.f.inner(x, np.array([lam]), a, b)[0] for mine in loop.records for a, b in mine]
+        return lam * math.log(sum(h) / len(h)) + loop.f.cap + lam * loop.f.radius
+
+    e = 1e-5
+    by_x = [(psi(x + e * d, y[0]) - psi(x - e * d, y[0])) / (2 * e) for d in np.eye(x.size)]
+    by_y = (psi(x, y[0] + e) - psi(x, y[0] - e)) / (2 * e)
+    step = 0.5 * 3.0**-0.2
+    np.testing.assert_allclose(ends[0][3]["x"][0], x - step * np.array(by_x), atol=1e-8)
+    np.testing.assert_allclose(ends[0][3]["y"][0], loop.f.inside_y(y - 0.2 * by_y), atol=1e-8)
+
+
+# The plan ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_release_costs_more_than_planned() -> None:
+    job = made(RECURSIVE, KL)
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
+    assert outcome.ledger.costs_within(job.ledger)
+    dearer = replace(job.ledger, channels=tuple(replace(c, scale=1.01 * c.scale) for c in job.ledger.channels))
+    assert not outcome.ledger.costs_within(dearer)
+    assert 0.995 * 6.0 <= job.budget.epsilon.max() <= 6.0
+
+
+def test_three_releases_a_round_are_one_event_and_share_alike() -> None:
+    job = made(RECURSIVE, KL)
+    lines = {c.channel: c for c in job.ledger.channels}
+    assert lines["gx"].rounds.tolist() == lines["gy"].rounds.tolist() == [1, 4, 7]
+    assert lines["dx"].rounds.tolist() == lines["dy"].rounds.tolist() == [2, 3, 5, 6]
+    assert lines["s"].rounds.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    squares = {name: float((c.sensitivity["train"] ** 2).sum()) for name, c in lines.items()}
+    half = squares["gx"]
+    assert squares == pytest.approx({"gx": half, "dx": half, "gy": half, "dy": half, "s": 2.0 * half})
+    releaser = Listening(job)
+    scripted(job, releaser)
+    for t in range(1, 8):
+        batches = {w.sensitivities["train"].batch for (index, _), w in releaser.wanted.items() if index == t}
+        assert batches == {t}
+
+
+def test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change() -> None:
+    """C_s = β/2·(1 − e^{−B/λ}) + (1−β)τ_s, and the 2/(qn) of a replaced record."""
+    job = made(RECURSIVE, KL)
+    releaser, loop = Scripted(), SpiderLoop(job, with_noise)
+    scripted(job, releaser)
+    loop.run()
+    for t in range(1, 8):
+        spread = releaser.wanted[t, "s"].sensitivities["train"]
+        assert spread.sensitivity[0] == pytest.approx(2.0 * loop.bounds[t, "s"] / (0.4 * loop.n), rel=1e-9)
+        assert spread.rate[0] == 0.4
+
+
+def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
+    """With s far below its noise the step divides by the noise, not by e^{−B/λ}."""
+    job = made(RECURSIVE | {"averaging": {"scale": 0.3}}, KL, problem={"cap": 5.0, "radius": 5.0})
+    noise: dict[str, float] = {"s": -3.0}
+    releaser = Scripted(lambda index, channel, width: np.full(width, noise.get(channel, 0.0)))
+    loop = SpiderLoop(job, lambda index, channel, public, private: public + private + noise.get(channel, 0.0))
+    agree(job, loop, releaser)
+    assert math.exp(-5.0 / 0.6) < SCALE
+
+
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_the_cut_into_blocks_changes_nothing(blocks: int) -> None:
+    ends = []
+    for cut in (1, blocks):
+        job = made(RECURSIVE, KL, run={"blocks": cut})
+        outcome, seen = performed(job.coordinator_node(), job.rounds)
+        ends.append((outcome.ledger, seen[-1]))
+    assert ends[0][0].same_releases(ends[1][0])
+    for name in ("x", "y"):
+        np.testing.assert_allclose(ends[1][1][name], ends[0][1][name], atol=1e-12)
+
+
+# Sensitivity ------------------------------------------------------------------------------------------------------
+
+
+def far_apart(**changes: Any) -> Any:
+    return made(RECURSIVE | {"rate": 1.0} | changes, KL, problem={"normalise": "none"})
+
+
+def test_no_neighbour_exceeds_a_sensitivity_and_some_come_close() -> None:
+    found = widest(far_apart())
+    assert set(found) == {"gx", "dx", "gy", "dy", "s"}
+    assert not exceeded(found)
+    assert min(found["gx"], found["dx"], found["s"]) > 0.7
+
+
+def test_a_forgotten_clip_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (linear_model, composite):
+        monkeypatch.setattr(module, "clip_factors", lambda norms, bound: np.isfinite(norms) * 1.0)
+    assert exceeded(widest(far_apart()))
+
+
+def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generator[Any, Any, State]:
+    """The step without 1 − β on the change of h."""
+    asked, beta = self._questions(t, context, s), self.weight(t)
+    answer = yield Ask(**asked)
+    slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
+    told = yield Release(**slopes, s=beta * answer.now + answer.change if t else answer.now)
+    v, u = (
+        (told.released.gx[0], told.released.gy[0])
+        if is_anchor(t, self.period)
+        else (s.v + told.released.dx[0], s.u + told.released.dy[0])
+    )
+    kept = 1.0 - beta if t else 0.0
+    value, variance = kept * s.s + told.released.s[0], kept**2 * s.variance + told.scale["s"] ** 2
+    by_x, by_y = composed(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+    x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
+    return State(x, y, v, u, value, variance, s.x, s.y)
+
+
+def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecursiveSpider, "step", _forgetful)
+    job = made(RECURSIVE, KL)
+    with pytest.raises(AssertionError, match="'s'"):
+        agree(job, SpiderLoop(job, with_noise))
+    test = test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change
+    with pytest.raises(AssertionError):
+        test()
+
+
+def test_what_is_noised_is_the_difference_and_not_the_estimate() -> None:
+    job = made(RECURSIVE, KL)
+    releaser = Listening(job)
+    scripted(job, releaser)
+    changes = [w for (_, channel), w in releaser.wanted.items() if channel in ("dx", "dy")]
+    assert len(changes) == 8
+    assert all((w.public == 0.0).all() for w in changes)
+
+
+# As printed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+def test_as_printed_it_is_the_loop(rate: float) -> None:
+    job = made(RECURSIVE | {"rate": rate}, KL, privacy=PRINTED)
+    agree(job, SpiderLoop(job, with_noise), atol=1e-8)
+
+
+def test_printed_noise_is_that_of_theorem_8_and_worth_nothing() -> None:
+    job = made(RECURSIVE | {"rounds": 30}, KL, privacy=PRINTED)
+    n, root, clip_y = job.context.n, math.sqrt(math.log(1e4)), 1.0 / (math.e * 0.6)
+    change = root * max(1.0 / (0.4 * n), math.sqrt(30.0) / n)
+    anchor, whole = root * math.sqrt(30.0) / (3.0 * n), root * math.sqrt(30.0) / n
+    wanted = {"gx": 0.2 * anchor, "gy": clip_y * anchor, "dx": change, "dy": change, "s": whole}
+    for line in job.ledger.channels:
+        np.testing.assert_allclose(line.scale, wanted[line.channel], err_msg=line.channel)
+    lines = {line.channel: line for line in job.ledger.channels}
+    assert all(np.isinf(lines[c].sensitivity["train"]).all() for c in ("dx", "dy"))
+    assert math.isinf(job.budget.epsilon.max())
+    # One record on average, whose part in s is β and not β/n.
+    assert (lines["s"].rate["train"] == 1.0 / n).all()
+    betas = np.minimum(1.0, 0.8 * np.arange(1.0, 31.0) ** -0.5)
+    width = 1.0 - math.exp(-1.2 / 0.6)
+    np.testing.assert_allclose(lines["s"].sensitivity["train"][:, 0], betas * width, rtol=1e-9)
+
+
+def test_as_printed_recorded_is_planned() -> None:
+    job = made(RECURSIVE, KL, privacy=PRINTED)
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
+    assert outcome.ledger.costs_within(job.ledger)
+
+
+def test_the_printed_minima_are_crossed() -> None:
+    """The noise on v is cut at twice the clip of u."""
+    noisy = {}
+    for clip in (1e-3, 1.0):
+        job = made(RECURSIVE | {"smoothness": 100.0}, KL, privacy=PRINTED | {"clip": {"x": 0.2, "y": clip}})
+        loop = SpiderLoop(job, with_noise)
+        agree(job, loop, atol=1e-7)
+        # The smaller the unit, the larger what is told in units of it.
+        noisy[clip] = np.abs(loop.heard[3, "dx"]).max()
+    assert noisy[1e-3] > 20.0 * noisy[1.0]
+
+
+# Refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["averaging", "period", "smoothness"])
+def test_refusals(missing: str) -> None:
+    with pytest.raises(InputError, match=rf"algorithm\.{missing}: missing"):
+        made({k: v for k, v in RECURSIVE.items() if k != missing}, KL)
+
+
+def test_only_for_a_function_of_means() -> None:
+    with pytest.raises(InputError, match=r"algorithm\.kind: recursive_spider needs an inner function"):
+        made(RECURSIVE, "dro")
+
+
+def test_without_a_clip_it_is_refused() -> None:
+    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
+        made(RECURSIVE, KL, privacy={"clip": {}})

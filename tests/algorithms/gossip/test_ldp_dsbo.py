@@ -1,0 +1,290 @@
+"""LDP-DSBO against a naive loop, against adversarial neighbours, and at its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.data import Stream
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import Recorder
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.simulation.job_builder import build
+from tests.support.replay import realised_change, replay
+
+Make = Callable[..., dict[str, Any]]
+
+
+def transcript(job: decentral_dp.Job) -> list[Any]:
+    """Snapshots of every index 0..T."""
+    seen: list[Any] = []
+    LocalEngine().run(job.nodes(), job.rounds, range(job.rounds + 1), lambda s: seen.append(s) or False)
+    return seen
+
+
+def naive_step(job: decentral_dp.Job, t: int, released: dict, state: dict, clips: dict[str, float]) -> dict:
+    """One round in plain loops over agents and records, from the formulas of the paper and the card of the protocol."""
+    W, m = job.topology.mixing.toarray(), job.n_agents
+    own = released if job.algorithm.protocol == "released" else state
+    at = state if job.algorithm.protocol == "printed" else released
+    norm = 1 if job.mechanism.name == "laplace" else 2
+    new = {c: np.zeros_like(v) for c, v in state.items()}
+
+    def clipped(v: np.ndarray, bound: float) -> np.ndarray:
+        size = np.linalg.norm(v, norm)
+        return v if size <= bound else v * (bound / size)
+
+    for i in range(m):
+        x, y, z = at["x"][i], at["y"][i], at["z"][i]
+        n = {k: int(job.stream.averaged(t, job.counts[k][i])) for k in ("train", "validation")}
+        grad, hvp, upper = np.zeros_like(y), np.zeros_like(y), np.zeros_like(y)
+        for a in job.records["train"][i].signed[: n["train"]]:
+            s = 1 / (1 + np.exp(a @ y))
+            grad += clipped(-s * a, clips["y"]) / n["train"]
+            hvp += clipped(s * (1 - s) * (a @ z) * a, clips["z"]) / n["train"]
+        for a in job.records["validation"][i].signed[: n["validation"]]:
+            upper += clipped(-a / (1 + np.exp(a @ y)), clips["z"]) / n["validation"]
+        ex = np.exp(x)
+        direction = {"x": -(ex * y * z), "y": grad + ex * y, "z": hvp + ex * z - upper}
+        for c in new:
+            mixed = sum(W[i, j] * released[c][j] for j in range(m) if j != i)
+            step = getattr(job.algorithm, c)(t)
+            new[c][i] = (1 + W[i, i]) * own[c][i] + mixed - step * direction[c]
+    return new
+
+
+@pytest.mark.parametrize("protocol", ["released", "private", "printed"])
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_every_round_is_the_formula(scenario: Make, protocol: str, mechanism: str) -> None:
+    if protocol == "printed":
+        if mechanism == "gaussian":
+            pytest.skip("the paper's protocol has Laplace noise only")
+        noise = {c: {"scale": 0.3, "decay": 0.2} for c in "xyz"}
+        changes = {"privacy": {"guarantee": "as_printed", **noise}}
+        base = scenario(**changes)
+        del base["privacy"]["epsilon"], base["privacy"]["clip"]
+        clips = {"y": np.inf, "z": np.inf}
+    else:
+        base = scenario(privacy={"mechanism": mechanism, "clip": {"y": 0.3, "z": 0.05}})
+        base["algorithm"]["protocol"] = protocol
+        clips = {"y": 0.3, "z": 0.05}
+    base["problem"]["stream"] = {"batch": 3, "warm_start": 2}
+    job = build(decentral_dp.load(base))
+    snaps = transcript(job)
+    for t, (before, after) in enumerate(pairwise(snaps)):
+        want = naive_step(job, t, dict(before.released), dict(before.state), clips)
+        for c in "xyz":
+            np.testing.assert_allclose(after.state[c], want[c], rtol=1e-9, atol=1e-12)
+            noise_size = np.abs(after.released[c] - after.state[c]).max()
+            free = c == "x" and protocol != "printed"
+            assert (noise_size == 0) == free
+
+
+def test_planned_is_recorded(scenario: Make) -> None:
+    for changes in (
+        {},
+        {"algorithm": {"protocol": "private"}},
+        {"privacy": {"mechanism": "gaussian"}},
+        {"problem": {"stream": {"batch": 4, "warm_start": 3}}},
+        {"problem": {"stream": {"kind": "minibatch", "batch": 5}}},
+        {"problem": {"stream": {"kind": "minibatch", "batch": 5}}, "algorithm": {"protocol": "private"}},
+        {"problem": {"partition": {"kind": "dirichlet", "alpha": 2.0}, "seed": 1}, "run": {"blocks": 3}},
+    ):
+        job = build(decentral_dp.load(scenario(**changes)))
+        outcome = LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False)
+        assert outcome.ledger.same_releases(job.ledger), changes
+        assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9)), "the comparison has no power"
+
+
+def test_printed_and_boxed_plan_is_recorded(scenario: Make) -> None:
+    base = scenario(privacy={"guarantee": "as_printed", **{c: {"scale": 0.3, "decay": 0.2} for c in "xyz"}})
+    del base["privacy"]["epsilon"], base["privacy"]["clip"]
+    for box in ({}, {"x": 0.0, "y": 1.0, "z": 1.0}):
+        base["privacy"]["box"] = box
+        job = build(decentral_dp.load(base))
+        outcome = LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False)
+        assert outcome.ledger.same_releases(job.ledger)
+        assert np.isinf(job.budget.epsilon).all() == (not box)
+
+
+@pytest.mark.parametrize("protocol", ["released", "private"])
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol: Any, norm: Any, split: str) -> None:
+    """Exact replay of one agent on one transcript with one record replaced, over adversarial records and messages."""
+    rng = np.random.default_rng([5, len(protocol), len(norm), len(split)])
+    d, n, rounds, weight = 3, 4, 5, 0.6
+    algorithm = LdpDsbo(StepSize(0.1, 0.9), StepSize(0.5, 0.8), StepSize(0.4, 0.7), protocol)
+    problem = LogisticHyperparameter(d)
+    clip = Clip(norm, y=0.2, z=0.1)
+    stream = Stream("accumulate", batch=1)
+    best = {"y": 0.0, "z": 0.0}
+    for trial in range(60):
+        scale = 10.0 ** rng.integers(0, 4)
+        data = {k: rng.normal(size=(n, d)) * scale for k in ("train", "validation")}
+        other = {k: v.copy() for k, v in data.items()}
+        # The worst neighbour points the other way, and is as large as the clip allows.
+        other[split][0] = -data[split][0] if trial % 2 else rng.normal(size=d) * scale
+        own = [{c: rng.normal(size=(1, d)) * 0.01 for c in "xyz"} for _ in range(rounds + 1)]
+        for said in own:
+            # A z along the record makes its Hessian-vector product as large as can be.
+            said["z"] = data["train"][:1] * (50.0 if trial % 3 else 0.0)
+        received = [rng.normal(size=(1, 3 * d)) for _ in range(rounds)]
+        labels = np.ones(n)
+        runs = []
+        for world in (data, other):
+            records = {k: problem.prepare(v, labels, norm) for k, v in world.items()}
+            pair = (records["train"], records["validation"])
+            scene = {"rounds": rounds, "neighbour_weight": weight, "own": own, "received": received}
+            runs.append(replay(algorithm, problem, *pair, **scene, clip=clip, stream=stream))
+        change = realised_change(*runs, norm=norm)
+        for channel, sizes in change.items():
+            for t, size in enumerate(sizes):
+                spread = runs[0][t + 1][channel].sensitivities  # type: ignore[union-attr]
+                allowed = spread[split].sensitivity[0] if split in spread else 0.0
+                assert size <= allowed * (1 + 1e-9), (trial, channel, t)
+                if allowed:
+                    best[channel] = max(best[channel], size / allowed)
+    touched = ["y"] if split == "train" else ["z"]
+    for channel in touched:
+        assert best[channel] > 0.95
+
+
+def test_a_forgotten_clip_breaks_the_certificate() -> None:
+    """The search above has teeth: with the clip taken out of the oracle, the stated sensitivity is exceeded."""
+    problem, clip = LogisticHyperparameter(2), Clip("l1", y=0.1, z=0.1)
+
+    class Unclipped(LogisticHyperparameter):
+        def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip) -> Any:
+            return super().terms(x, y, z, train, validation, Clip("l1"))
+
+    def biggest(p: LogisticHyperparameter) -> float:
+        own = [{c: np.zeros((1, 2)) for c in "xyz"} for _ in range(2)]
+        algorithm = LdpDsbo(StepSize(0.1), StepSize(1.0), StepSize(1.0))
+        runs = []
+        for sign in (1.0, -1.0):
+            records = problem.prepare(np.array([[sign * 3.0, 0.0]]), np.ones(1), "l1")
+            runs.append(replay(algorithm, p, records, records, rounds=1, neighbour_weight=0.5, own=own,
+                               received=[np.zeros((1, 6))], clip=clip))  # fmt: skip
+        value = runs[0][1]["y"]
+        assert isinstance(value, Bounded)
+        return float(realised_change(*runs)["y"][0] / value.sensitivities["train"].sensitivity[0])
+
+    assert biggest(problem) == pytest.approx(1.0, abs=1e-6)
+    assert biggest(Unclipped(2)) > 10
+
+
+def test_noise_off_is_the_plain_algorithm(scenario: Make) -> None:
+    """The protocols are the same without noise, and equal to the certified one with a huge clip and tiny noise."""
+    off = scenario(privacy={"guarantee": "none"})
+    snaps = transcript(build(decentral_dp.load(off)))
+    for c in "xyz":
+        assert np.array_equal(snaps[-1].released[c], snaps[-1].state[c])
+    quiet = scenario(privacy={"clip": dict.fromkeys("xyz", 10.0), **{c: {"scale": 1e-4} for c in "yz"}})
+    del quiet["privacy"]["epsilon"]
+    for protocol in ("released", "private"):
+        quiet["algorithm"]["protocol"] = protocol
+        other = transcript(build(decentral_dp.load(quiet)))
+        for c in "xyz":
+            np.testing.assert_allclose(other[-1].released[c], snaps[-1].released[c], atol=5e-3)
+
+
+def test_one_agent_runs_plain_bilevel_descent(scenario: Make) -> None:
+    base = scenario(topology={"kind": "complete", "agents": 1}, privacy={"guarantee": "none"})
+    job = build(decentral_dp.load(base))
+    snaps = transcript(job)
+    want = naive_step(job, 0, dict(snaps[0].released), dict(snaps[0].state), {"y": np.inf, "z": np.inf})
+    np.testing.assert_allclose(snaps[1].released["y"], want["y"], rtol=1e-12)
+
+
+def test_more_privacy_costs_more_noise(scenario: Make) -> None:
+    def deviation(epsilon: float) -> float:
+        last = transcript(build(decentral_dp.load(scenario(privacy={"epsilon": epsilon}))))[-1]
+        return float(np.abs(last.released["y"] - last.state["y"]).mean())
+
+    assert deviation(1.0) / deviation(4.0) == pytest.approx(4.0, rel=0.35)
+
+
+def test_calibration_meets_the_target_for_every_agent(scenario: Make) -> None:
+    for mechanism in ("laplace", "gaussian"):
+        base = scenario(
+            privacy={"mechanism": mechanism, "epsilon": 2.0, "share": {"y": 3.0, "z": 1.0}},
+            problem={"partition": {"kind": "dirichlet", "alpha": 1.0}},
+        )
+        job = build(decentral_dp.load(base))
+        assert (job.budget.epsilon <= 2.0).all()
+        assert (job.budget.epsilon > 1.99).all()
+        assert np.array_equal(price(job.ledger, 1e-5).epsilon, job.budget.epsilon)
+
+
+def test_the_step_size_series_is_the_step_size() -> None:
+    step = StepSize(0.3, 0.7)
+    np.testing.assert_allclose(step.series(9), [step(t) for t in range(9)], rtol=1e-15)
+
+
+def test_quadratic_reaches_its_closed_form_optimum_without_noise(scenario: Make) -> None:
+    """Ground truth: noise-free LDP-DSBO with decaying steps on the quadratic problem ends at the analytic optimum."""
+    base = scenario(
+        problem={"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
+                 "synthetic": {"dimension": 3, "records": 40, "test_records": 40}},
+        algorithm={"rounds": 8000, "init": {"x": 0.0}, "x": {"scale": 0.5, "decay": 0.4},
+                   "y": {"scale": 0.3, "decay": 0.35}, "z": {"scale": 0.3, "decay": 0.3}},
+        privacy={"guarantee": "none"},
+        topology={"kind": "complete", "agents": 4},
+    )  # fmt: skip
+    del base["problem"]["test"]
+    base["problem"]["normalise"] = "none"
+    job = build(decentral_dp.load(base))
+    last = LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False).last
+    optimum = job.problem.optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    assert np.abs(last.released["x"] - optimum.x).max() < 0.02 * max(1.0, np.abs(optimum.x).max())
+
+
+def test_a_batch_that_lives_on_is_not_amplified(scenario: Make) -> None:
+    """A state that is kept after its batch was charged as forgotten is refused by the recorder."""
+    recorder = Recorder(1)
+    one, rate = np.ones(1), np.full(1, 0.1)
+
+    def fed_by(batch: int) -> Bounded:
+        return Bounded(np.zeros((1, 2)), np.zeros((1, 2)), {"train": Sensitivity(one, rate, batch)}, "l1")
+
+    first, second = fed_by(0), fed_by(1)
+    recorder.charge(1, "y", "laplace", one, first)
+    assert (first + second).sensitivities["train"].rate == 1.0
+    with pytest.raises(ValueError, match="charged as if forgotten"):
+        recorder.charge(2, "y", "laplace", one, first + second)
+    with pytest.raises(ValueError, match="a second time"):
+        recorder.charge(2, "y", "laplace", one, first)
+
+
+def test_a_complete_graph_agrees_after_one_exchange(scenario: Make) -> None:
+    """With Metropolis weights ρ = 0: what is left of a disagreement after a round is what the agents' own steps add."""
+    base = scenario(topology={"kind": "complete", "agents": 5}, privacy={"guarantee": "none"})
+    still = base["algorithm"] | {c: {"scale": 0.0} for c in "yz"}
+    job = build(decentral_dp.load(base | {"algorithm": still}))
+    snaps = transcript(job)
+    for channel in "yz":
+        assert np.ptp(snaps[2].released[channel], axis=0).max() < 1e-15
+    moving = transcript(build(decentral_dp.load(base)))
+    assert np.ptp(moving[2].released["y"], axis=0).max() > 1e-4
+
+
+def test_an_unreachable_clip_is_no_clip(scenario: Make) -> None:
+    """Clip = ∞: gradients of l1-normalised records are at most 1, so a clip of 1e6 changes nothing before noise."""
+    wide = scenario(privacy={"clip": {"y": 1e6, "z": 1e6}, **{c: {"scale": 1e-3} for c in "yz"}})
+    del wide["privacy"]["epsilon"]
+    tight = scenario(privacy={"clip": {"y": 1e-3, "z": 1e-3}, **{c: {"scale": 1e-3} for c in "yz"}})
+    del tight["privacy"]["epsilon"]
+    plain = transcript(build(decentral_dp.load(scenario(privacy={"guarantee": "none"}))))[1].state["y"]
+    assert np.array_equal(transcript(build(decentral_dp.load(wide)))[1].state["y"], plain)
+    assert not np.allclose(transcript(build(decentral_dp.load(tight)))[1].state["y"], plain, rtol=0.1)

@@ -1,0 +1,435 @@
+"""SPDB against a loop of its formulas, against adversarial neighbours, and at its limits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.algorithms.gossip import spdb
+from decentral_dp.algorithms.gossip.spdb import Spdb
+from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.bounded import Bounded
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from tests.support.naive import (
+    CLIPS,
+    ORACLES,
+    READ,
+    STREAM_NAMES,
+    STREAMS,
+    UNCLIPPED,
+    Loop,
+    Unclipped,
+    agree,
+    base,
+    checked_on_every_problem,
+    finished,
+    ledgers,
+    made,
+    public_of,
+    series,
+    shares,
+    squares,
+    worlds,
+)
+from tests.support.replay import Noise, certified_change, conversation, loud, quiet
+
+ALGORITHM = {
+    "kind": "spdb",
+    "x": {"scale": 0.4, "decay": 0.2},
+    "y": {"scale": 0.5, "decay": 0.1},
+    "penalty": 0.7,
+    "dual": {"scale": 0.3, "decay": 0.4},
+    "smoothness": 3.0,
+    "inverse": 3,
+}
+
+
+class Naive(Loop):
+    """The formulas, agent by agent, with a multiplier for every edge."""
+
+    def run(self) -> list[dict[str, np.ndarray]]:
+        a, e = self.algorithm, self.per_round
+        x, y = self.start("x"), self.start("y")
+        pair = {(i, j): np.zeros(2) for i in range(self.m) for j in range(self.m) if i != j}
+        for t in range(self.job.rounds):
+            alpha, beta, dual = (s.scale / (t + 1) ** s.decay for s in (a.x, a.y, a.dual))
+            x_said = self.say(t * e, "x", x, self.printed or (self.reads_x and t > 0))
+            y_said = self.say(t * e, "y", y, self.printed or t > 0)
+            if not self.printed:
+                x, y = x_said, y_said
+            for (i, j), value in pair.items():
+                pair[i, j] = value + dual * (x[i] - x_said[j])
+            v = [self.mean("upper_grad_y", t, i, x[i], y[i], y[i]) for i in range(self.m)]
+            w = self.zeros()
+            for k in range(a.inverse):
+                if k:
+                    turned = [self.mean("lower_hvp", t, i, x[i], y[i], v[i]) for i in range(self.m)]
+                    v = [v[i] - turned[i] / a.smoothness for i in range(self.m)]
+                if not self.printed:
+                    v = self.say(t * e + 1 + k, "v", v, True)
+                w = [w[i] + v[i] / a.smoothness for i in range(self.m)]
+            new_x, new_y = [], []
+            for i in range(self.m):
+                u = self.mean("upper_grad_x", t, i, x[i], y[i], w[i]) - self.mean("lower_jvp", t, i, x[i], y[i], w[i])
+                others = [j for j in range(self.m) if j != i]
+                multiplier = sum(self.weights[i, j] * pair[i, j] for j in others)
+                apart = sum(self.weights[i, j] * (x[i] - x_said[j]) for j in others)
+                new_x.append(x[i] - alpha * (u + multiplier + a.penalty * apart))
+                new_y.append(y[i] - beta * self.mean("lower_grad_y", t, i, x[i], y[i], w[i]))
+            x, y = new_x, new_y
+        self.say(self.job.rounds * e, "x", x, self.printed or self.reads_x)
+        self.say(self.job.rounds * e, "y", y, True)
+        return self.told
+
+
+def check(kind: str, content: dict[str, Any], noise: Noise, clips: dict[str, float]) -> Job:
+    job = made(kind, content)
+    agree(job, noise, Naive(job, kind, noise, clips).run())
+    return job
+
+
+@pytest.mark.parametrize("kind", list(ORACLES))
+def test_without_noise_it_is_the_loop(kind: str) -> None:
+    for stream in STREAMS[:2]:
+        content = base(ALGORITHM, "none")
+        content["problem"]["stream"] = stream
+        job = check(kind, content, quiet, UNCLIPPED)
+        last = finished(job).last
+        for channel, value in conversation(job)[-1].items():
+            np.testing.assert_allclose(last.released[channel], value, atol=1e-13)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("kind", list(ORACLES))
+def test_released_values_are_used_with_their_noise(kind: str, mechanism: str) -> None:
+    for stream in STREAMS[:2]:
+        content = base(ALGORITHM, mechanism=mechanism)
+        content["problem"]["stream"] = stream
+        check(kind, content, loud, CLIPS)
+
+
+@pytest.mark.parametrize("kind", list(ORACLES))
+def test_printed_has_noise_on_what_is_received_only(kind: str) -> None:
+    check(kind, base(ALGORITHM, "as_printed"), loud, UNCLIPPED)
+
+
+@pytest.mark.parametrize(("inverse", "rounds"), [(1, 1), (1, 3), (5, 2)])
+def test_short_runs_and_series(inverse: int, rounds: int) -> None:
+    job = check("crossed", base(ALGORITHM | {"inverse": inverse, "rounds": rounds}), loud, CLIPS)
+    assert finished(job).ledger.same_releases(job.ledger)
+
+
+class Spied(NamedTuple):
+    """A program that shows its multipliers."""
+
+    program: Any
+    seen: list[Any]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        s = yield from self.program.step(t, dataset, s)
+        self.seen.append(s.multiplier)
+        return s
+
+
+def test_multipliers_add_to_zero_only_where_everybody_uses_what_was_released() -> None:
+    """With noise: in the released protocol, and not in the printed one, where they drift."""
+    sums = []
+    for guarantee in ("certified", "as_printed"):
+        job = made("crossed", base(ALGORITHM | {"rounds": 5}, guarantee))
+        spied = Spied(job.algorithm, [])
+        ledgers(job, spied)
+        last = spied.seen[-1]
+        sums.append(np.abs((last.value if isinstance(last, Bounded) else last).sum(axis=0)).max())
+    assert sums[0] < 1e-12
+    assert sums[1] > 1e-3
+
+
+# What it finds ------------------------------------------------------------------------------------------------------
+
+
+def limit(job: Job, terms: int) -> np.ndarray:
+    """Σ_i M_i (Ā_i y_i*(x) − c̄_i) = 0, with M_i the series of agent i's Hessian and y_i*(x) = H_i⁻¹ (c_i + ½ x)."""
+    left, right = np.zeros((2, 2)), np.zeros(2)
+    for s in squares(job):
+        m, inverse = series(s.hessian, 3.0, terms), np.linalg.inv(s.hessian)
+        left += m @ s.upper @ inverse * 0.5
+        right += m @ (s.target - s.upper @ inverse @ s.linear)
+    return np.linalg.solve(left, right)
+
+
+def settled(rounds: int = 600, **more: Any) -> tuple[Job, Any]:
+    flat = {"x": {"scale": 0.5}, "y": {"scale": 0.8}, "dual": {"scale": 0.5}, "rounds": rounds}
+    content = base(ALGORITHM | flat | more.pop("algorithm", {}), "none", **more)
+    content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
+    job = made("quadratic", content)
+    return job, finished(job).last
+
+
+def personal_value(job: Job, x: np.ndarray) -> float:
+    """(1/m) Σ_i f_i(x, y_i*(x)), record by record."""
+    total = 0.0
+    for i, s in enumerate(squares(job)):
+        y = np.linalg.solve(s.hessian, s.linear + 0.5 * x)
+        validation = job.records["validation"][i]
+        errors = [0.5 * (a @ y - b) ** 2 for a, b in zip(validation.features, validation.target, strict=True)]
+        total += float(np.mean(errors)) / job.n_agents
+    return total
+
+
+@pytest.mark.parametrize("topology", [{"kind": "ring", "agents": 4}, {"kind": "complete", "agents": 4}])
+def test_the_limit_is_the_root_of_the_mean_truncated_hypergradient(topology: dict[str, Any]) -> None:
+    """Constant steps, agents with one class each: exact consensus, and every y is the agent's own."""
+    job, last = settled(topology=topology)
+    x = limit(job, 3)
+    np.testing.assert_allclose(last.released["x"], np.tile(x, (4, 1)), atol=1e-6)
+    own = np.stack([np.linalg.solve(s.hessian, s.linear + 0.5 * x) for s in squares(job)])
+    np.testing.assert_allclose(last.released["y"], own, atol=1e-6)
+    assert np.ptp(own, axis=0).max() > 0.1
+
+
+def test_a_long_series_finds_the_personal_optimum() -> None:
+    """What is left of the truncation is (1 − ½/3)^b; the value there is smaller than anywhere around it."""
+    job, last = settled(300, algorithm={"inverse": 10})
+    np.testing.assert_allclose(last.released["x"], np.tile(limit(job, 10), (4, 1)), atol=1e-4)
+    best = limit(job, 1000)
+    errors = [np.linalg.norm(limit(job, b) - best) for b in (3, 10, 24)]
+    assert errors[0] > 3 * errors[1] > 9 * errors[2] > 0.0
+    rng = np.random.default_rng(5)
+    values = [personal_value(job, best + 0.01 * rng.normal(size=2)) for _ in range(30)]
+    assert personal_value(job, best) < min(values)
+    # Not the optimum of a shared lower level.
+    optimum = job.problem.optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    assert np.linalg.norm(best - optimum.x) > 0.05 * np.linalg.norm(optimum.x)
+
+
+def test_one_agent_finds_the_optimum() -> None:
+    job, last = settled(topology={"kind": "complete", "agents": 1})
+    optimum = job.problem.optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    np.testing.assert_allclose(last.released["x"][0], optimum.x, atol=1e-6)
+    np.testing.assert_allclose(last.released["y"][0], optimum.y, atol=1e-6)
+
+
+# The ledger ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("kind", ["crossed", "logistic_hyperparameter"])
+def test_planned_is_recorded_however_the_agents_are_hosted(kind: str, mechanism: str, stream: Any) -> None:
+    ends = []
+    for blocks in (1, 3):
+        content = base(ALGORITHM, mechanism=mechanism, run={"blocks": blocks})
+        content["problem"] |= {"stream": stream, "partition": {"kind": "dirichlet", "alpha": 3.0}}
+        content["problem"]["synthetic"] = {"dimension": 2, "records": 16, "test_records": 4}
+        job = made(kind, content)
+        assert np.isfinite(job.budget.epsilon).all()
+        outcome = finished(job)
+        assert outcome.ledger.same_releases(job.ledger)
+        assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9))
+        free = {c.channel for c in job.ledger.channels if c.mechanism.name == "free"}
+        assert free == (set() if kind == "crossed" else {"x"})
+        ends.append(outcome.last)
+    for channel in "xy":
+        np.testing.assert_allclose(ends[0].released[channel], ends[1].released[channel], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("guarantee", ["none", "as_printed"])
+@pytest.mark.parametrize("still", [{}, {"x": {"scale": 0.0}}, {"y": {"scale": 0.0}}, {"dual": {"scale": 0.0}}])
+def test_planned_is_recorded_without_a_certificate(guarantee: str, still: dict[str, Any]) -> None:
+    for kind in ("crossed", "quadratic"):
+        job = made(kind, base(ALGORITHM | still, guarantee))
+        assert finished(job).ledger.same_releases(job.ledger)
+        assert np.isinf(job.budget.epsilon).all()
+
+
+@pytest.mark.parametrize("still", [{"x": {"scale": 0.0}}, {"y": {"scale": 0.0}}, {"penalty": 0.0}])
+def test_steps_of_zero_are_planned(still: dict[str, Any]) -> None:
+    job = made("crossed", base(ALGORITHM | still))
+    assert finished(job).ledger.same_releases(job.ledger)
+
+
+def test_planned_is_recorded_whatever_reads_records() -> None:
+    checked_on_every_problem(ALGORITHM)
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
+def test_the_plan_is_the_hand_made_one(stream: Any) -> None:
+    content = base(ALGORITHM)
+    content["problem"]["stream"] = stream
+    job = made("crossed", content)
+    seen = {"all": None, "accumulate": [3, 5, 7], "minibatch": [2, 2, 2]}[job.stream.kind]
+    steps = {"x": [0.4 / (t + 1) ** 0.2 for t in range(3)], "y": [0.5 / (t + 1) ** 0.1 for t in range(3)]}
+    lines = {c.channel: c for c in job.ledger.channels}
+    for agent in range(job.n_agents):
+        size = {k: int(job.counts[k][agent]) for k in ("train", "validation")}
+        n = {k: [s if seen is None else min(s, seen[t]) for t in range(3)] for k, s in size.items()}
+        wanted = {
+            "x": {k: [2 * CLIPS["x"] * a / m for a, m in zip(steps["x"], n[k], strict=True)] for k in size},
+            "y": {"train": [2 * CLIPS["y"] * a / m for a, m in zip(steps["y"], n["train"], strict=True)]},
+            "v": {
+                "train": [2 * CLIPS["z"] / 3.0 / m * (k > 0) for m in n["train"] for k in range(3)],
+                "validation": [2 * CLIPS["z"] / m * (k == 0) for m in n["validation"] for k in range(3)],
+            },
+        }
+        for channel, kinds in wanted.items():
+            line = lines[channel]
+            for kind, sizes in kinds.items():
+                got = line.sensitivity[kind][:, line.group[agent]]
+                np.testing.assert_allclose(got, sizes, rtol=1e-11)
+                # Every release has a fresh batch, and forgets it.
+                rates = np.where(got > 0.0, line.rate[kind][:, line.group[agent]], 1.0)
+                share = 2 / size[kind] if job.stream.kind == "minibatch" else 1.0
+                np.testing.assert_allclose(rates[got > 0.0], share)
+    assert lines["x"].rounds.tolist() == lines["y"].rounds.tolist() == [4, 8, 12]
+    assert lines["v"].rounds.tolist() == [1, 2, 3, 5, 6, 7, 9, 10, 11]
+
+
+# Adversaries --------------------------------------------------------------------------------------------------------
+
+ROUNDS, INVERSE = 3, 3
+
+
+def certified(kind: type[Spdb] = Spdb) -> Spdb:
+    return kind(StepSize(0.5, 0.2), StepSize(0.4), 1.0, StepSize(0.3), 2.0, INVERSE, start={"x": 1.0, "y": 1.0})
+
+
+def scene(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Points away from where any term vanishes."""
+    own = {c: 1.0 + rng.random(size=(1, 2)) for c in ("x", "y", "v")}
+    return own, rng.normal(size=(1, 4 if e == 0 else 2))
+
+
+@pytest.mark.parametrize("stream", READ, ids=STREAM_NAMES)
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("kind", ["train", "validation"])
+def test_no_neighbour_exceeds_the_certificate(kind: str, norm: Any, stream: Any) -> None:
+    best: dict[str, np.ndarray] = {}
+    for seed in range(6):
+        runs = worlds(certified(), ROUNDS, scene, kind, norm, stream, seed, seed % 2 == 0)
+        for channel, share in shares(runs, kind, norm).items():
+            assert (share <= 1.0 + 1e-9).all(), (channel, seed)
+            best[channel] = np.maximum(best.get(channel, 0.0), share)
+    if stream.kind == "minibatch":
+        return
+    first = np.arange(ROUNDS * INVERSE) % INVERSE == 0
+    assert best["x"].min() > 0.999
+    assert (best["y"].min() > 0.999) if kind == "train" else (best["y"] == 0.0).all()
+    read, unread = (~first, first) if kind == "train" else (first, ~first)
+    assert best["v"][read].min() > 0.999
+    assert (best["v"][unread] == 0.0).all()
+
+
+def test_the_released_plan_states_what_the_replay_carries() -> None:
+    for stream in READ:
+        planned = certified().planned_releases(public_of(ROUNDS, stream))
+        run = worlds(certified(), ROUNDS, scene, "train", "l1", stream, 0, True)[0]
+        for kind in ("train", "validation"):
+            for channel, sizes in certified_change(run, kind).items():
+                listed = planned[channel].sensitivity.get(kind, np.zeros((sizes.size, 1)))
+                np.testing.assert_allclose(listed[:, 0], sizes, rtol=1e-12)
+
+
+# Planted bugs -------------------------------------------------------------------------------------------------------
+
+
+class Half(Spdb):
+    """Forgets that one term of x reads train and the other validation records."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
+        return out | {
+            "x": out["x"]._replace(sensitivity={k: s * (k == "train") for k, s in out["x"].sensitivity.items()})
+        }
+
+
+class Personal(Spdb):
+    """Keeps y to itself, as nobody mixes it, and still takes gradients there."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        inner, reply = super().step(t, dataset, s), None
+        try:
+            while True:
+                reply = yield inner.send(reply)
+                if "y" in reply.released:
+                    reply = reply._replace(released=type("Own", (), {"x": reply.released["x"], "y": s.y})())
+        except StopIteration as done:
+            return done.value
+
+
+class Reused(Spdb):
+    """One fresh batch for everything in a round, charged as if it were forgotten after each release."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        class Same:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(dataset, name)
+
+            def batch(self, t: int, draw: int = 0) -> Any:
+                return dataset.batch(t, 0)
+
+        return (yield from super().step(t, Same(), s))  # type: ignore[arg-type] # a shard in all that is used
+
+
+@pytest.mark.parametrize("bug", [Half, Personal])
+def test_a_planted_bug_is_refused_by_the_comparison_of_plan_and_record(bug: Any) -> None:
+    job = made("crossed", base(ALGORITHM))
+    a = job.algorithm
+    assert isinstance(a, Spdb)
+    recorded, planned = ledgers(job, bug(a.x, a.y, a.penalty, a.dual, a.smoothness, a.inverse, start=a.start))
+    assert not recorded.same_releases(planned)
+    recorded, planned = ledgers(job, a)
+    assert recorded.same_releases(planned)
+
+
+def test_a_batch_used_twice_is_refused() -> None:
+    content = base(ALGORITHM)
+    content["problem"]["stream"] = STREAMS[2]
+    job = made("crossed", content)
+    a = job.algorithm
+    assert isinstance(a, Spdb)
+    with pytest.raises(ValueError, match="a second time"):
+        ledgers(job, Reused(a.x, a.y, a.penalty, a.dual, a.smoothness, a.inverse, start=a.start))
+
+
+def test_a_forgotten_clip_exceeds_the_certificate() -> None:
+    runs = worlds(certified(), ROUNDS, scene, "train", "l1", READ[0], 0, True, Unclipped(2))
+    assert min(share.max() for share in shares(runs, "train", "l1").values()) > 10.0
+
+
+def test_the_series_is_shared_with_nobody() -> None:
+    """Neighbours hear v, since everybody hears everything, but no value of theirs enters it."""
+    assert spdb.solved.__module__ == "decentral_dp.algorithms.gossip.neumann"
+    job = made("crossed", base(ALGORITHM | {"rounds": 1}, "none"))
+    said = conversation(job)
+    for i in range(job.n_agents):
+        loop = Loop(job, "crossed", quiet, UNCLIPPED)
+        x, y = np.full(2, 0.7), np.full(2, -0.4)
+        v = loop.mean("upper_grad_y", 0, i, x, y, y)
+        for k in range(3):
+            np.testing.assert_allclose(said[1 + k]["v"][i], v, atol=1e-12)
+            v = v - loop.mean("lower_hvp", 0, i, x, y, v) / 3.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("penalty", None, "algorithm.penalty: missing"),
+        ("dual", None, "algorithm.dual: missing"),
+        ("penalty", -1.0, "algorithm.penalty"),
+        ("smoothness", 0.0, "algorithm.smoothness"),
+        ("momentum", 0.5, "algorithm.momentum: spdb takes none"),
+    ],
+)
+def test_refusals(key: str, value: Any, words: str) -> None:
+    content = base(ALGORITHM)
+    content["algorithm"] = {k: v for k, v in (content["algorithm"] | {key: value}).items() if v is not None}
+    with pytest.raises(InputError, match=words):
+        build(decentral_dp.load(content))

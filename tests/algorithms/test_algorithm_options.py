@@ -1,0 +1,89 @@
+"""Fields of algorithms as keys of the scenario: one declaration, from which everything else follows."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+import pytest
+
+from decentral_dp import InputError
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.options import Bounds, constraint, internal, option, options_of
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.cli.algorithm_reference import algorithm_pages
+from decentral_dp.config.loading import scenario_folder
+from decentral_dp.config.schema import AlgorithmTable, RegisteredAlgorithmTable, Scenario
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+KEYS = [(name, o) for name, entry in ALGORITHMS.items() for o in entry.keys]
+
+
+@pytest.mark.parametrize("name", algorithm_pages())
+def test_the_reference_is_what_the_code_says(name: str) -> None:
+    """Write it again: python -m decentral_dp.cli.reference."""
+    assert (REFERENCE / name).read_text(encoding="utf-8") == algorithm_pages()[name]
+
+
+@pytest.mark.parametrize(("kind", "given"), KEYS, ids=[f"{name}-{o.key}" for name, o in KEYS])
+def test_every_key_is_described_and_its_example_is_valid(kind: str, given: Any) -> None:
+    assert given.description
+    example = tomllib.loads(f"value = {given.example}")["value"]
+    RegisteredAlgorithmTable.model_validate({"kind": kind, "rounds": 1, given.key: example})
+
+
+def test_the_schema_describes_every_key_of_the_table() -> None:
+    table = Scenario.model_json_schema()["properties"]["algorithm"]
+    assert set(table["properties"]) == {*AlgorithmTable.model_fields, *(o.key for _, o in KEYS)}
+    assert all(found.get("description") for found in table["properties"].values())
+
+
+def test_the_schema_knows_what_each_kind_needs() -> None:
+    check = jsonschema.Draft202012Validator(Scenario.model_json_schema())
+    for path in sorted(scenario_folder().glob("*.toml")):
+        content = json.loads(json.dumps(tomllib.loads(path.read_text(encoding="utf-8"))))
+        assert not list(check.iter_errors(content)), path.name
+    for table, wrong in (
+        ({"kind": "bsa", "rounds": 1}, True),
+        ({"kind": "dp_dsgd", "rounds": 1, "y": {"scale": 1.0}}, False),
+        ({"kind": "dp_dsgd", "rounds": 1, "y": {"scale": 1.0}, "z": {"scale": 1.0}}, True),
+        ({"kind": "mine.py:Mine", "rounds": 1, "friction": 0.5}, False),
+        ({"kind": "of_a_package", "rounds": 1, "friction": 0.5}, False),
+    ):
+        assert bool(list(check.iter_errors(content | {"algorithm": table}))) == wrong, table
+
+
+@dataclass(frozen=True)
+class Example:
+    """One field of every type."""
+
+    x: StepSize
+    count: int = option("how many", unit="rounds", at_least=1)
+    share: float | None = option("a share", default=None, above=0, at_most=1)
+    way: Literal["up", "down"] = "up"
+    sizes: tuple[int, ...] = (1, 2)
+    settled: dict[str, float] = internal(default_factory=dict)
+    protocol: str = "released"
+
+
+def test_fields_are_keys() -> None:
+    x, count, share, way, sizes = options_of(Example)
+    assert (x.key, x.required, x.example) == ("x", True, "{ scale = 0.1, decay = 0.5 }")
+    assert (count.required, count.unit, count.bounds) == (True, "rounds", Bounds(at_least=1))
+    assert (share.required, share.default, share.type) == (False, None, float)
+    assert constraint(share) == "a number above 0 and of at most 1"
+    assert constraint(way) == '"up" or "down"'
+    assert (sizes.default, constraint(sizes)) == ((1, 2), "a list, each a whole number")
+
+
+def test_a_field_of_another_type_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Wrong:
+        weights: dict[str, float]
+
+    with pytest.raises(InputError, match="no key of a scenario can have the type"):
+        options_of(Wrong)

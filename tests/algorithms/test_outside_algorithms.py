@@ -1,0 +1,318 @@
+"""Algorithms from outside the package: those of docs/add_an_algorithm.md, by file, object and entry point."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError, build, load
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.cli.catalogue import print_entry
+from decentral_dp.studies.conduct import conduct
+from decentral_dp.studies.study_schema import load_study
+from decentral_dp.user_code import run_file
+
+PAGE = Path(__file__).parents[2] / "docs" / "add_an_algorithm.md"
+BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S))
+NAMES = ("heavy_ball", "averaged")
+CLASSES = {"heavy_ball": "HeavyBall", "averaged": "Averaged"}
+LONGEST = {"heavy_ball": 45, "averaged": 50}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The files of the page."""
+    for name, text in BLOCKS.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def made(folder: Path, name: str) -> Any:
+    """The page's algorithm as an object, with what its scenario gives."""
+    table = tomllib.loads(BLOCKS[f"{name}.toml"])["algorithm"]
+    given = {k: StepSize(**v) if isinstance(v, dict) else v for k, v in table.items() if k not in ("kind", "rounds")}
+    return getattr(run_file(folder / f"{name}.py", "an algorithm"), CLASSES[name])(**given)
+
+
+def changed(folder: Path, name: str, old: str, new: str) -> decentral_dp.Scenario:
+    """The page's scenario of an algorithm in whose code something is replaced."""
+    text = BLOCKS[f"{name}.py"]
+    assert old in text
+    (folder / f"{name}.py").write_text(text.replace(old, new), encoding="utf-8")
+    return load(folder / f"{name}.toml")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_algorithm_is_one_short_file(name: str) -> None:
+    assert len(BLOCKS[f"{name}.py"].splitlines()) <= LONGEST[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_by_file_it_is_planned_and_run(folder: Path, name: str) -> None:
+    scenario = load(folder / f"{name}.toml")
+    job = build(scenario)
+    assert np.isfinite(job.budget.epsilon).all()
+    run = decentral_dp.run(scenario, out=folder / "out")
+    assert run.result["status"] == "ok"
+    assert run.result["privacy"]["epsilon_max"] == pytest.approx(scenario.privacy.epsilon, rel=1e-2)
+    assert any(note.startswith("On the author's word") for note in run.result["privacy"]["notes"])
+    # What the folder keeps is a scenario that runs again, from anywhere, with the same noise.
+    again = decentral_dp.run(load(folder / "out" / "scenario.toml"))
+    for channel, value in run.released.items():
+        np.testing.assert_array_equal(again.released[channel], value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_ray_it_gives_the_same_numbers(folder: Path, ray_cluster: None, name: str) -> None:
+    local = decentral_dp.run(load(folder / f"{name}.toml"))
+    remote = decentral_dp.run(load(folder / f"{name}.toml", ['run.engine="ray"', "run.agents_per_actor=2"]))
+    assert remote.records.same_releases(local.records)
+    for channel, value in local.released.items():
+        np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_as_an_object_it_costs_the_same(folder: Path, name: str) -> None:
+    by_file = decentral_dp.run(folder / f"{name}.toml")
+    by_object = decentral_dp.run(folder / f"{name}.toml", algorithm=made(folder, name))
+    np.testing.assert_array_equal(by_object.job.budget.epsilon, by_file.job.budget.epsilon)
+    assert by_object.scenario.algorithm.kind == CLASSES[name]
+    assert by_object.result["status"] == "ok"
+
+
+def test_an_object_of_ours_is_ours(scenario: Any) -> None:
+    from decentral_dp.algorithms.gossip.single_level import DpDsgd
+
+    run = decentral_dp.run(scenario(), algorithm=DpDsgd(StepSize(0.5)))
+    assert run.scenario.algorithm.kind == "dp_dsgd"
+    assert not any("author's word" in note for note in run.result["privacy"]["notes"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_by_entry_point(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A package of one module, installed by its metadata alone."""
+    installed = folder / "site"
+    (installed / "my_package").mkdir(parents=True)
+    (installed / "my_package" / "__init__.py").touch()
+    (installed / "my_package" / f"{name}_outside.py").write_text(BLOCKS[f"{name}.py"], encoding="utf-8")
+    info = installed / "my_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n", encoding="utf-8")
+    point = f"{name}_here = my_package.{name}_outside:{CLASSES[name]}"
+    (info / "entry_points.txt").write_text(f"[decentral_dp.algorithms]\n{point}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(installed))
+    monkeypatch.delitem(__import__("sys").modules, "my_package", raising=False)
+    run = decentral_dp.run(load(folder / f"{name}.toml", [f'algorithm.kind="{name}_here"']))
+    assert run.result["status"] == "ok"
+    assert any("an installed package" in note for note in run.result["privacy"]["notes"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_show_describes_its_keys(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.chdir(folder)
+    print_entry(f"{name}.py:{CLASSES[name]}")
+    said = capsys.readouterr().out
+    keys = tomllib.loads(BLOCKS[f"{name}.toml"])["algorithm"].keys() - {"kind", "rounds"}
+    for key in keys:
+        assert f"  {key}: " in said
+    assert "no description" not in said
+
+
+def test_a_study_varies_its_keys_in_workers(folder: Path) -> None:
+    text = 'scenario = "heavy_ball.toml"\nseeds = 2\n\n[grid]\n"algorithm.friction" = [0.0, 0.5]\n'
+    (folder / "study.toml").write_text(text, encoding="utf-8")
+    found = conduct(load_study(str(folder / "study.toml"), []), folder / "out", 2, None, None)
+    assert len(found.cells) == 4
+    assert found.failed.empty
+
+
+def test_noise_depends_on_the_code(folder: Path) -> None:
+    """Another algorithm under the same name must not draw the same noise: it would cancel in a difference."""
+    before = build(load(folder / "heavy_ball.toml"))._root
+    same = build(load(folder / "heavy_ball.toml"))._root
+    after = build(changed(folder, "heavy_ball", "moved - self.y(t)", "moved - 1.0 * self.y(t)"))._root
+    assert before == same
+    assert before != after
+    one = build(load(folder / "heavy_ball.toml"), algorithm=made(folder, "heavy_ball"))._root
+    assert one not in (before, after)
+
+
+REFUSED_KEYS = {
+    "frction = 0.1": 'algorithm.frction: unknown key; did you mean "friction"',
+    "friction = 1.0": "algorithm.friction: got 1.0, wanted a number below 1",
+    'friction = "much"': 'algorithm.friction: got "much", wanted a number',
+    "y = 0.1": "algorithm.y: got 0.1, wanted a table in braces",
+    "z = { scale = 0.1 }": "algorithm.z: unknown key",
+}
+
+
+@pytest.mark.parametrize("given", REFUSED_KEYS)
+def test_keys_are_refused_as_ours_are(folder: Path, given: str) -> None:
+    key, _, value = given.partition(" = ")
+    with pytest.raises(InputError, match=re.escape(REFUSED_KEYS[given])):
+        build(load(folder / "heavy_ball.toml", [f"algorithm.{key}={value}"]))
+
+
+def test_a_missing_key_is_refused_with_an_example(folder: Path) -> None:
+    said = "algorithm.y: missing. heavy_ball.py:HeavyBall needs it; add for example y = { scale = 0.1, decay = 0.5 }."
+    with pytest.raises(InputError, match=re.escape(said)):
+        build(load(folder / "heavy_ball.toml", ["algorithm.y=null"]))
+
+
+# What is replaced in the code → what is said.
+REFUSED_CODE = {
+    ("@dataclass(frozen=True)\n", ""): "is no dataclass",
+    ("class HeavyBall", "class Other"): "defines no HeavyBall",
+    ("from decentral_dp.exchange import Gossip", "raise ValueError('no')"): "does not run: ValueError: no, in line 6",
+    ("    y: StepSize = option", "    y = option"): "no type annotation",
+    ("friction: float", "friction: complex"): "no key of a scenario can have the type complex",
+    ("friction: float", "friction: Unknown"): "does not run: NameError",
+    ("friction: float", "rounds: float"): "every algorithm has a key of this name",
+    ('    channels = ("x", "y")\n', ""): "is no algorithm",
+    ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
+    ('"lower_grad_y": "y"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
+    # It plans less than it makes, in three ways, and more.
+    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "one train record moves y by up to",
+    ('{"y": {"lower_grad_y": "y"}}', "{}"): "no release touches any data",
+    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "one train record moves y by up to",
+    ("yield Gossip(y=s.y)", "yield Gossip(y=s.y, u=s.y)"): "it releases u, and plans none",
+    ("released.y - s.last", "released.w - s.last"): "does not run: AttributeError",
+    ("return State(s.x, moved", "return State(s.x, 1 / 0 + moved"): "in line",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", REFUSED_CODE, ids=[f"{old.strip()}->{new.strip()}" for old, new in REFUSED_CODE])
+def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match=re.escape(REFUSED_CODE[change])) as said:
+        build(changed(folder, "heavy_ball", *change))
+    assert "\n" not in str(said.value)
+
+
+GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"
+REFUSED_COORDINATORS = {
+    "both": (GRADIENTS.replace("self.QUERIES", '("grad_y", "joint")'), "was not planned"),
+    "twice": (f"{GRADIENTS}; g = {GRADIENTS}", "does not run"),
+    "whole": (GRADIENTS.replace(", self.rate", ""), "releases something else than it plans"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_COORDINATORS)
+def test_a_coordinators_code_is_refused_in_one_sentence(folder: Path, case: str) -> None:
+    new, said = REFUSED_COORDINATORS[case]
+    with pytest.raises(InputError, match=said):
+        build(changed(folder, "averaged", GRADIENTS, new))
+
+
+BILEVEL = """
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from decentral_dp.algorithms.declared import release_gradients
+from decentral_dp.algorithms.protocol import StepSize
+
+
+class State(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass(frozen=True)
+class Fitted:
+    \"\"\"Gradient descent on the lower level at a constant x.\"\"\"
+
+    y: StepSize
+    QUERIES = ("lower_grad_y",)
+    releases_per_round = 2
+
+    def init(self, context, x, y):
+        return State(x, y)
+
+    def step(self, t, context, s):
+        for _ in range(2):
+            g = yield from release_gradients(t, context, self.QUERIES, s.x, s.y)
+            s = State(s.x, s.y - self.y(t) * g.lower_grad_y)
+        return s
+"""
+
+
+def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
+    """Without noise it is gradient descent on the mean over all records, the regulariser included."""
+    (folder / "fitted.py").write_text(BILEVEL, encoding="utf-8")
+    content = tomllib.loads(BLOCKS["heavy_ball.toml"])
+    content["algorithm"] = {"kind": "fitted.py:Fitted", "rounds": 3, "y": {"scale": 0.5}}
+    del content["privacy"]["mechanism"]
+    run = decentral_dp.run(load(content, folder=folder))
+    assert run.result["privacy"]["epsilon_max"] == pytest.approx(4.0, rel=1e-2)
+    content["privacy"] = {"guarantee": "none"}
+    content["algorithm"]["rounds"] = 400
+    job = build(load(content, folder=folder))
+    quiet = decentral_dp.run(load(content, folder=folder))
+    y = quiet.released["y"]
+    records = [r for part in job.records["train"] for r in [part]]
+    clip = job.clip
+    counts = np.array([len(r[0]) for r in records], dtype=np.float64)
+    zero = np.zeros_like(y[0])
+    terms = [
+        job.problem.terms(quiet.released["x"][0], y[0], zero, r, v, clip).lower_grad_y
+        for r, v in zip(records, job.records["validation"], strict=True)
+    ]
+    whole = np.average(terms, axis=0, weights=counts)
+    public = job.problem.regulariser(quiet.released["x"], y, np.zeros_like(y)).grad_y[0]
+    assert np.abs(whole + public).max() < 1e-2 * np.abs(whole).max() + 1e-3
+
+
+def test_a_class_that_plans_for_itself(folder: Path, scenario: Any) -> None:
+    """An algorithm of the whole protocol, from a file: the same releases as by its name, other noise."""
+    text = "from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo\n"
+    (folder / "whole.py").write_text(text, encoding="utf-8")
+    content = scenario()
+    ours = decentral_dp.run(content)
+    content["algorithm"]["kind"] = "whole.py:LdpDsbo"
+    run = decentral_dp.run(load(content, folder=folder))
+    assert run.records.same_releases(ours.records)
+    assert not np.array_equal(run.released["y"], ours.released["y"])
+    assert run.scenario.algorithm.protocol == "released"
+
+
+TEMPORAL_DIFFERENCES = {
+    "kind": "mspbe",
+    "data": "cartpole",
+    "discount": 0.9,
+    "model": {"kind": "mlp", "hidden": [5]},
+    "synthetic": {"records": 5, "steps": 10},
+}
+
+
+@pytest.mark.parametrize("problem", ["trajectories", "released share"])
+def test_a_rehearsal_fits_the_records(folder: Path, problem: str) -> None:
+    """Made-up trajectories have lengths; a share that is released comes before the first gradient."""
+    content = tomllib.loads(BLOCKS["averaged.toml"])
+    content["problem"] |= {"positive_share": "released"}
+    if problem == "trajectories":
+        content["problem"] = TEMPORAL_DIFFERENCES
+        content["algorithm"].pop("rate")
+    assert build(load(content, folder=folder)).budget.epsilon.max() == pytest.approx(1.0, rel=1e-2)
+
+
+def test_a_gossip_algorithm_is_for_no_minimax_problem(folder: Path) -> None:
+    content = tomllib.loads(BLOCKS["averaged.toml"])
+    content["algorithm"] = tomllib.loads(BLOCKS["heavy_ball.toml"])["algorithm"]
+    with pytest.raises(InputError, match="is for bilevel problems"):
+        build(load(content, folder=folder))
+
+
+def test_without_noise_nothing_is_on_anybodys_word(folder: Path) -> None:
+    run = decentral_dp.run(
+        load(
+            folder / "heavy_ball.toml", ['privacy.guarantee="none"', "privacy.epsilon=null", "privacy.mechanism=null"]
+        ),
+    )
+    assert not any("author's word" in note for note in run.result["privacy"]["notes"])

@@ -1,0 +1,244 @@
+"""The pages that tell how to add a part: their code blocks, run by path, as object and by entry point."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.cli.catalogue import print_entry
+from decentral_dp.config.loading import assign, load, read_toml
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.studies.conduct import conduct
+from decentral_dp.studies.study_schema import load_study
+from decentral_dp.user_code import GROUPS, run_file
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# Scenario → page, and (table, key, component, "file.py:Name") of what it brings along.
+CASES: dict[str, tuple[str, tuple[tuple[str, str, str, str], ...]]] = {
+    "huber": ("add_a_problem", (("problem", "kind", "problem", "my_problem.py:HuberPull"),)),
+    "worse_class": ("add_a_problem", (("problem", "kind", "objective", "my_objective.py:WorseClass"),)),
+    "caveman": ("add_a_topology", (("topology", "kind", "topology", "my_graph.py:caveman"),)),
+    "clouds": (
+        "add_data",
+        (
+            ("problem", "data", "data", "my_data.py:load"),
+            ("problem", "partition", "partition", "my_split.py:deal"),
+        ),
+    ),
+}
+# The most lines that a component has on its page.
+LINES = {"my_problem.py": 120, "my_objective.py": 80, "my_graph.py": 10}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A folder with the files of all pages."""
+    for page in sorted({page for page, _ in CASES.values()}):
+        for name, text in BLOCK.findall((DOCS / f"{page}.md").read_text(encoding="utf-8")):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def budget(job: Job) -> list[float]:
+    return [float(e) for e in job.budget.epsilon]
+
+
+def changed(path: Path, *changes: tuple[str, Any]) -> decentral_dp.Scenario:
+    content: dict[str, Any] = read_toml(path)
+    for key, value in changes:
+        content = assign(content, key.split("."), value)
+    return load(content, folder=path.parent)
+
+
+@pytest.mark.parametrize("file", LINES)
+def test_a_component_is_short(written: Path, file: str) -> None:
+    assert len((written / file).read_text(encoding="utf-8").splitlines()) <= LINES[file]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_by_path_it_runs_and_is_priced_on_the_authors_word(written: Path, name: str) -> None:
+    done = decentral_dp.run(written / f"{name}.toml", out=written / "out")
+    assert done.result["status"] == "ok"
+    assert done.result["privacy"]["epsilon_max"] <= 4.0
+    assert np.isfinite(done.metrics["value"]).all()
+    for *_, place in CASES[name][1]:
+        assert any(
+            note.startswith("On the author's word") and place in note for note in done.result["privacy"]["notes"]
+        )
+    # The folder's own scenario runs again, from wherever it is.
+    again = decentral_dp.run(written / "out" / "scenario.toml")
+    for channel, value in done.released.items():
+        np.testing.assert_array_equal(again.released[channel], value)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_entry_point_is_the_same(written: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = written / "site"
+    (site / "my_parts-1.0.dist-info").mkdir(parents=True)
+    (site / "my_parts-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: my-parts\nVersion: 1.0\n")
+    lines, changes = [], []
+    for table, key, what, place in CASES[name][1]:
+        file, _, component = place.partition(":")
+        module = f"parts_{file.removesuffix('.py')}"
+        (site / f"{module}.py").write_bytes((written / file).read_bytes())
+        lines += [f"[{GROUPS[what]}]", f"of_mine_{key} = {module}:{component}"]
+        changes.append((f"{table}.{key}", f"of_mine_{key}"))
+    (site / "my_parts-1.0.dist-info" / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(str(site))
+    job = build(changed(written / f"{name}.toml", *changes))
+    assert budget(job) == budget(build(load(written / f"{name}.toml")))
+    assert decentral_dp.run(changed(written / f"{name}.toml", *changes)).result["status"] == "ok"
+    for module in [m for m in sys.modules if m.startswith("parts_my_")]:
+        monkeypatch.delitem(sys.modules, module)
+
+
+def test_objects_are_the_same(written: Path) -> None:
+    huber = run_file(written / "my_problem.py", "").HuberPull
+    worse = run_file(written / "my_objective.py", "").WorseClass
+    deal = run_file(written / "my_split.py", "").deal
+    records = run_file(written / "my_data.py", "").load(5, 1)
+    objects: dict[str, dict[str, Any]] = {
+        "huber": {"problem": huber(threshold=1.0)},
+        "worse_class": {"problem": worse(strength=2.0)},
+        "caveman": {"topology": nx.connected_caveman_graph(2, 3)},
+        "clouds": {"data": records, "partition": deal},
+    }
+    for name, given in objects.items():
+        path = written / f"{name}.toml"
+        assert budget(build(load(path), **given)) == budget(build(load(path)))
+        done = decentral_dp.run(path, **given)
+        assert done.result["status"] == "ok"
+        assert any("On the author's word" in note for note in done.result["privacy"]["notes"])
+        again = decentral_dp.run(path, **given)
+        np.testing.assert_array_equal(done.released["x"], again.released["x"])
+    # Other options, other noise: the same noise on another problem would cancel in a difference.
+    roots = {build(load(written / "huber.toml"), huber(threshold=t))._root for t in (1.0, 2.0)}
+    assert len(roots) == 2
+
+
+def test_any_networkx_graph_is_a_topology(written: Path) -> None:
+    job = build(load(written / "caveman.toml"), topology=nx.petersen_graph())
+    assert job.n_agents == 10
+    assert job.topology.degrees.tolist() == [3] * 10
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_show_prints_it(
+    written: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(written)
+    for *_, place in CASES[name][1]:
+        print_entry(place)
+        text = capsys.readouterr().out
+        assert place in text
+        assert "In a scenario" in text
+
+
+def test_in_a_study_its_workers_find_it(written: Path) -> None:
+    for name in CASES:
+        content = (
+            f'scenario = "{name}.toml"\nseeds = 2\nmeasure = ["epsilon_max"]\n[grid]\n"algorithm.rounds" = [2, 3]\n'
+        )
+        (written / f"{name}_study.toml").write_text(content)
+        found = conduct(load_study(written / f"{name}_study.toml"), written / f"study_{name}", 2)
+        assert found.failed.empty
+        assert len(found.cells) == 4
+
+
+def test_a_study_varies_its_options(written: Path) -> None:
+    content = (
+        'scenario = "huber.toml"\nkind = "plan"\nmeasure = ["epsilon_max"]\n[grid]\n"problem.threshold" = [1.0, 2.0]\n'
+    )
+    (written / "options.toml").write_text(content)
+    found = conduct(load_study(written / "options.toml"), written / "options", 1)
+    assert found.failed.empty
+    assert len(found.cells) == 2
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("name", CASES)
+def test_on_ray_it_releases_the_same(written: Path, name: str) -> None:
+    here = decentral_dp.run(written / f"{name}.toml")
+    there = decentral_dp.run(changed(written / f"{name}.toml", ("run.engine", "ray"), ("run.agents_per_actor", 3)))
+    for channel, value in here.released.items():
+        np.testing.assert_array_equal(there.released[channel], value)
+
+
+def test_a_changed_file_draws_other_noise(written: Path) -> None:
+    for name, (_, parts) in CASES.items():
+        before = build(load(written / f"{name}.toml"))._root
+        for *_, place in parts:
+            file = written / place.partition(":")[0]
+            text = file.read_text(encoding="utf-8")
+            file.write_text(text + "\n# another\n", encoding="utf-8")
+            assert build(load(written / f"{name}.toml"))._root != before
+            file.write_text(text, encoding="utf-8")
+        assert build(load(written / f"{name}.toml"))._root == before
+
+
+REFUSED = {
+    "an unknown option": ("huber", "problem.treshold", 1.0, 'problem.treshold: unknown key; did you mean "threshold"'),
+    "a missing option": ("huber", "problem.threshold", None, "problem.threshold: missing"),
+    "a wrong value": ("huber", "problem.threshold", "a", 'problem.threshold: got "a", wanted a number'),
+    "a value that it refuses": ("huber", "problem.threshold", -1.0, "threshold and ridge are numbers above 0, in line"),
+    "a missing class": ("huber", "problem.kind", "my_problem.py:Hubert", "defines no Hubert"),
+    "a missing file": ("huber", "problem.kind", "mine.py:Huber", "there is no such file"),
+    "another's option": ("worse_class", "problem.discount", 0.5, "problem.discount: unknown key"),
+    "an unknown parameter": ("caveman", "topology.sise", 3, 'topology.sise: unknown key; did you mean "size"'),
+    "a wrong parameter": ("caveman", "topology.size", "a", "topology.size: got"),
+    "too many agents": ("caveman", "topology.agents", 7, "gives 6 agents, and 7 were asked for"),
+    "a scale that is fitted": ("clouds", "problem.scale", "standard", "standard"),
+    "classes that are not declared": ("clouds", "problem.classes", None, "problem.classes"),
+    "a partition of no name": ("clouds", "problem.partition", "even", "problem.partition: got"),
+    "a column for a file": ("clouds", "problem.label", "y", "problem.label"),
+    "no problem": ("huber", "problem.kind", "my_graph.py:caveman", "neither a bilevel problem"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_one_sentence_for_what_does_not_fit(written: Path, case: str) -> None:
+    name, key, value, said = REFUSED[case]
+    content = read_toml(written / f"{name}.toml")
+    table, _, entry = key.partition(".")
+    content[table] = {k: v for k, v in content[table].items() if k != entry} | ({} if value is None else {entry: value})
+    with pytest.raises(InputError) as error:
+        build(load(content, folder=written))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+BROKEN = {
+    "rows that mix records": (
+        "return error[:, None] * features",
+        "return error[:, None] * (features - features.mean(0))",
+    ),
+    "a wrong shape": ("return error[:, None] * features", "return error"),
+    "an error in a formula": ("return error[:, None] * features", "return error[:, None] * feature"),
+    "a random draw": ("return error[:, None] * features", "return error[:, None] * features + np.random.rand()"),
+    "a field without a type": ("    ridge: float = 0.1", "    ridge = 0.1"),
+    "a file that raises": ("import numpy as np", "import numpy as np\n\nraise RuntimeError('not today')"),
+    "no dataclass": ("@dataclass(frozen=True)\n", ""),
+}
+SAID = ("mixes records", "gives shape (5,)", "NameError", "two answers", "without a type", "not today", "option")
+
+
+@pytest.mark.parametrize(("case", "said"), list(zip(BROKEN, SAID, strict=True)))
+def test_a_broken_file_is_refused_before_anything_runs(written: Path, case: str, said: str) -> None:
+    file = written / "my_problem.py"
+    text = file.read_text(encoding="utf-8")
+    assert BROKEN[case][0] in text
+    file.write_text(text.replace(*BROKEN[case]), encoding="utf-8")
+    with pytest.raises(InputError, match=re.escape(said)) as error:
+        build(load(written / "huber.toml"))
+    assert "my_problem.py" in str(error.value)

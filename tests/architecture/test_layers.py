@@ -1,0 +1,208 @@
+"""Who may import whom, read from the sources."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "decentral_dp"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+# From the ground up: a room may import rooms above it in this list and itself, lazily or not, and nothing else.
+ORDER: tuple[tuple[str, ...], ...] = tuple(
+    tuple(names.split())
+    for names in (
+        "errors formatting statistics bounded user_code",
+        "exchange",
+        "data topology privacy",
+        "models",
+        "problems engines",
+        "constants",
+        "participants",
+        "algorithms",
+        "config",
+        "simulation",
+        "tuner_arguments",
+        "tuner",
+        "studies adversaries",
+        "reproductions",
+        "cli",
+    )
+)
+LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+# Read by pages and plots besides the base: the two records that a run folder is read into, and one line per algorithm.
+REPORTING = {"decentral_dp.simulation.result", "decentral_dp.simulation.statement", "decentral_dp.algorithms"}
+# Within or across rooms, beyond the order: file or folder → prefixes it must not import.
+FORBIDDEN = {
+    # A certified file holds certified code only.
+    "algorithms/coordinator_bilevel": ["decentral_dp.algorithms.printed"],
+    "algorithms/coordinator_minimax": ["decentral_dp.algorithms.printed"],
+    "algorithms/gossip": ["decentral_dp.algorithms.printed"],
+    "algorithms/selection": ["decentral_dp.algorithms.printed"],
+    # Algorithms see values through messages and answers alone.
+    "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
+    "adversaries/attack_scores.py": ["decentral_dp.simulation"],
+    "constants": ["decentral_dp.data", "decentral_dp.engines"],
+    "participants": ["decentral_dp.engines"],
+    # A study is settings and their results; it never touches what is inside a run.
+    "studies": [
+        "decentral_dp.algorithms",
+        "decentral_dp.problems",
+        "decentral_dp.data",
+        "decentral_dp.privacy.mechanisms.scheduled_releaser",
+        "decentral_dp.engines.local",
+        "decentral_dp.engines.ray",
+    ],
+    "reproductions": ["decentral_dp.simulation.runner", "decentral_dp.config.loading", "decentral_dp.studies"],
+}
+TOP_LEVEL = {"__init__", "errors", "formatting", "statistics", "bounded", "user_code", "exchange", "tuner_arguments"}
+TOP_LEVEL |= {"tuner"}
+# Third-party package → the only places that may import it.
+ONLY_IN = {
+    "ray": ["engines/ray.py", "engines/ray_tasks.py"],
+    "networkx": ["topology"],
+    "matplotlib": [
+        "reporting/plots",
+        "adversaries/pair_plots.py",
+        "reproductions/experiment_plots.py",
+        "studies/study_plots.py",
+    ],
+    "dp_accounting": ["privacy/accounting/loss_distributions.py"],
+    "torch": ["problems", "models"],
+}
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def inside(path: Path, place: str) -> bool:
+    relative = path.relative_to(PACKAGE).as_posix()
+    return relative == place or relative.startswith(f"{place}/")
+
+
+def reaches(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+MODULES = {module_of(path): path for path in SOURCES}
+
+
+def own_imports(path: Path, annotations: bool = True) -> set[str]:
+    """Modules of the package that a file imports anywhere in it; annotations: with those that only types need."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typed = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if not annotations and id(node) in typed:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            of = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in of}
+    return {name for name in found if name in MODULES}
+
+
+@pytest.mark.parametrize("room", [*LEVEL, "reporting"])
+def test_imports_run_downwards(room: str) -> None:
+    users = {name: path for name, path in MODULES.items() if room_of(name) == room}
+    assert users, f"{room} is gone: mend the order"
+    for name, path in users.items():
+        for other in own_imports(path) - {"decentral_dp"}:
+            to = room_of(other)
+            if room == "reporting":
+                fine = to == room or LEVEL[to] == 0 or other in REPORTING
+            else:
+                # A run writes its page: `simulation` may call what reads a run folder.
+                fine = to == room or (to == "reporting" and LEVEL[room] >= LEVEL["simulation"])
+                fine = fine or (to in LEVEL and (LEVEL[to] < LEVEL[room] or LEVEL[room] == 0))
+            assert fine, f"{name} imports {other}"
+
+
+def test_no_room_is_outside_the_order_and_the_top_level_is_small() -> None:
+    assert {room_of(name) for name in MODULES} == {"", "reporting", *LEVEL}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == TOP_LEVEL
+    assert len(TOP_LEVEL) <= 9
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports within functions count; those that only annotations need are never run, and do not."""
+    graph = {name: own_imports(path, annotations=False) - {name, "decentral_dp"} for name, path in MODULES.items()}
+    while ends := [name for name, others in graph.items() if not others & graph.keys()]:
+        for name in ends:
+            del graph[name]
+    assert not graph, f"a cycle is among {sorted(graph)}"
+
+
+@pytest.mark.parametrize("place", FORBIDDEN)
+def test_rooms_do_not_reach_where_they_must_not(place: str) -> None:
+    files = [p for p in SOURCES if inside(p, place)]
+    assert files, f"{place} is gone: mend the table"
+    for path in files:
+        wrong = [n for n in imports(path) for prefix in FORBIDDEN[place] if reaches(n, prefix)]
+        assert not wrong, f"{path.relative_to(PACKAGE)} imports {wrong}"
+
+
+@pytest.mark.parametrize("library", ONLY_IN)
+def test_libraries_stay_in_their_room(library: str) -> None:
+    users = [p for p in SOURCES if any(reaches(n, library) for n in imports(p))]
+    assert users, f"nothing imports {library} any more: mend the table"
+    for path in users:
+        assert any(inside(path, place) for place in ONLY_IN[library]), path.relative_to(PACKAGE)
+
+
+def test_the_walk_sees_a_forbidden_import(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("def f():\n    from decentral_dp.engines import ENGINES\n    import ray.util\n")
+    assert any(reaches(n, "decentral_dp.engines") for n in imports(bad))
+    assert any(reaches(n, "ray") for n in imports(bad))
+
+
+@pytest.mark.parametrize("statement", ["import decentral_dp", "import decentral_dp.cli.main"])
+def test_importing_is_light(statement: str) -> None:
+    check = f"import sys; {statement}; print([m for m in ('torch', 'ray', 'matplotlib', 'pandas') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_no_global_randomness_and_no_asserts() -> None:
+    for path in SOURCES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        assert not any(isinstance(n, ast.Assert) for n in ast.walk(tree)), path
+        text = path.read_text(encoding="utf-8")
+        assert "np.random.seed" not in text, path
+        assert "torch.manual_seed" not in text, path
+
+
+def test_algorithms_do_not_open_bounded_values() -> None:
+    """What an algorithm computes from `.value` or `.private` would leave without a price: a plain array is free."""
+    opened = {"value", "private"}
+    for path in [p for p in SOURCES if inside(p, "algorithms")]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        wrong = [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in opened]
+        assert not wrong, f"{path.relative_to(PACKAGE)} reads {wrong}"

@@ -1,0 +1,40 @@
+"""Every key has a description, and the reference pages are those of the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decentral_dp.cli.reference import pages
+from decentral_dp.config.schema import Scenario
+from decentral_dp.studies.study_schema import Study
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+# Tables whose keys are described elsewhere, in phrases: those of [algorithm] are the fields of the algorithms.
+ELSEWHERE = ("AlgorithmTable", "RegisteredAlgorithmTable", "OutsideAlgorithmTable")
+
+
+def properties(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for table, content in {"": schema, **schema.get("$defs", {})}.items():
+        for key, value in content.get("properties", {}).items():
+            if table not in ELSEWHERE:
+                yield f"{table}.{key}", value
+
+
+@pytest.mark.parametrize("root", [Scenario, Study])
+def test_every_key_is_described(root: type[Scenario] | type[Study]) -> None:
+    found = dict(properties(root.model_json_schema()))
+    assert len(found) > 20
+    assert [key for key, value in found.items() if not value.get("description")] == []
+    wrong = [key for key, value in found.items() if not value["description"].endswith(".")]
+    assert wrong == []
+
+
+def test_the_pages_are_those_of_the_fields() -> None:
+    made = pages()
+    assert sorted(made) == sorted(path.name for path in FOLDER.glob("*.md"))
+    for name, text in made.items():
+        assert (FOLDER / name).read_text(encoding="utf-8") == text, "python -m decentral_dp.cli.reference"

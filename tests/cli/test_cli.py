@@ -1,0 +1,616 @@
+"""The command line as a stranger meets it: what it prints, what it writes, what it refuses, and its exit codes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.cli import main as cli
+from decentral_dp.cli.catalogue import algorithm_tables, registries
+from decentral_dp.config.loading import load
+from decentral_dp.formatting import delta_text, epsilon_text
+
+SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
+MAIN = "ring_breast_cancer"
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
+    """Run the entry point in this process, in an empty folder, on 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def call(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["decentral-dp", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        out, err = capsys.readouterr()
+        return Said(code, out, err)
+
+    yield call
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def assert_one_sentence(said: Said) -> None:
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith("Error: ")
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of the main job, four rounds long."""
+    folder = tmp_path_factory.mktemp("runs") / "main"
+    overrides = [SMALL[k] for k in range(1, len(SMALL), 2)]
+    decentral_dp.run(decentral_dp.load(MAIN, overrides), out=folder)
+    return folder
+
+
+# --- help, lists, descriptions ----------------------------------------------------------------------------------------
+
+
+def test_help_answers_at_once() -> None:
+    def seconds() -> float:
+        """Of processor time: how long it takes to get a processor is not the command's doing."""
+        before = os.times()
+        said = subprocess.run([sys.executable, "-m", "decentral_dp.cli.main", "--help"], capture_output=True, text=True)
+        assert said.returncode == 0
+        for name in ("run", "plan", "study", "network", "list", "show", "report", "schema"):
+            assert f" {name} " in said.stdout
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_the_version_is_that_of_the_package(command: Command) -> None:
+    said = command("--version")
+    assert (said.code, said.out) == (0, f"decentral_dp {importlib.metadata.version('decentral_dp')}\n")
+
+
+@pytest.mark.parametrize("what", ["algorithms", "problems", "topologies", "scenarios", "studies", "data", "weights"])
+def test_list_and_show_agree(command: Command, what: str) -> None:
+    listed = command("list", what)
+    assert listed.code == 0
+    assert all(len(line) <= 80 for line in listed.out.splitlines())
+    names = registries()[what]
+    assert names
+    for name, line in names.items():
+        assert f"  {name} " in listed.out
+        assert line, f"{name} has no description"
+        shown = command("show", name)
+        assert shown.code == 0, shown.err
+        assert len(shown.out.splitlines()) >= 3, f"show {name} says next to nothing"
+        if what not in ("scenarios", "studies"):
+            assert "In a scenario:" in shown.out
+            assert line in shown.out
+
+
+def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
+    assert (
+        "degree: neighbours of each agent; a whole number of at least 1; required"
+        in command("show", "random_regular").out
+    )
+    assert "ρ = 0.9" in command("show", "abilene").out
+    assert "∇²_yy l·z" in command("show", "logistic_hyperparameter").out
+    assert "569 records, 30 features" in command("show", "breast_cancer").out
+    assert tomllib.loads(command("show", MAIN).out)["topology"]["agents"] == 10
+    assert_one_sentence(command("show", "rign"))
+    assert "the nearest is 'ring'" in command("show", "rign").err
+
+
+@pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusted))
+def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
+    """As copied they are a scenario that can be planned and run, and so is the resolved one that a run leaves."""
+    tables = algorithm_tables(ALGORITHMS[name])
+    assert tables.splitlines()[0] in command("show", name).out
+    (tmp_path / "mine.toml").write_text(tables, encoding="utf-8")
+    said = command("plan", "mine.toml")
+    assert said.code == 0, said.err
+    if name in ("grid_walk", "scdro"):
+        assert "ε = ∞" in said.out
+    else:
+        assert "certified: ε = 1" in said.out or "certified: ε = 0.99" in said.out
+    assert command("run", "mine.toml", "--out", "one", "--quiet").code == 0
+    again = command("run", "one/scenario.toml", "--out", "two", "--quiet")
+    assert again.code == 0, again.err
+    first, second = (np.load(tmp_path / folder / "state.npz")["x"].shape for folder in ("one", "two"))
+    assert first == second
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-4])
+@pytest.mark.parametrize("name", ["pp_ift", "warm_start", "exponential_mechanism"])
+def test_a_target_below_what_float64_costs_is_refused_by_both(command: Command, name: str, epsilon: float) -> None:
+    said = [command(what, name, "--set", f"privacy.epsilon={epsilon}") for what in ("plan", "run")]
+    if name == "exponential_mechanism":
+        # Drawn by integers: as small as one likes.
+        assert [s.code for s in said] == [0, 0]
+        return
+    for one in said:
+        assert one.code == 2
+        assert "smallest that any noise reaches" in one.err
+
+
+@pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if not e.trusted))
+def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path, name: str) -> None:
+    """As copied: with the tables of a problem and a graph they are a scenario that can be planned."""
+    # Beside the scenario of its name, which follows, what describes the algorithm is in comments.
+    described = command("show", name).out.partition(f"# {name} (scenario):")[0]
+    shown = "\n".join(line.removeprefix("#").removeprefix(" ") for line in described.splitlines())
+    tables = shown[shown.index("[algorithm]") :].replace("rounds = 100", "rounds = 3")
+    problem = 'kind = "logistic_hyperparameter"\ndata = "breast_cancer"\nscale = "public_ranges"\nnormalise = "l2"'
+    if "clip.x" in tables:
+        problem = 'kind = "hyper_cleaning"\ndata = "wine"\nscale = "public_ranges"\nnormalise = "l2"'
+    text = f'[problem]\n{problem}\n\n[topology]\nkind = "ring"\nagents = 4\n\n{tables}'
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    said = command("plan", "mine.toml")
+    assert said.code == 0, said.err
+    assert "certified: ε = 4" in said.out or "certified: ε = 3.99" in said.out
+    clips = set(tomllib.loads(tables)["privacy"]["clip"])
+    assert clips == ({"y"} if name in ("dp_dsgd", "ldp_single_level") else {"x", "y", "z"})
+
+
+def test_what_show_prints_of_a_scenario_is_one(command: Command, tmp_path: Path) -> None:
+    """Kept in a file elsewhere it runs: shipped files by their whole paths, other things of that name as comments."""
+    for name in ("own_csv", "own_losses", "quadratic", "hyper_cleaning", "biased_regularisation"):
+        shown = command("show", name).out
+        (tmp_path / "mine.toml").write_text(shown, encoding="utf-8")
+        assert tomllib.loads(shown)["title"]
+        assert command("plan", "mine.toml").code == 0, name
+    assert f"# quadratic (problems): {registries()['problems']['quadratic']}\n" in command("show", "quadratic").out
+    assert "own_records.csv" in tomllib.loads(command("show", "own_csv").out)["problem"]["data"]
+    assert command("show", "own_csv").out.count("# The file that comes with the package") == 1
+
+
+def test_show_says_how_a_weight_rule_and_image_files_are_written(command: Command) -> None:
+    table = 'weights = { kind = "constant", value = 0.3 }'
+    assert f"In a scenario: [topology] {table}\n" in command("show", "constant").out
+    assert 'In a scenario: [topology] weights = "metropolis"\n' in command("show", "metropolis").out
+    for setting in ("topology.value=0.3", "topology.weights=constant"):
+        said = command("plan", MAIN, "--set", setting)
+        assert_one_sentence(said)
+        assert table in said.err
+    abilene = "topology={ file = 'abilene', value = 0.3 }"
+    assert table in command("plan", MAIN, "--set", abilene).err
+    assert 'sha256 = { "train-images-idx3-ubyte.gz" = … }' in command("show", "mnist").out
+    assert "The binary version (cifar-10-binary.tar.gz) is needed" in command("show", "cifar10").out
+
+
+def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> None:
+    for arguments in (("run", "figure_1_certifid"), ("plan", "figure_1_certifid.toml")):
+        said = command(*arguments)
+        assert_one_sentence(said)
+        assert 'did you mean "figure_1_certified" or "' in said.err
+        assert 'a name from "decentral-dp list scenarios".' in said.err
+        assert "digits_softmax" not in said.err
+    assert 'a name from "decentral-dp list studies".' in command("study", "xyz").err
+    assert "did you mean" not in command("study", "xyz").err
+
+
+def test_show_prints_a_file(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('title = "ü"\n', encoding="utf-8")
+    assert command("show", "mine.toml").out == 'title = "ü"\n'
+
+
+def test_the_schema_is_json_schema(command: Command) -> None:
+    schema = json.loads(command("schema").out)
+    assert schema["type"] == "object"
+    assert {"problem", "topology", "algorithm", "privacy", "run"} <= set(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run"], ["run", "a", "b"], ["--wrong"], ["wrong"], ["list", "wrong"], ["report"]]
+)
+def test_usage_errors_are_the_usual_ones(command: Command, arguments: list[str]) -> None:
+    said = command(*arguments)
+    assert said.code == 2
+    assert "Usage: decentral-dp" in said.err
+    assert "Traceback" not in said.err
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def test_plan_runs_nothing_and_writes_nothing(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from decentral_dp.simulation import runner
+
+    monkeypatch.setattr(runner, "_perform", lambda *a: pytest.fail("plan ran the scenario"))
+    said = command("plan", MAIN)
+    assert said.code == 0
+    assert "ε = 4.00 at δ = 1e-5" in said.out
+    assert "T → ∞" in said.out
+    assert all(len(line) <= 80 for line in said.out.splitlines())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_prints_what_the_run_then_costs(command: Command, finished: Path) -> None:
+    said = command("plan", MAIN, *SMALL)
+    privacy = json.loads((finished / "result.json").read_text())["privacy"]
+    for agent in privacy["agents"]:
+        y, z = (epsilon_text(float(agent["channels"][c]["epsilon"])) for c in ("y", "z"))
+        row = next(
+            line for line in said.out.splitlines() if line[:1].isdigit() and _has(line.split()[0], agent["agent"])
+        )
+        assert row.split()[1:5] == [epsilon_text(float(agent["epsilon"])), "∞", y, z]
+
+
+def _has(span: str, agent: int) -> bool:
+    low, _, high = span.partition("–")
+    return int(low) <= agent <= int(high or low)
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_no_number_of_a_plan_is_cut(command: Command, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    averaging = "averaging={scale=0.5,decay=0.3}"
+    kind = f'algorithm={{kind="gbdsbo",rounds=3,inverse=3,smoothness=4.0,x={{scale=0.2}},y={{scale=0.2}},{averaging}}}'
+    job = decentral_dp.build(load(MAIN, [kind]))
+    said = command("plan", MAIN, "--set", kind)
+    assert said.code == 0
+    table = said.out.partition("after the")[2].partition("Free")[0]
+    assert "…" not in table
+    assert "unknown" in table
+    assert all(len(line) <= columns for line in table.splitlines())
+    words = set(table.split())
+    for channel, cost in job.budget.channels.items():
+        assert f"{channel} alone" in table
+        assert {epsilon_text(float(e)) for e in cost.epsilon} <= words
+    told = " ".join(said.out.split())
+    assert "unknown on these" in told
+    assert "ε = ∞ on these" not in told
+    assert "…" not in told
+
+
+def test_epsilons_are_rounded_up() -> None:
+    assert [epsilon_text(v) for v in (3.99001, 4.0, 0.8, 1234.51, 0.0123, 1e-9, math.inf, 0.0, None)] == [
+        "4.00", "4.00", "0.800", "1234.6", "0.0123", "1.00·10⁻⁹", "∞", "0", "–",
+    ]  # fmt: skip
+    assert [delta_text(v) for v in (1e-5, 0.0, 1e-12)] == ["1e-5", "0", "1e-12"]
+
+
+def test_titles_are_text_and_not_markup(command: Command) -> None:
+    said = command("plan", MAIN, "--set", 'title="[/x] [bold]a[/bold] :smile:"')
+    assert said.code == 0
+    assert "[/x] [bold]a[/bold] :smile:" in said.out
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_run_writes_a_numbered_folder_and_says_where(command: Command, tmp_path: Path) -> None:
+    for name in (MAIN, f"{MAIN}-2"):
+        said = command("run", MAIN, *SMALL)
+        assert said.code == 0
+        assert f"Report: runs/{name}/report.html" in said.out
+        assert "test_accuracy" in said.out
+        assert "average of the last 2 released values" in said.out
+        assert (tmp_path / "runs" / name / "report.html").is_file()
+
+
+def test_the_scores_of_a_problem_are_printed(command: Command) -> None:
+    said = command("run", "hyper_cleaning", "--set", "algorithm.rounds=2", "--set", "privacy.delta=0.5")
+    assert said.code == 0
+    printed = {line.split()[0] for line in said.out.splitlines() if line.strip()}
+    assert {"weight_clean", "weight_corrupted", "test_accuracy"} <= printed
+    assert not [word for word in printed if word.startswith(("consensus", "hypergradient", "epsilon", "weight_clean_"))]
+    assert "δ = 0.5 is not small beside 1/" in said.out
+    assert "not small" not in command("run", MAIN, *SMALL).out
+
+
+def test_quiet_is_quiet(command: Command) -> None:
+    assert command("run", MAIN, "--quiet", "--out", "a", *SMALL) == Said(0, "", "")
+
+
+def test_the_run_folder_is_as_documented(finished: Path) -> None:
+    assert {p.name for p in finished.iterdir()} == {
+        "scenario.toml", "metrics.parquet", "ledger.parquet", "result.json", "state.npz", "plots", "report.html",
+    }  # fmt: skip
+    assert list((finished / "plots").glob("*.png"))
+    assert finished.stat().st_mode & 0o777 == 0o755
+
+    metrics = pd.read_parquet(finished / "metrics.parquet")
+    assert list(metrics.columns) == ["round", "agent", "name", "value"]
+    assert metrics["round"].dtype == np.int64
+    assert sorted(metrics["round"].unique()) == [0, 2, 4]
+    assert set(metrics["agent"]) == {"mean", *(str(i) for i in range(10))}
+    plain = {"upper_loss", "lower_loss", "test_loss", "test_accuracy", "consensus_x", "consensus_y", "consensus_z"}
+    names = set(metrics["name"])
+    assert plain | {f"{n}_{end}" for n in plain for end in ("min", "max")} <= names
+    assert {"hypergradient_norm", "epsilon_spent", "test_accuracy_last", "test_accuracy_unreleased"} <= names
+    assert np.isfinite(metrics["value"]).all()
+    spent = metrics[metrics["name"] == "epsilon_spent"].sort_values("round")["value"].to_numpy()
+    assert spent[0] == 0.0
+    assert (np.diff(spent) > 0).all()
+
+    ledger = pd.read_parquet(finished / "ledger.parquet")
+    assert {"agent", "channel", "round", "mechanism", "scale", "sensitivity"} <= set(ledger.columns)
+    assert set(ledger["channel"]) == {"x", "y", "z"}
+    assert sorted(ledger["round"].unique()) == [1, 2, 3, 4]
+
+    with np.load(finished / "state.npz", allow_pickle=False) as state:
+        assert set(state.files) == {f"{part}{c}" for part in ("", "released_", "published_") for c in "xyz"}
+        assert all(state[name].shape == (10, 30) for name in state.files)
+
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    assert "<script src" not in page
+    assert "http" not in page.partition("<body")[0].replace("http-equiv", "")
+
+
+def test_the_result_is_as_documented(finished: Path) -> None:
+    def refuse(constant: str) -> None:
+        pytest.fail(f"result.json holds {constant}")
+
+    result = json.loads((finished / "result.json").read_text(), parse_constant=refuse)
+    assert {"status", "reason", "engine", "rounds", "rounds_planned", "seconds", "metrics", "evaluated_on"} <= set(
+        result
+    )
+    assert {"privacy", "theorem", "topology", "problem", "versions"} <= set(result)
+    assert (result["status"], result["reason"], result["engine"], result["rounds"]) == ("ok", None, "local", 4)
+    privacy = result["privacy"]
+    assert {"guarantee", "mechanism", "delta", "epsilon_max", "epsilon_pure_max", "agents", "claimed", "notes"} <= set(
+        privacy
+    )
+    assert privacy["guarantee"] == "certified"
+    assert privacy["epsilon_pure_max"] == "inf", "Gaussian noise gives no pure budget"
+    assert privacy["at_infinity"]["finite_data"] == "inf"
+    assert 3.99 <= privacy["epsilon_max"] <= 4.0
+    assert [a["agent"] for a in privacy["agents"]] == list(range(10))
+    assert set(privacy["agents"][0]["channels"]) == {"y", "z"}
+    assert set(privacy["agents"][0]["records"]) == {"train", "validation"}
+    assert set(result["problem"]["records"]) == {"train", "validation", "test"}
+    assert len(result["topology"]["edges"]) == 10
+
+
+def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:
+    planned = decentral_dp.build(decentral_dp.load(MAIN, [SMALL[k] for k in range(1, len(SMALL), 2)])).ledger.to_frame()
+    recorded = pd.read_parquet(finished / "ledger.parquet")
+    keys = [c for c in ("agent", "channel", "round", "kind", "record") if c in planned.columns]
+    left, right = (f.sort_values(keys).reset_index(drop=True) for f in (planned, recorded))
+    pd.testing.assert_frame_equal(left, right, check_like=True, rtol=1e-12)
+
+
+def test_engine_option_overrides_the_scenario(command: Command) -> None:
+    assert 'run.engine: got "spark", wanted "local" or "ray"' in command("run", MAIN, "--engine", "spark").err
+    assert_one_sentence(command("run", MAIN, "--engine", ""))
+    assert_one_sentence(command("run", MAIN, "--engine", '"\n'))
+    assert command("run", MAIN, "--engine", "local", "--set", "run.engine=ray", "--quiet", *SMALL).code == 0
+
+
+def test_report_draws_again(command: Command, finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    (copy / "report.html").unlink()
+    shutil.rmtree(copy / "plots")
+    assert command("report", copy).code == 0
+    assert (copy / "report.html").is_file()
+    assert list((copy / "plots").glob("*.png"))
+    for wrong in ("nowhere", tmp_path, copy / "report.html"):
+        assert_one_sentence(command("report", wrong))
+
+
+@pytest.mark.parametrize("name", ["ledger.parquet", "metrics.parquet", "result.json"])
+@pytest.mark.parametrize("left", [None, 0.0, 0.5])
+def test_report_refuses_a_folder_that_lost_a_part(
+    command: Command, finished: Path, tmp_path: Path, name: str, left: float | None
+) -> None:
+    """A page that says "nothing was released" where the ledger is gone would be wrong."""
+    import shutil
+
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    (copy / "report.html").unlink()
+    shutil.rmtree(copy / "plots")
+    whole = (copy / name).read_bytes()
+    if left is None:
+        (copy / name).unlink()
+    else:
+        (copy / name).write_bytes(whole[: int(left * len(whole))])
+    before = {p.name for p in copy.iterdir()}
+    said = command("report", copy)
+    assert_one_sentence(said)
+    assert name in said.err
+    assert {p.name for p in copy.iterdir()} == before
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no_such_scenario"],
+        ["no_such_file.toml"],
+        ["."],
+        ["x" * 5000],
+        ["noise.toml"],
+        [MAIN, "--set", "algorithm.rounds"],
+        [MAIN, "--set", "algorithm.rounds=many"],
+        [MAIN, "--set", "problem.data=broken.csv", "--set", "problem.label=b", "--set", "problem.classes=[0,1]"],
+        [MAIN, "--set", "topology={file='islands.edges'}"],
+        [MAIN, "--set", "problem.data=/"],
+        [MAIN, "--out", "kept"],
+        [MAIN, "--out", "noise.toml"],
+        [MAIN, "--out", "noise.toml/below"],
+        [MAIN, "--out", "/proc/below"],
+        [MAIN, "--out", "y" * 300],
+        [MAIN, "--engine", "ray", "--set", "run.address='127.0.0.1:1'"],
+        [MAIN, "--engine", "ray", "--set", "run.address=somewhere"],
+    ],
+)
+def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "noise.toml").write_bytes(bytes(range(256)))
+    (tmp_path / "broken.csv").write_text("a,b\n1,0\ntwo,1\n")
+    (tmp_path / "islands.edges").write_text("0 1\n2 3\n")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "mine.txt").write_text("mine")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert_one_sentence(command("run", *arguments))
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.edges", "kept"}
+
+
+def test_an_empty_folder_may_be_given(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine [ü]").mkdir()
+    assert command("run", MAIN, "--quiet", "--out", "mine [ü]", *SMALL).code == 0
+    assert (tmp_path / "mine [ü]" / "result.json").is_file()
+
+
+@pytest.mark.parametrize(("key", "variable"), [("algorithm.x.scale=1e200", "x"), ("algorithm.init.x=800.0", "x")])
+def test_divergence_is_a_result(command: Command, tmp_path: Path, key: str, variable: str) -> None:
+    said = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "a")
+    assert said.code == 1
+    assert "Traceback" not in said.err
+    assert "Warning" not in said.err
+    result = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert result["status"] == "diverged"
+    assert f"released value of {variable} stopped being finite at round" in result["reason"]
+    assert result["rounds"] < result["rounds_planned"]
+    metrics = pd.read_parquet(tmp_path / "a" / "metrics.parquet")
+    assert 0 in set(metrics["round"]), "what was measured before is kept"
+    assert "diverged" in said.out
+    assert (tmp_path / "a" / "report.html").is_file()
+
+
+def test_a_full_disk_leaves_no_folder(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    said = command("run", MAIN, "--out", "deep/a", *SMALL)
+    assert said.code == 1
+    assert said.err.count("\n") == 1
+    assert "No space left on device" in said.err
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+    assert not (tmp_path / "deep" / "a").exists()
+
+
+def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    long = [
+        "--set",
+        "algorithm.rounds=100000",
+        "--set",
+        "algorithm.x.scale=1e-6",
+        "--set",
+        "run.evaluate_every=10000",
+    ]
+    code = "import sys; from decentral_dp import runner, cli; keep = runner._perform\n"
+    code += "runner._perform = lambda *a: (print('running', flush=True), keep(*a))[1]; cli.main()"
+    # A shell may start it with SIGINT ignored, as it does with background jobs.
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "run", MAIN, "--out", "a/b", *long],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip().splitlines()[-1] == "Interrupted; nothing was written."
+    assert "Traceback" not in err
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_terminal_without_greek_is_no_reason_to_fail() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "decentral_dp.cli.main", "plan", MAIN],
+        capture_output=True,
+        env={**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+    )
+    assert said.returncode == 0, said.stderr
+    assert b"= 4.00 at" in said.stdout
+
+
+def test_public_names() -> None:
+    assert decentral_dp.__all__ == sorted(decentral_dp.__all__)
+    for name in decentral_dp.__all__:
+        assert getattr(decentral_dp, name) is not None
+    with pytest.raises(AttributeError):
+        decentral_dp.no_such_name  # noqa: B018 - reading it is the test
+    # `run` is found lazily: importing a module of a similar name must not put that in its place.
+    for _ in range(2):
+        assert callable(decentral_dp.run)
+        assert decentral_dp.run(decentral_dp.load(MAIN, ["algorithm.rounds=1"])).result["status"] == "ok"
+
+
+def test_declared_scales_without_a_target_draw_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No target, no cap, no claim: nothing to draw a level at."""
+    monkeypatch.chdir(tmp_path)
+    privacy = 'privacy={mechanism="gaussian",clip={y=1.0,z=1.0},y={scale=0.2},z={scale=0.1}}'
+    decentral_dp.run(load("ring_breast_cancer", [privacy, "algorithm.rounds=4"]), out="r")
+    assert (tmp_path / "r" / "plots" / "epsilon.png").is_file()
+    assert (tmp_path / "r" / "report.html").is_file()
+
+
+def test_what_cannot_be_drawn_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(folder: Path) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", broken)
+    with pytest.raises(ZeroDivisionError):
+        decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=2"]), out=tmp_path / "r")
+    assert {"state.npz", "result.json", "ledger.parquet"} <= {p.name for p in (tmp_path / "r").iterdir()}
+
+
+def test_progress_never_says_less_than_what_is_spent() -> None:
+    from decentral_dp.privacy.accounting.accountants import price
+
+    seen: list[tuple[int, float]] = []
+    changes = ["algorithm.rounds=60", "run.evaluate_every=1"]
+    run = decentral_dp.run(load("ring_breast_cancer", changes), progress=lambda t, _, __, e: seen.append((t, e)))
+    for t, shown in seen[1::7]:
+        assert shown >= price(run.job.ledger.until(t), 1e-5).epsilon.max() * (1 - 1e-9)
+
+
+def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
+    from decentral_dp.simulation.job_builder import build
+
+    assert build(load("paper_synthetic")).statement().to_dict()["numerical_slack"] is None
+    slack = build(load("ring_breast_cancer")).statement().to_dict()["numerical_slack"]
+    assert 0 < slack["delta"] < 1e-8
+    assert 0 < slack["epsilon"] < 1e-4
+
+
+def test_gaussian_noise_and_delta_zero_is_said_plainly() -> None:
+    from decentral_dp.errors import InputError
+    from decentral_dp.simulation.job_builder import build
+
+    with pytest.raises(InputError, match="Gaussian noise gives no pure guarantee"):
+        build(load("ring_breast_cancer", ["privacy.delta=0.0"]))

@@ -1,0 +1,213 @@
+"""The Ray engine: the same numbers as in this process, errors as sentences, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import decentral_dp
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.ray import RayEngine, core_share
+from decentral_dp.simulation.job_builder import build
+
+Make = Callable[..., dict[str, Any]]
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
+
+
+@pytest.mark.parametrize("per_actor", [1, 2, 5])
+@pytest.mark.parametrize("guarantee", ["certified", "as_printed"])
+def test_ray_gives_the_same_numbers_and_the_same_ledger(
+    scenario: Make, ray_cluster: None, per_actor: int, guarantee: str
+) -> None:
+    base = scenario(
+        topology={"kind": "random_regular", "degree": 4}, problem={"stream": {"kind": "minibatch", "batch": 6}}
+    )
+    if guarantee == "as_printed":
+        base["privacy"] = {"guarantee": guarantee, **{c: {"scale": 0.1} for c in "xyz"}}
+    local = decentral_dp.run(base)
+    base["run"] |= {"engine": "ray", "agents_per_actor": per_actor, "average": 3}
+    remote = decentral_dp.run(base)
+    assert remote.result["status"] == "ok"
+    assert remote.records.same_releases(local.records)
+    for channel, value in local.released.items():
+        np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(remote.state[channel], local.state[channel], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 5])
+def test_local_blocks_agree(scenario: Make, blocks: int) -> None:
+    whole = decentral_dp.run(scenario())
+    cut = decentral_dp.run(scenario(run={"blocks": blocks}))
+    assert cut.records.same_releases(whole.records)
+    for channel, value in whole.released.items():
+        np.testing.assert_allclose(cut.released[channel], value, atol=1e-12, rtol=0)
+
+
+def test_a_lost_actor_is_an_error_and_the_others_end(scenario: Make, ray_cluster: None) -> None:
+    import ray
+
+    job = build(decentral_dp.load(scenario(algorithm={"rounds": 400}, run={"engine": "ray"})))
+
+    def kill_one(s: Any) -> bool:
+        os.kill(_actors()[0], signal.SIGKILL)
+        return False
+
+    with pytest.raises(RuntimeError, match="actor ended before the run did"):
+        RayEngine().run(job.nodes(), 400, [1, 400], kill_one)
+    assert ray.is_initialized(), "the cluster was not ours to end"
+    _until(lambda: not _actors(), 20)
+
+
+def test_an_unreachable_cluster_is_one_sentence(scenario: Make, tmp_path: Path) -> None:
+    free = _free_port()
+    done = _cli(
+        "run", "ring_breast_cancer", "--engine", "ray", "--set", f'run.address="127.0.0.1:{free}"', cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "no Ray cluster answers" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
+
+
+def test_interrupting_a_run_leaves_no_process(scenario: Make, tmp_path: Path) -> None:
+    import tomli_w
+
+    (tmp_path / "long.toml").write_text(
+        tomli_w.dumps(scenario(algorithm={"rounds": 100_000}, run={"engine": "ray", "evaluate_every": 50_000}))
+    )
+    before = _ray_processes()
+    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "long.toml", "--quiet"]
+    started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
+    _until(lambda: any("Actor" in line for pid, line in _ray_processes().items() if pid not in before), 90)
+    started.send_signal(signal.SIGINT)
+    assert started.wait(timeout=60) == 130
+    _until(lambda: not _ray_processes().keys() - before.keys(), 30)
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["long.toml"]
+
+
+def test_compose_file_is_valid() -> None:
+    file = yaml.safe_load(COMPOSE.read_text())
+    assert set(file["services"]) == {"head", "worker", "runner"}
+    client = shutil.which("docker")
+    if client is None or subprocess.run([client, "compose", "version"], capture_output=True, check=False).returncode:
+        pytest.skip("no docker compose client here; the YAML was parsed all the same")
+    checked = subprocess.run(
+        [client, "compose", "-f", str(COMPOSE), "config", "--quiet"], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.fixture
+def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The head and worker of docker-compose.yml, started by its own commands, as two hosts of the loopback range."""
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    port, head = _free_port(), "127.0.0.2"
+    for name, value in services["head"]["environment"].items():
+        monkeypatch.setenv(name, value.removeprefix("${RAY_AUTH_TOKEN:-").removesuffix("}"))
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slower than the default of 30
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    before = _ray_processes().keys()
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for service, host in (("head", head), ("worker", "127.0.0.3")):
+            command = services[service]["command"].replace("head:", f"{head}:").replace("6379", str(port)).split()
+            command += [f"--node-ip-address={host}"] + (["--num-cpus=1"] if service == "worker" else [])
+            with (tmp_path / f"{service}.log").open("w") as log:
+                started.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
+            _until(lambda s=service: "Ray runtime started" in (tmp_path / f"{s}.log").read_text(), 120)  # type: ignore[misc]
+        yield f"{head}:{port}"
+    finally:
+        for process in reversed(started):
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in started:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        # What a killed node leaves behind is ours too.
+        for pid in _ray_processes().keys() - before:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_two_nodes_run_a_scenario(scenario: Make, two_nodes: str, tmp_path: Path) -> None:
+    import json
+
+    import tomli_w
+
+    (tmp_path / "small.toml").write_text(tomli_w.dumps(scenario()))
+    done = _cli(
+        "run", "small.toml", "--engine", "ray", "--set", f'run.address="{two_nodes}"', "--out", "r", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "r" / "result.json").read_text())
+    assert (result["status"], result["engine"]) == ("ok", "ray")
+    here = decentral_dp.run(scenario())
+    released = np.load(tmp_path / "r" / "state.npz", allow_pickle=False)["released_y"]
+    np.testing.assert_allclose(released, here.released["y"], atol=1e-9, rtol=0)
+
+
+def test_actors_fit_on_the_machines_there_are() -> None:
+    assert core_share([2.0], 2) == 1.0
+    assert core_share([8.0, 8.0], 3) == 1.0
+    assert core_share([1.0, 1.0], 5) == pytest.approx(1 / 3, abs=1e-4)
+    assert core_share([0.0, 2.0], 10) == pytest.approx(0.2)
+    assert core_share([0.0], 3) == 0.0
+
+
+def test_observer_can_end_a_run_early(scenario: Make) -> None:
+    job = build(decentral_dp.load(scenario()))
+    seen: list[int] = []
+    outcome = LocalEngine().run(job.nodes(), 6, range(7), lambda s: seen.append(s.round) or s.round == 2)
+    assert seen == [0, 1, 2]
+    assert outcome.ledger.rounds == 2
+
+
+def _actors() -> list[int]:
+    return [pid for pid, line in _ray_processes().items() if line.startswith("ray::Actor")]
+
+
+def _until(holds: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+def _cli(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "decentral_dp.cli.main", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def _ray_processes() -> dict[int, str]:
+    """Ray's processes on this machine, from /proc: pid → command line."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue
+        if "raylet" in line or line.startswith("ray::") or "gcs_server" in line:
+            found[int(entry.name)] = line
+    return found

@@ -1,0 +1,191 @@
+"""Which model is made of what, what it starts from, and what it holds in memory."""
+
+import contextlib
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from decentral_dp.models import module as rows_of
+from decentral_dp.models.build import build_model
+from decentral_dp.models.mlp import Mlp, mlp
+from decentral_dp.models.module import TorchModel, as_model, weights_of
+from decentral_dp.models.resnet import resnet
+from tests.support.model_cases import CASES, case, data, drawn, slope, stack
+
+
+def test_start_is_drawn_from_the_public_seed():
+    model = mlp(400, (300,), 2, 5)
+    first, biases = model.start[: 300 * 400], model.start[300 * 400 : 300 * 401]
+    assert abs(first.std() - math.sqrt(2.0 / 400)) < 1e-3
+    np.testing.assert_array_equal(biases, 0.0)
+    np.testing.assert_array_equal(model.start, mlp(400, (300,), 2, 5).start)
+    assert not np.array_equal(model.start, mlp(400, (300,), 2, 6).start)
+    pictures = [resnet((8, 8, 3), 4, 1, 2, seed).start for seed in (5, 5, 6)]
+    np.testing.assert_array_equal(*pictures[:2])
+    assert not np.array_equal(pictures[0], pictures[2])
+
+
+def test_a_stack_of_torch_layers_goes_by_ghost_norms_and_gives_what_rows_give():
+    module = drawn(stack(), 3)
+    ghost = as_model(module, 5, 2, "cpu")
+    rows = TorchModel(module, 5, 2, weights_of(module), 1000)
+    assert isinstance(ghost, Mlp)
+    records, cotangents, beside = data(5)
+    (a, s), (b, t) = (m.clipped(slope(m, m.start, records, cotangents), beside, 0.8) for m in (ghost, rows))
+    np.testing.assert_allclose(a, b, atol=1e-12)
+    np.testing.assert_allclose(s, t)
+
+
+def hooked():
+    module = nn.Sequential(nn.Linear(5, 2))
+    module[0].register_forward_hook(lambda layer, inputs, out: 2.0 * out)
+    return module
+
+
+def tied():
+    shared = nn.Linear(5, 5)
+    return nn.Sequential(shared, nn.ReLU(), shared, nn.Linear(5, 2))
+
+
+def tied_weight():
+    module = nn.Sequential(nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 5), nn.Linear(5, 2))
+    module[2].weight = module[0].weight
+    return module
+
+
+def frozen():
+    module = nn.Sequential(nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 2))
+    module[0].requires_grad_(False)
+    return module
+
+
+def patched():
+    module = nn.Sequential(nn.Linear(5, 2))
+    module[0].forward = lambda a: a[:, :2] * module[0].weight.sum()
+    return module
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        hooked,
+        tied,
+        tied_weight,
+        frozen,
+        patched,
+        lambda: nn.Sequential(nn.ReLU(), nn.Linear(5, 2)),
+        lambda: nn.Sequential(nn.Linear(5, 2), nn.ReLU(), nn.Tanh()),
+        lambda: nn.Sequential(nn.Linear(5, 2), nn.GELU()),
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(5, 2)),
+    ],
+)
+def test_what_only_looks_like_a_stack_goes_row_by_row(make):
+    module = make().double()
+    model = as_model(module, 5, 2, "cpu")
+    assert isinstance(model, TorchModel)
+    records, cotangents, beside = data(5)
+    total, _ = model.clipped(slope(model, model.start, records, cotangents), beside, np.inf)
+    module.zero_grad()
+    (module(torch.tensor(records)) * torch.tensor(cotangents)).sum().backward()
+    free = [p for p in module.parameters() if p.requires_grad]
+    batch = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in free]).numpy()
+    np.testing.assert_allclose(total, batch, atol=1e-10)
+
+
+def test_rows_are_formed_in_groups_of_bounded_size(monkeypatch):
+    """However many records there are: group after group, of as many rows as fit."""
+    model = resnet((8, 8, 1), 4, 1, 1, 0)
+    assert model.group * model.row <= rows_of._CELLS["cpu"] < (model.group + 1) * model.row
+    assert model.row >= 2 * model.p
+    small = TorchModel(model.module, 64, 1, model.start, rows_of._CELLS["cpu"] // 3)
+    sizes, plain = [], rows_of._told
+
+    def told(oracle, records, *rest):
+        sizes.append(len(records))
+        return plain(oracle, records, *rest)
+
+    monkeypatch.setattr(rows_of, "_told", told)
+    rng = np.random.default_rng(0)
+    records, cotangents, beside = rng.normal(size=(8, 64)), rng.normal(size=(8, 1)), np.zeros((8, 0))
+    at, there = (slope(small, w, records, cotangents) for w in (small.start, small.start + 0.1))
+    total, factors = small.clipped(at, beside, 0.5)
+    small.clipped_change(at, there, beside, 0.5)
+    assert set(sizes) == {3, 2}
+    here = slope(model, model.start, records, cotangents)
+    np.testing.assert_allclose(total, model.clipped(here, beside, 0.5)[0], atol=1e-12)
+    assert factors.shape == (8,)
+
+
+@contextlib.contextmanager
+def most_held():
+    """The largest tensor, in numbers, that torch makes meanwhile."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        most = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            for held in out if isinstance(out, tuple | list) else [out]:
+                if isinstance(held, torch.Tensor):
+                    self.most = max(self.most, held.numel())
+            return out
+
+    with Watch() as watch:
+        yield watch
+
+
+def test_a_stack_forms_no_row():
+    """Every tensor is of the size of the records, of the layers' outputs, or of the weights."""
+    model = mlp(100, (80, 60), 1, 0)
+    rng = np.random.default_rng(0)
+    records, cotangents = rng.normal(size=(50, 100)), rng.normal(size=(50, 1))
+    with most_held() as watch:
+        at, there = (slope(model, w, records, cotangents) for w in (model.start, model.start + 0.1))
+        model.clipped(at, np.zeros((50, 0)), 0.5)
+        model.clipped_change(at, there, np.zeros((50, 0)), 0.5)
+    assert watch.most == model.p < 50 * model.p / 10
+    assert model.cells < 1000 < model.p
+
+
+def test_models_compute_in_float64_and_leave_torch_as_it_was():
+    threads = torch.get_num_threads()
+    model = mlp(3, (4,), 1, 0)
+    records = np.random.default_rng(0).normal(size=(5, 3))
+    records.setflags(write=False)
+    out, tape = model.forward(model.start, records)
+    assert out.dtype == np.float64
+    assert all(a.dtype == torch.float64 for a in tape.seen)
+    assert (torch.get_num_threads(), torch.is_grad_enabled()) == (threads, True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", CASES)
+def test_a_device_gives_the_same_sums(name):
+    _, model, d = case(name)
+    device = case(name, "cuda")[1]
+    records, cotangents, beside = data(d)
+    records[3] = np.nan
+    x = np.random.default_rng(2).normal(size=model.p)
+    pairs = []
+    for m in (model, device):
+        here, there = (slope(m, at, records, cotangents) for at in (x, x - 1e-6))
+        pairs.append((m.clipped(here, beside, 0.5), m.clipped_change(here, there, 1e-6 * beside, 1e-6)))
+    for (a, s), (b, t) in zip(*pairs, strict=True):
+        np.testing.assert_allclose(s, t, rtol=1e-6)
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6 * np.abs(a).max())
+
+
+def test_models_by_name():
+    image = (8, 8, 3)
+    assert build_model(None, 5, 2, None, 0, "cpu").p == 12
+    assert build_model({"kind": "linear"}, 5, 2, None, 0, "cpu").p == 12
+    assert build_model({"kind": "mlp", "hidden": [4, 3]}, 5, 2, None, 0, "cpu").p == 24 + 15 + 8
+    small, wide = (
+        build_model({"kind": "resnet", **more}, 192, 2, image, 0, "cpu") for more in ({}, {"width": 32, "depth": 2})
+    )
+    assert small.p < 80_000 < 300_000 < wide.p
+    assert small.forward(small.start, np.zeros((3, 192)))[0].shape == (3, 2)

@@ -1,0 +1,173 @@
+"""Clipped per-record gradients of models, against loops over records with plain autograd."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from decentral_dp.models.mlp import Dense, Mlp
+from decentral_dp.models.module import TorchModel, as_model
+from decentral_dp.models.protocol import Slope
+from tests.support.model_cases import CASES, ROOM, case, data, rows_at, slope, with_extra
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_and_size(name):
+    oracle, model, d = case(name)
+    records, _, _ = data(d)
+    x = nn.utils.parameters_to_vector(oracle.parameters()).detach().numpy()
+    assert (model.p, model.outputs, model.start.shape) == (x.size, 2, x.shape)
+    with torch.no_grad():
+        np.testing.assert_allclose(model.forward(x, records)[0], oracle(torch.tensor(records)).numpy(), atol=1e-12)
+    assert model.forward(x, records, keep=False)[1] is None
+    assert isinstance(model, TorchModel if name in ("torch", "resnet") else Mlp)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("bound", [0.0, 1e-9, 0.5, 3.0, np.inf])
+def test_clipped_sums(name, bound):
+    oracle, model, d = case(name)
+    records, cotangents, beside = data(d)
+    x = np.random.default_rng(2).normal(size=model.p) * 0.7
+    total, factors = model.clipped(slope(model, x, records, cotangents), beside, bound)
+    rows = rows_at(oracle, x, records, cotangents)
+    norms = with_extra(rows, beside)
+    expected = np.minimum(1.0, bound / norms)
+    np.testing.assert_allclose(factors, expected, rtol=1e-10)
+    np.testing.assert_allclose(total, expected @ rows, rtol=1e-9, atol=1e-12 * min(bound, 10.0))
+    assert (factors * norms <= bound * ROOM).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_unclipped_sum_is_the_gradient_of_the_batch(name):
+    oracle, model, d = case(name)
+    records, cotangents, beside = data(d, n=40)
+    x = np.random.default_rng(2).normal(size=model.p) * 0.7
+    total, factors = model.clipped(slope(model, x, records, cotangents), beside, np.inf)
+    nn.utils.vector_to_parameters(torch.tensor(x), oracle.parameters())
+    oracle.zero_grad()
+    (oracle(torch.tensor(records)) * torch.tensor(cotangents)).sum().backward()
+    np.testing.assert_array_equal(factors, 1.0)
+    np.testing.assert_allclose(total, torch.cat([p.grad.flatten() for p in oracle.parameters()]).numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    bound=st.sampled_from([1e-6, 0.03, 1.0, 50.0]),
+    size=st.sampled_from([1e-8, 1e-2, 1.0, 1e3]),
+    slopes=st.sampled_from([1e-8, 1.0, 1e4]),
+    n=st.integers(1, 3),
+)
+def test_no_contribution_is_longer_than_its_bound(name, seed, bound, size, slopes, n):
+    """Every record's own contribution, beside included, at any weights and any scale of records and cotangents."""
+    _, model, d = case(name)
+    rng = np.random.default_rng(seed)
+    records, cotangents, beside = data(d, n, seed)
+    x, far = rng.normal(size=(2, model.p))
+    records, cotangents, beside = records * size, cotangents * slopes, beside * rng.choice([0.0, 1e-3, 1.0])
+    then = Slope(model.forward(far, records)[1], rng.permuted(cotangents))
+    for k in range(n):
+        one = slice(k, k + 1)
+        here = slope(model, x, records[one], cotangents[one])
+        there = Slope(model.forward(far, records[one])[1], then.cotangents[one])
+        for total, factor in (
+            model.clipped(here, beside[one], bound),
+            model.clipped_change(here, there, beside[one], bound),
+        ):
+            whole = np.concatenate([total, factor[0] * beside[k]])
+            assert np.linalg.norm(whole) <= bound * ROOM
+            assert 0.0 <= factor[0] <= 1.0
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
+@pytest.mark.parametrize("where", ["record", "cotangent", "beside"])
+def test_what_is_not_finite_counts_as_nothing(name, bad, where):
+    _, model, d = case(name)
+    records, cotangents, beside = data(d)
+    spoilt = {"record": records.copy(), "cotangent": cotangents.copy(), "beside": beside.copy()}
+    spoilt[where][2] = bad
+    rest = np.arange(6) != 2
+    x = np.random.default_rng(5).normal(size=model.p)
+    before = x - 0.1
+    for bound in (0.0, 0.7, np.inf):
+        with np.errstate(all="ignore"):
+            here, there = (slope(model, at, spoilt["record"], spoilt["cotangent"]) for at in (x, before))
+            total, factors = model.clipped(here, spoilt["beside"], bound)
+            change, others = model.clipped_change(here, there, spoilt["beside"], bound)
+        if not (name == "resnet" and where == "record" and bad == 1e200):
+            # Group normalisation takes any finite picture.
+            assert factors[2] == others[2] == 0.0 or (math.isfinite(bad) and bound > 0.0)
+        if factors[2] == 0.0:
+            here = slope(model, x, records[rest], cotangents[rest])
+            there = slope(model, before, records[rest], cotangents[rest])
+            kept, _ = model.clipped(here, beside[rest], bound)
+            np.testing.assert_allclose(total, kept, atol=1e-10)
+            if others[2] == 0.0:
+                sensitivity, _ = model.clipped_change(here, there, beside[rest], bound)
+                np.testing.assert_allclose(change, sensitivity, atol=1e-10)
+        assert np.isfinite(total).all()
+        assert np.isfinite(change).all()
+
+
+def test_a_record_whose_evaluation_raises_counts_as_nothing():
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Embedding(4, 2)
+
+        def forward(self, a):
+            return self.rows(a[:, 0].long())
+
+    model = as_model(Table().double(), 1, 2, "cpu")
+    at = slope(model, model.start, np.array([[1.0], [9.0], [3.0]]), np.ones((3, 2)))
+    total, factors = model.clipped(at, np.zeros((3, 0)), 10.0)
+    np.testing.assert_array_equal(factors, [1.0, 0.0, 1.0])
+    np.testing.assert_array_equal(total, [0, 0, 1, 1, 0, 0, 1, 1])
+    alone = slope(model, model.start, np.array([[9.0]]), np.ones((1, 2)))
+    np.testing.assert_array_equal(model.clipped(alone, np.zeros((1, 0)), 10.0)[0], 0.0)
+    assert np.isnan(model.forward(model.start, np.array([[9.0]]))[0]).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_records(name):
+    _, model, d = case(name)
+    records, cotangents, beside = data(d, n=0)
+    at = slope(model, model.start, records, cotangents)
+    for total, factors in (model.clipped(at, beside, 1.0), model.clipped_change(at, at, beside, 1.0)):
+        np.testing.assert_array_equal(total, np.zeros(model.p))
+        assert factors.shape == (0,)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_clipping_in_l1(bias):
+    layers = (Dense(5, 4, bias, "relu"), Dense(4, 2, bias))
+    model = Mlp(layers, np.random.default_rng(0).normal(size=sum(layer.size for layer in layers)))
+    oracle = nn.Sequential(nn.Linear(5, 4, bias=bias), nn.ReLU(), nn.Linear(4, 2, bias=bias)).double()
+    records, cotangents, beside = data(5)
+    x, before = model.start, model.start - 1e-3
+    here, there = (slope(model, at, records, cotangents) for at in (x, before))
+    now, then = (rows_at(oracle, at, records, cotangents) for at in (x, before))
+    norms = np.abs(np.concatenate([now, beside], axis=1)).sum(axis=1)
+    total, factors = model.clipped(here, beside, 2.0, "l1")
+    np.testing.assert_allclose(factors, np.minimum(1.0, 2.0 / norms))
+    np.testing.assert_allclose(total, factors @ now)
+    changes = np.abs(np.concatenate([now - then, 1e-3 * beside], axis=1)).sum(axis=1)
+    _, factors = model.clipped_change(here, there, 1e-3 * beside, 1e-3, "l1")
+    assert (factors * changes <= 1e-3 * (1.0 + 1e-9)).all()
+    assert (factors * changes >= 0.4e-3).all()
+
+
+def test_squares_that_underflow_let_nothing_through():
+    """δ² is 0 in float64 here, and the gradient is ten times the bound."""
+    model = Mlp((Dense(2, 2, False),), np.zeros(4))
+    records, cotangents = np.array([[1e150, 0.0]]), np.array([[1e-163, 1e-163]])
+    at = slope(model, np.zeros(4), records, cotangents)
+    assert np.linalg.norm(np.outer(cotangents, records)) > 1e-13
+    assert np.linalg.norm(model.clipped(at, np.zeros((1, 0)), 1e-14)[0]) <= 1e-14 * ROOM

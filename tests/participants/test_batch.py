@@ -1,0 +1,231 @@
+"""Batches: what their queries return, against loops over records, and what they state about themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decentral_dp.bounded import MIXED, Bounded
+from decentral_dp.data import Stream
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from tests.support.replay import CROSSED, CROSSED_PENALTY, Crossed, crossed
+
+D, COUNTS = 2, {"train": (3, 5), "validation": (4, 2)}
+ALL = Stream("all")
+FRESH = Stream("minibatch", batch=2)
+CLIP = {"x": 0.7, "y": 0.5, "z": 0.3}
+VECTORS = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
+MATRICES = ("lower_hessian", "lower_jacobian", "lower_hessian_product")
+PROBLEM = crossed(D)
+
+
+def rows(seed: int = 1, size: float = 1.0) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
+    rng = np.random.default_rng(seed)
+    return {k: [(size * rng.normal(size=(n, D)), rng.choice([-1.0, 1.0], n)) for n in ns] for k, ns in COUNTS.items()}
+
+
+def dataset(
+    records: Any, norm: Any = "l1", stream: Stream = ALL, problem: Any = PROBLEM, clip: Any = None
+) -> LocalDataset:
+    prepared: Any = {k: [problem.prepare(a, b, norm) for a, b in pairs] for k, pairs in records.items()}
+    batches = Streams(seeded_root(2, b"batch"), "batch", [0, 1])
+    clip = clip or Clip(norm, **CLIP)
+    return LocalDataset(np.arange(2), problem, prepared, np.array([0.5, 0.5]), stream, clip, batches)
+
+
+def point(seed: int = 3) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {"x": rng.normal(size=(2, D)), "y": rng.normal(size=(2, D)), "z": rng.normal(size=(2, D))}
+
+
+def ask(batch: Any, name: str, at: dict[str, np.ndarray], matrix: np.ndarray | None = None) -> Any:
+    """Any query by its name; Z is the given matrix, or z as one column after another."""
+    if name in ("lower_hvp", "lower_jvp"):
+        return getattr(batch, name)(at["x"], at["y"], at["z"])
+    if name == "lower_hessian_product":
+        whole = np.repeat(at["z"], D, axis=1) if matrix is None else matrix
+        return batch.lower_hessian_product(at["x"], at["y"], whole)
+    return getattr(batch, name)(at["x"], at["y"])
+
+
+def whole(name: str, x: np.ndarray, y: np.ndarray, z: np.ndarray, a: np.ndarray, b: float) -> np.ndarray:
+    """One record's matrix, by hand: ∇²_yy l = ∇²_xy l = b a aᵀ."""
+    return b * np.outer(a, a) @ (np.repeat(z[:, None], D, axis=1) if name.endswith("product") else np.eye(D))
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("name", [*VECTORS, *MATRICES])
+def test_a_query_is_the_clipped_mean_and_the_regulariser(name: str, norm: Any) -> None:
+    records, at = rows(size=2.0), point()
+    kind = "train" if name.startswith("lower") else "validation"
+    channel = {"lower_grad_y": "y", "upper_grad_x": "x", "lower_jvp": "x", "lower_jacobian": "x"}.get(name, "z")
+    matrix = np.repeat(at["z"], D, axis=1)
+    got = ask(dataset(records, norm).batch(0), name, at, matrix)
+    assert isinstance(got, Bounded)
+    for i in range(2):
+        x, y, z = (at[c][i] for c in "xyz")
+        total = np.zeros(got.private[i].size)
+        for a, b in zip(*records[kind][i], strict=True):
+            one = (whole(name, x, y, z, a, b) if name in MATRICES else CROSSED[name](x, y, z, a, b)).ravel()
+            size = np.linalg.norm(one, 1 if norm == "l1" else 2)
+            total += one * min(1.0, CLIP[channel] / size)
+        np.testing.assert_allclose(got.private[i], total / COUNTS[kind][i], atol=1e-12)
+        exact = {
+            "lower_hessian": np.eye(D),
+            "lower_jacobian": 0.3 * np.eye(D),
+            "lower_hessian_product": np.repeat(z[:, None], D, axis=1),
+        }.get(name)
+        if exact is None:
+            exact = CROSSED_PENALTY[name](x, y, z) if name in CROSSED_PENALTY else np.zeros(D)
+        np.testing.assert_allclose(got.public[i], exact.ravel(), atol=1e-12)
+        # One record moves it by at most 2C/N, and the slack of float64 summation is small.
+        stated = got.sensitivities[kind].sensitivity[i]  # type: ignore[index]
+        assert stated == pytest.approx(2 * CLIP[channel] / COUNTS[kind][i], rel=1e-10)
+        assert stated > 2 * CLIP[channel] / COUNTS[kind][i]
+    assert set(got.sensitivities) == {kind}
+
+
+@pytest.mark.parametrize("name", [*VECTORS, *MATRICES])
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_no_replaced_record_moves_a_query_further_than_it_states(name: str, norm: Any) -> None:
+    kind = "train" if name.startswith("lower") else "validation"
+    best = 0.0
+    for seed in range(12):
+        at, records = point(seed), rows(seed, size=10.0)
+        other = {k: [(a.copy(), b.copy()) for a, b in pairs] for k, pairs in records.items()}
+        if seed % 2:
+            other[kind][0][1][-1] *= -1.0
+        else:
+            other[kind][0][0][-1] = np.random.default_rng([seed, 9]).normal(size=D) * 100
+        ours, theirs = (ask(dataset(r, norm).batch(0), name, at) for r in (records, other))
+        sensitivity = np.linalg.norm((ours.private - theirs.private)[0], 1 if norm == "l1" else 2)
+        stated = ours.sensitivities[kind].sensitivity[0]
+        assert sensitivity <= stated
+        assert np.array_equal(ours.public, theirs.public)
+        assert np.array_equal(ours.private[1], theirs.private[1])
+        best = max(best, sensitivity / stated)
+    assert best > 0.999
+
+
+def test_what_touches_no_record_is_public() -> None:
+    problem = LogisticHyperparameter(D)
+    records, at = rows(), point()
+    batch = dataset(records, problem=problem).batch(0)
+    for name in ("lower_jvp", "lower_jacobian", "upper_grad_x"):
+        assert isinstance(ask(batch, name, at), np.ndarray)
+    np.testing.assert_allclose(batch.lower_jvp(**renamed(at)), np.exp(at["x"]) * at["y"] * at["z"], rtol=1e-14)
+    diagonal = np.stack([np.diag(v).ravel() for v in np.exp(at["x"]) * at["y"]])
+    np.testing.assert_allclose(batch.lower_jacobian(at["x"], at["y"]), diagonal, rtol=1e-14)
+    assert (batch.upper_grad_x(at["x"], at["y"]) == 0.0).all()
+    assert isinstance(batch.lower_grad_y(at["x"], at["y"]), Bounded)
+
+
+def renamed(at: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {"x": at["x"], "y": at["y"], "along": at["z"]}
+
+
+@pytest.mark.parametrize("name", [*VECTORS, *MATRICES])
+def test_at_a_private_point_nothing_is_proven(name: str) -> None:
+    one, at = dataset(rows()), point()
+    public = ask(one.batch(0), name, at)
+    width = at["z"] if name != "lower_hessian_product" else np.repeat(at["z"], D, axis=1)
+    inputs = {"x": at["x"], "y": at["y"], "z": width}
+    reads = "xyz" if name in ("lower_hvp", "lower_jvp", "lower_hessian_product") else "xy"
+    for hidden in reads:
+        mixed = [one.untouched(v) if c == hidden else v for c, v in inputs.items() if c in reads]
+        got = getattr(one.batch(0), name)(*mixed)
+        assert isinstance(got, Bounded)
+        assert (got.public == 0.0).all()
+        np.testing.assert_allclose(got.value, public.value, atol=1e-14)
+        assert all(np.isinf(s.sensitivity).all() for s in got.sensitivities.values())
+        assert set(got.sensitivities) == {"train", "validation"}
+    # Even where the term reads no record itself: its argument has met some.
+    free = dataset(rows(), problem=LogisticHyperparameter(D))
+    got = free.batch(0).lower_jvp(at["x"], free.untouched(at["y"]), at["z"])
+    assert isinstance(got, Bounded)
+    assert np.isinf(got.sensitivities["train"].sensitivity).all()
+
+
+def test_streams_say_how_many_records_are_averaged() -> None:
+    records, at = rows(size=0.1), point()
+    seen = Stream("accumulate", batch=1, warm_start=1)
+    for t in range(4):
+        short = {k: [(a[: t + 2], b[: t + 2]) for a, b in pairs] for k, pairs in records.items()}
+        got = ask(dataset(records, stream=seen).batch(t), "lower_hvp", at)
+        want = ask(dataset(short).batch(0), "lower_hvp", at)
+        np.testing.assert_array_equal(got.private, want.private)
+        np.testing.assert_array_equal(got.sensitivities["train"].sensitivity, want.sensitivities["train"].sensitivity)
+        assert got.sensitivities["train"].batch is None
+        assert (got.sensitivities["train"].rate == 1.0).all()
+
+
+def test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_amplified() -> None:
+    records, at = rows(), point()
+    one = dataset(records, stream=FRESH, clip=Clip("l1"), problem=Crossed(D))
+    met: dict[int, np.ndarray] = {}
+    values = set()
+    for t in range(8):
+        for draw in range(4):
+            fresh, kept = (ask(one.batch(t, draw, kept=k), "lower_hvp", at) for k in (False, True))
+            again = ask(one.batch(t, draw), "lower_hvp", at)
+            assert np.array_equal(fresh.private, again.private)
+            assert np.array_equal(fresh.private, kept.private)
+            assert fresh.sensitivities["train"].batch not in met
+            met[fresh.sensitivities["train"].batch] = fresh.private
+            values.add(fresh.private[1].tobytes())
+            np.testing.assert_array_equal(fresh.sensitivities["train"].rate, [2 / 3, 2 / 5])
+            assert kept.sensitivities["train"].batch == MIXED
+            assert (kept.sensitivities["train"].rate == 1.0).all()
+            other = ask(one.batch(t, draw), "upper_grad_x", at)
+            np.testing.assert_array_equal(other.sensitivities["validation"].rate, [2 / 4, 1.0])
+    assert MIXED not in met
+    # Ten pairs of five records, all of them met.
+    assert len(values) == 10
+
+
+def test_all_queries_of_a_batch_read_the_same_records() -> None:
+    """∇²_yy l·z of a batch is its matrix times z, which draws apart would not be."""
+    one = dataset(rows(), stream=FRESH, clip=Clip("l1"))
+    for t in range(6):
+        at, batch = point(t), one.batch(t, 3)
+        matrix = ask(batch, "lower_hessian", at).private.reshape(2, D, D)
+        product = np.einsum("bij,bj->bi", matrix, at["z"])
+        np.testing.assert_allclose(ask(batch, "lower_hvp", at).private, product, atol=1e-12)
+
+
+def test_two_fresh_batches_in_one_value_are_not_amplified() -> None:
+    one, at = dataset(rows(), stream=FRESH), point()
+    first, second = (ask(one.batch(0, k), "lower_hvp", at) for k in (0, 1))
+    both = (first + second).sensitivities["train"]
+    assert both.batch == MIXED
+    assert (both.rate == 1.0).all()
+    assert ((first + first).sensitivities["train"].rate < 1.0).all()
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(VECTORS))
+def test_by_hand_and_from_losses_agree(seed: int, name: str) -> None:
+    records, at = rows(seed, size=2.0), point(seed)
+    ours, theirs = (ask(dataset(records, problem=p).batch(0), name, at) for p in (Crossed(D), PROBLEM))
+    np.testing.assert_allclose(ours.private, theirs.private, atol=1e-12)
+    np.testing.assert_allclose(ours.public, theirs.public, atol=1e-12)
+
+
+def test_contributions_that_are_not_finite_count_as_zero() -> None:
+    """At a point that overflows (a neighbour may send one) no term lets a record through, and the price is the same."""
+    records, at = rows(), point()
+    for name in ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x"):
+        kind = "train" if name.startswith("lower") else "validation"
+        far = {c: np.where(np.arange(2)[:, None] == 0, np.nan, v) for c, v in at.items()}
+        with np.errstate(all="ignore"):
+            got, want = ask(dataset(records).batch(0), name, far), ask(dataset(records).batch(0), name, at)
+        assert (got.private[0] == 0.0).all()
+        np.testing.assert_array_equal(got.private[1], want.private[1])
+        np.testing.assert_array_equal(got.sensitivities[kind].sensitivity, want.sensitivities[kind].sensitivity)

@@ -1,0 +1,184 @@
+"""Calibrated budgets are met, not passed, and split as asked; caps are kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import MOST_COLUMNS, price
+from decentral_dp.privacy.accounting.calibration import calibrate, rounds_within
+from decentral_dp.privacy.ledger import Ledger
+from tests.support.schedules import ledger, line, stream
+
+DELTA = 1e-5
+
+
+def scaled(base: Ledger, factors: dict[str, np.ndarray]) -> Ledger:
+    """The ledger with every channel's scales multiplied, agent by agent."""
+    out = []
+    for c in base.channels:
+        wide = replace(
+            c,
+            group=np.arange(base.n_agents),
+            scale=c.scale[:, c.group] * factors[c.channel],
+            sensitivity={k: s[:, c.group] for k, s in c.sensitivity.items()},
+            rate={k: r[:, c.group] for k, r in c.rate.items()},
+        )
+        out.append(wide)
+    return Ledger(base.n_agents, tuple(out))
+
+
+def check(base: Ledger, epsilon: float, delta: float, shares: dict[str, float] | None = None) -> Ledger:
+    """Calibrate, and assert that every agent ends just under the target."""
+    final = scaled(base, calibrate(base, epsilon, delta, shares))
+    spent = price(final, delta).epsilon
+    assert (spent <= epsilon).all()
+    assert (spent >= epsilon * (1 - 1.01e-3)).all()
+    return final
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("epsilon", [0.1, 4.0, 30.0])
+@pytest.mark.parametrize("delta", [0.0, DELTA])
+def test_every_agent_meets_the_target(mechanism: str, epsilon: float, delta: float) -> None:
+    base = stream(60, [1, 5, 10, 5], mechanism)
+    if mechanism == "gaussian" and delta == 0.0:
+        with pytest.raises(InputError, match="no amount of noise"):
+            calibrate(base, epsilon, delta)
+        return
+    check(base, epsilon, delta)
+
+
+def test_without_shares_the_ratio_of_the_scales_stays() -> None:
+    factors = calibrate(stream(60, [1, 10]), 2.0, DELTA)
+    np.testing.assert_array_equal(factors["y"], factors["z"])
+    assert factors["y"][0] != factors["y"][1]
+
+
+@pytest.mark.parametrize("shares", [{"y": 0.5, "z": 0.5}, {"y": 0.9, "z": 0.1}, {"y": 0.2, "z": 0.8}])
+def test_laplace_channels_alone_spend_their_shares_of_the_pure_budget(shares: dict[str, float]) -> None:
+    channels = price(check(stream(60, [1, 10]), 3.0, 0.0, shares), 0.0).channels
+    for channel, share in shares.items():
+        np.testing.assert_allclose(channels[channel].epsilon_pure, share * 3.0, rtol=1e-4)
+
+
+def test_gaussian_channels_share_the_squares() -> None:
+    shares = {"y": 0.25, "z": 0.75}
+    final = check(stream(60, [1, 10], "gaussian"), 3.0, DELTA, shares)
+    squares = {}
+    for c in final.channels:
+        squares[c.channel] = ((c.sensitivity["train"] / c.scale) ** 2).sum(axis=0)
+    np.testing.assert_allclose(squares["z"] / (squares["y"] + squares["z"]), 0.75, rtol=1e-2)
+
+
+def test_a_dear_validation_record_decides() -> None:
+    y = line("y", {"train": np.full(5, 0.1)}, np.ones(5))
+    z = line("z", {"train": np.full(5, 0.1), "validation": np.full(5, 1.0)}, np.ones(5))
+    final = check(ledger(y, z), 1.0, 0.0)
+    assert price(final, 0.0).records["validation"].epsilon[0] == pytest.approx(1.0, rel=1e-4)
+    assert price(final, 0.0).records["train"].epsilon[0] < 0.5
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_fresh_batches(mechanism: str) -> None:
+    size = 0.3 * np.arange(1, 41) ** -0.3
+    lines = [line(c, {"train": size}, np.ones(40), mechanism, rate=0.05) for c in "yz"]
+    base = ledger(*lines)
+    check(base, 1.0, DELTA, {"y": 0.5, "z": 0.5})
+    if mechanism == "laplace":
+        check(base, 1.0, 0.0)
+
+
+def test_a_rounding_grid_that_does_not_shrink_with_more_noise() -> None:
+    """d = 10⁷ coordinates: rounding costs √d/2·2⁻¹⁸ in μ, more than the first guess's own μ."""
+    base = ledger(line("y", {"train": np.full(20, 0.004)}, np.ones(20), "gaussian", dimension=10_000_000))
+    check(base, 1.0, DELTA)
+    with pytest.raises(InputError, match="fewer rounds"):
+        calibrate(base, 1e-3, 1e-12)
+
+
+@pytest.mark.parametrize("rounds", [1, 20])
+def test_a_target_that_rounding_forbids_is_refused_with_what_can_be_reached(rounds: int) -> None:
+    base = ledger(line("y", {"train": np.full(rounds, 0.004)}, np.ones(rounds), "gaussian", dimension=1_000_000))
+    with pytest.raises(InputError, match="rounding to the noise's grid") as refused:
+        calibrate(base, 1e-5, DELTA)
+    said = str(refused.value)
+    assert ("fewer rounds" in said) == (rounds > 1)
+    least = float(re.search(r"is about (\d\.\d+):", said).group(1))  # type: ignore[union-attr]  # It would fail here.
+    # The number is true: noise without end costs about that, and a target above it is met.
+    endless = [price(base.rescaled(factor), DELTA).epsilon.max() for factor in np.linspace(2.0**40, 2.0**41, 40)]
+    assert 0.95 * least < min(endless) < 1.05 * least
+    check(base, 1.5 * least, DELTA)
+
+
+def test_a_delta_that_sampling_uses_up_is_named() -> None:
+    base = ledger(line("y", {"train": np.full(1, 0.004)}, np.ones(1), "gaussian", dimension=30))
+    with pytest.raises(InputError, match=r"privacy\.delta: got 1e-20, but sampling"):
+        calibrate(base, 1.0, 1e-20)
+
+
+def test_many_different_agents() -> None:
+    factors = np.random.default_rng(1).uniform(0.2, 5.0, 2 * MOST_COLUMNS)
+    base = stream(25, [1] * factors.size).rescaled(factors)
+    spent = price(scaled(base, calibrate(base, 2.0, DELTA)), DELTA).epsilon
+    assert (spent <= 2.0).all()
+    assert (spent >= 2.0 * 0.99).all()
+
+
+@given(
+    st.lists(st.floats(1e-4, 3.0), min_size=1, max_size=12), st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-8, 1e-3])
+)
+@settings(max_examples=25, deadline=None)
+def test_any_laplace_ledger(losses: list[float], epsilon: float, delta: float) -> None:
+    e = np.asarray(losses)
+    check(ledger(line("y", {"train": e}, np.ones(e.size))), epsilon, delta)
+
+
+def test_what_cannot_be_calibrated_is_refused() -> None:
+    base = stream(10)
+    for epsilon in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(InputError, match=r"privacy\.epsilon"):
+            calibrate(base, epsilon, DELTA)
+    unbounded = ledger(line("y", {"train": np.array([np.inf])}, np.ones(1)))
+    with pytest.raises(InputError, match="unbounded"):
+        calibrate(unbounded, 1.0, DELTA)
+    silent = ledger(line("y", {"train": np.array([1.0])}, np.zeros(1), "none"))
+    with pytest.raises(InputError, match="adds no noise"):
+        calibrate(silent, 1.0, DELTA)
+    unmoved = ledger(line("y", {"train": np.zeros(3)}, np.ones(3)))
+    for nothing in (unmoved, Ledger(1, ())):
+        with pytest.raises(InputError, match="touches any data"):
+            calibrate(nothing, 1.0, DELTA)
+    for shares in ({"y": 1.0}, {"y": 0.5, "z": 0.5, "x": 0.1}, {"y": 0.0, "z": 1.0}):
+        with pytest.raises(InputError, match="share"):
+            calibrate(base, 1.0, DELTA, shares)
+    mixed = ledger(base.channels[0], line("z", {"train": np.full(10, 0.1)}, np.ones(10), "gaussian"))
+    with pytest.raises(InputError, match="share no unit"):
+        calibrate(mixed, 1.0, DELTA, {"y": 0.5, "z": 0.5})
+    check(mixed, 1.0, DELTA)
+
+
+@pytest.mark.parametrize("delta", [0.0, DELTA])
+def test_rounds_within_a_cap(delta: float) -> None:
+    base = stream(300, [1, 10])
+    whole = price(base, delta).epsilon.max()
+    assert rounds_within(base, whole, delta) == 300
+    for cap in (0.5 * whole, 0.9 * whole):
+        rounds = rounds_within(base, cap, delta)
+        assert price(base.until(rounds), delta).epsilon.max() <= cap
+        assert price(base.until(rounds + 1), delta).epsilon.max() > cap
+    assert rounds_within(base, 1e-9, delta) == 0
+    with pytest.raises(InputError, match="cap"):
+        rounds_within(base, 0.0, delta)
+
+
+def test_a_cap_on_what_cannot_be_bounded() -> None:
+    late = line("y", {"train": np.array([0.1, 0.1, np.inf])}, np.ones(3))
+    assert rounds_within(ledger(late), 1.0, DELTA) == 2
+    assert rounds_within(Ledger(1, ()), 1.0, DELTA) == 0

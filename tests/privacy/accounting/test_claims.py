@@ -1,0 +1,157 @@
+"""The paper's statements as printed: its numbers, its conditions, and that they are not certificates."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theorem_4_5
+from tests.support.schedules import AGENTS, FIRST_DECAY, RING_WEIGHT, STEPS, AgentNoise, noise_of_all
+
+
+def decays(values: tuple[float, float, float]) -> dict[str, np.ndarray]:
+    return {c: np.array([v]) for c, v in zip("xyz", values, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "first", "fifth", "last"),
+    [
+        (100, 235.610, 259.067, 292.646),
+        (1000, 320.623, 365.933, 435.027),
+        (10_000, 384.923, 454.532, 567.427),
+        (math.inf, 586.749, 902.397, 3549.92),
+    ],
+)
+def test_printed_budget_of_the_synthetic_experiment(rounds: float, first: float, fifth: float, last: float) -> None:
+    claim = theorem_4_5(STEPS, noise_of_all(), RING_WEIGHT, rounds)
+    np.testing.assert_allclose(np.array(claim.epsilon, dtype=float)[[0, 4, 9]], [first, fifth, last], rtol=3e-6)
+    assert claim.epsilon_max == claim.epsilon[9]
+    assert "as printed" in claim.source
+
+
+@pytest.mark.parametrize(
+    ("weight", "epsilon"),
+    [
+        (0.1, 8560), (0.2, 3309), (0.3, 1710), (1 / 3, 1414), (7 / 12, 415), (0.6, 385), (2 / 3, 284), (3 / 4, 191),
+        (5 / 6, 123), (8 / 9, 87), (0.9, 80.55),
+    ],
+)  # fmt: skip
+def test_printed_budget_over_topologies(weight: float, epsilon: float) -> None:
+    assert theorem_4_5(STEPS, noise_of_all(), weight, 10_000).epsilon[0] == pytest.approx(epsilon, rel=3e-3)
+
+
+def test_where_the_printed_formula_means_nothing() -> None:
+    for weight in (1.0, 1.5, 0.0):
+        claim = theorem_4_5(STEPS, noise_of_all(), weight, 100)
+        assert claim.epsilon == (None,) * 10
+        assert claim.epsilon_max is None
+    silent = noise_of_all() | {"z": AgentNoise(np.zeros(10), 0.6 + 0.01 * AGENTS)}
+    assert theorem_4_5(STEPS, silent, 0.6, 100).epsilon_max == math.inf
+    as_fast = noise_of_all() | {"y": AgentNoise(np.ones(10), np.full(10, STEPS["y"].decay))}
+    assert theorem_4_5(STEPS, as_fast, 0.6, math.inf).epsilon_max == math.inf
+
+
+def test_the_papers_experiments_miss_its_own_theorem() -> None:
+    theorem = theorem_4_1({c: s.decay for c, s in STEPS.items()}, {c: n.decay for c, n in noise_of_all().items()})
+    failing = [{c.condition: c.margin for c in case.conditions if not c.holds} for case in theorem.cases]
+    assert not any(case.holds for case in theorem.cases)
+    # 2ς_x = 1.62 equals v_z + v_y, and must not pass by a rounding error.
+    assert failing[0] == pytest.approx({"2ς_x > v_z + v_y": 0.0, "2ς_y > v_z + v_y": -0.08}, abs=1e-12)
+    assert failing[2] == pytest.approx(
+        {"2ς_x > v_z + v_y": 0.0, "2ς_y > v_z + v_y": -0.08, "2ς_y > 2v_z + 1 − v_x": -0.01}, abs=1e-12
+    )
+    assert theorem.cases[2].exponent == pytest.approx(0.05)
+    assert all(case.rate is None for case in theorem.cases)
+
+
+def test_the_meta_learning_schedules_miss_eight_conditions() -> None:
+    noise = {"x": 0.42 + 0.01 * AGENTS, "y": 0.41 + 0.01 * AGENTS, "z": 0.40 + 0.01 * AGENTS}
+    case = theorem_4_1({"x": 0.53, "y": 0.52, "z": 0.50}, noise).cases[2]
+    failing = {c.condition for c in case.conditions if not c.holds}
+    assert len(failing) == 8
+    assert {"ς_x > 1/2", "v_z > max ς_z"} <= failing
+
+
+@pytest.mark.parametrize(
+    ("case", "step", "spread", "exponent"),
+    [
+        (0, (0.66, 0.64, 0.43), (0.65, 0.63, 0.42), 0.4),
+        (1, (0.77, 0.75, 0.5), (0.76, 0.74, 0.49), 0.23),
+        (2, (0.615, 0.60375, 0.4), (0.61125, 0.6, 0.398125), 0.385),
+    ],
+)
+def test_the_examples_of_corollary_4_3_hold(
+    case: int, step: tuple[float, float, float], spread: tuple[float, float, float], exponent: float
+) -> None:
+    checked = theorem_4_1(dict(zip("xyz", step, strict=True)), decays(spread)).cases[case]
+    assert checked.holds
+    assert checked.exponent == pytest.approx(exponent)
+    assert checked.rate is not None
+    assert f"T^-{exponent:g}" in checked.rate
+
+
+def test_every_condition_can_fail_alone() -> None:
+    """Each inequality of case (i) is broken by one change to the example that satisfies all."""
+    step, spread = {"x": 0.66, "y": 0.64, "z": 0.43}, {"x": 0.65, "y": 0.63, "z": 0.42}
+    breaks = {
+        "v_z > 0": ({"z": -0.01}, {"z": -0.5}),
+        "v_y > v_z": ({"z": 0.645}, {}),
+        "v_x > v_y": ({"x": 0.639}, {}),
+        "1 > v_x": ({"x": 1.0}, {}),
+        "v_x > max ς_x": ({}, {"x": 0.66}),
+        "v_y > max ς_y": ({}, {"y": 0.64}),
+        "v_z > max ς_z": ({}, {"z": 0.43}),
+        "2ς_x > v_x": ({}, {"x": 0.33}),
+        "2ς_x > v_z + v_y": ({}, {"x": 0.535}),
+        "2ς_y > v_z + v_y": ({}, {"y": 0.535}),
+        "2ς_z > v_y": ({}, {"z": 0.32}),
+    }
+    listed = {c.condition for c in theorem_4_1(step, decays((0.65, 0.63, 0.42))).cases[0].conditions}
+    assert listed == set(breaks)
+    for condition, (steps_changed, sensitivities_changed) in breaks.items():
+        noise = {c: np.array([v]) for c, v in (spread | sensitivities_changed).items()}
+        case = theorem_4_1(step | steps_changed, noise).cases[0]
+        assert condition in {c.condition for c in case.conditions if not c.holds}
+
+
+def test_the_slowest_and_the_fastest_agent_decide() -> None:
+    step, spread = {"x": 0.66, "y": 0.64, "z": 0.43}, {"x": 0.65, "y": 0.63, "z": 0.42}
+    slow = theorem_4_1(step, {c: np.array([v, v - 0.2 * (c == "z")]) for c, v in spread.items()}).cases[0]
+    fast = theorem_4_1(step, {c: np.array([v, v + 0.2 * (c == "z")]) for c, v in spread.items()}).cases[0]
+    assert {c.condition for c in slow.conditions if not c.holds} == {"2ς_z > v_y"}
+    assert {c.condition for c in fast.conditions if not c.holds} == {"v_z > max ς_z"}
+
+
+def test_a_channel_without_noise_is_checked_as_if_its_noise_fell_with_the_step() -> None:
+    step = {"x": 0.95, "y": 0.87, "z": 0.75}
+    quiet = {c: n.decay for c, n in noise_of_all().items() if c != "x"}
+    case = theorem_4_1(step, quiet).cases[0]
+    assert {c.condition for c in case.conditions if not c.holds} == {"2ς_y > v_z + v_y"}
+    assert not any("max ς_x" in c.condition for c in case.conditions)
+    # Without any noise the examples still hold: v alone satisfies what is asked of ς.
+    assert theorem_4_1({"x": 0.66, "y": 0.64, "z": 0.43}, {}).cases[0].holds
+    assert not theorem_4_1({"x": 0.45, "y": 0.3, "z": 0.2}, {}).cases[2].holds
+
+
+def test_what_goes_into_the_result_file() -> None:
+    theorem = theorem_4_1({c: s.decay for c, s in STEPS.items()}, {c: n.decay for c, n in noise_of_all().items()})
+    entry = json.loads(json.dumps(theorem.to_dict(), allow_nan=False))
+    assert entry["name"].startswith("Theorem 4.1")
+    assert [c["case"][:3] for c in entry["cases"]] == ["(i)", "(ii", "(ii"]
+    found = {c["condition"]: c for c in entry["cases"][0]["conditions"]}
+    assert found["2ς_y > v_z + v_y"] == {"condition": "2ς_y > v_z + v_y", "holds": False, "margin": -0.08}
+    assert found["2ς_x > v_z + v_y"] == {"condition": "2ς_x > v_z + v_y", "holds": False, "margin": 0.0}
+
+
+def test_noise_of_every_channel_enters_the_claim() -> None:
+    base = theorem_4_5(STEPS, noise_of_all(), 0.6, 100).epsilon[0]
+    assert base is not None
+    for channel in FIRST_DECAY:
+        doubled = noise_of_all()
+        doubled[channel] = AgentNoise(np.full(10, 2.0), doubled[channel].decay)
+        less = theorem_4_5(STEPS, doubled, 0.6, 100).epsilon[0]
+        assert less is not None
+        assert 0.5 * base < less < base

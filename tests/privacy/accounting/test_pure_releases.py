@@ -1,0 +1,103 @@
+"""Releases of which only pure ε is known, priced as the worst that it allows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import epsilon_of, price
+from decentral_dp.privacy.accounting.calibration import calibrate
+from decentral_dp.privacy.ledger import Ledger
+from tests.support.schedules import ledger, line
+
+DELTA = 1e-5
+
+
+def pure(losses: list[float], mechanism: str = "pure", rate: float = 1.0) -> Ledger:
+    e = np.asarray(losses, dtype=float)
+    return ledger(line("w", {"train": e}, np.ones(e.size), mechanism, rate=rate))
+
+
+def responses_delta(loss: float, count: int, epsilon: float) -> float:
+    """δ(ε) of `count` randomised responses of pure ε `loss`, from the number of truthful answers."""
+    k = np.arange(count + 1)
+    truth = 1.0 / (1.0 + math.exp(-loss))
+    mass = stats.binom.pmf(k, count, truth)
+    return float((mass * np.maximum(0.0, -np.expm1(epsilon - loss * (2.0 * k - count)))).sum())
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.5, 1.0, 6.0])
+def test_one_release_is_randomised_response(loss: float) -> None:
+    exact = math.log(math.exp(loss) - DELTA * (1.0 + math.exp(loss)))
+    found = price(pure([loss]), DELTA)
+    assert exact - 1e-9 <= found.epsilon[0] <= exact + 0.01 * loss
+    assert found.epsilon_pure[0] == loss
+    # An exact sampler adds nothing.
+    assert found.slack_delta == found.slack_epsilon == 0.0
+
+
+@pytest.mark.parametrize(("loss", "count"), [(1.0, 3), (0.3, 40), (0.02, 2000), (2.0, 10)])
+def test_composition_against_the_binomial(loss: float, count: int) -> None:
+    found = float(epsilon_of(pure([loss] * count), DELTA)[0])
+    assert responses_delta(loss, count, found) <= DELTA
+    assert responses_delta(loss, count, 0.98 * found) > DELTA
+
+
+def test_laplace_prices_would_be_too_low_for_them() -> None:
+    """The control: an exponential mechanism passed off as Laplace noise."""
+    laplace = float(epsilon_of(pure([1.0] * 3, "laplace"), 0.05)[0])
+    assert responses_delta(1.0, 3, laplace) > 0.05
+    assert responses_delta(1.0, 3, float(epsilon_of(pure([1.0] * 3), 0.05)[0])) <= 0.05
+
+
+def test_beside_gaussian_noise_against_quadrature() -> None:
+    loss, mu = 0.7, 0.4
+    both = ledger(
+        line("w", {"train": np.array([loss])}, np.ones(1), "pure"),
+        line("y", {"train": np.array([mu])}, np.ones(1), "gaussian"),
+    )
+    found = float(price(both, DELTA).epsilon[0])
+    truth = 1.0 / (1.0 + math.exp(-loss))
+
+    def delta(epsilon: float) -> float:
+        z = np.linspace(-12.0, 12.0, 200_001) + mu / 2
+        density = stats.norm.pdf(z, mu / 2)
+        parts = [
+            np.maximum(0.0, -np.expm1(epsilon - s - mu * z)) * density * p
+            for s, p in ((loss, truth), (-loss, 1 - truth))
+        ]
+        return float(np.trapezoid(parts[0] + parts[1], z))
+
+    assert delta(found) <= DELTA * (1 + 1e-6)
+    assert delta(0.99 * found) > DELTA
+
+
+def test_kinds_groups_and_calibration() -> None:
+    lines = line("w", {"train": np.array([0.5]), "validation": np.array([2.0])}, np.array([4.0]), "pure")
+    model = line("y", {"train": np.array([0.5])}, np.array([4.0]))
+    budget = price(ledger(lines, model), 0.0)
+    assert budget.records["validation"].epsilon_pure[0] == 0.5
+    assert budget.records["train"].epsilon_pure[0] == pytest.approx(0.25, rel=1e-5)
+    factors = calibrate(ledger(lines, model), 1.0, 0.0)
+    assert factors["w"][0] == pytest.approx(0.5, rel=1e-3)
+    assert calibrate(ledger(lines, model), 1.0, DELTA)["w"][0] == pytest.approx(0.5, rel=1e-2)
+
+
+def test_a_sampled_pure_release_is_refused() -> None:
+    with pytest.raises(InputError, match="no rule here covers it"):
+        price(pure([0.1, 0.1], rate=0.5), DELTA)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.floats(1e-6, 3.0), min_size=1, max_size=30), st.floats(1e-9, 1e-2))
+def test_never_below_laplace_nor_above_the_sum(losses: list[float], delta: float) -> None:
+    found = float(epsilon_of(pure(losses), delta)[0])
+    assert found <= sum(losses) * (1 + 1e-12)
+    # Both are upper bounds, each up to half a percent above the truth.
+    assert found >= 0.98 * float(epsilon_of(pure(losses, "laplace"), delta)[0]) - 1e-6

@@ -1,0 +1,331 @@
+"""How far a record moves a private state: the recursion against exact replays, and what goes wrong with less."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decentral_dp.bounded import LipschitzConstants
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.private_state import endless_remainder, hidden_state, private_state
+from decentral_dp.privacy.ledger import Ledger
+from tests.support.schedules import (
+    FIRST_DECAY,
+    GLM,
+    GLM_SWAP,
+    RING_WEIGHT,
+    STEPS,
+    Power,
+    laplace_scales,
+    line,
+    noise,
+    steps,
+)
+
+NOTHING = np.zeros((3, 3))
+
+
+def stream_counts(rounds: int) -> dict[str, np.ndarray]:
+    return dict.fromkeys(("train", "validation"), np.arange(1.0, rounds + 1))
+
+
+def sensitivity(rounds: int, weight: float = RING_WEIGHT, constants: LipschitzConstants = GLM) -> np.ndarray:
+    """D_0, …, D_rounds of a pair, (rounds + 1, 3)."""
+    return private_state(constants, STEPS, np.array([weight]), stream_counts(rounds), rounds, "pair")[:, 0]
+
+
+def cost(state: np.ndarray, agent: int = 1) -> np.ndarray:
+    """Pure ε after every round, (rounds + 1,), without the rounding grid."""
+    index = np.arange(len(state))
+    scales = np.stack([laplace_scales(c, index, agent) for c in FIRST_DECAY], axis=1)
+    return np.cumsum((state / scales).sum(axis=1))
+
+
+# Numbers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("agent", "finite", "endless"),
+    [(1, (2.1766, 2.6074, 2.9388), 4.109), (10, (2.6041, 3.3256, 4.0083), 26.99)],
+    ids=["first", "last"],
+)
+def test_logistic_regression_on_the_ring(agent: int, finite: tuple[float, ...], endless: float) -> None:
+    rounds = 10_000
+    state = sensitivity(rounds)
+    spent = cost(state, agent)
+    np.testing.assert_allclose(spent[[100, 1000, 10_000]], finite, atol=1.5e-4)
+    rest = endless_remainder(GLM, STEPS, RING_WEIGHT, state[-1], rounds, 1, noise(agent), "pair")
+    assert spent[-1] + rest == pytest.approx(endless, rel=4e-4)
+
+
+@pytest.mark.parametrize(
+    ("weight", "epsilon"),
+    [
+        (0.6, 2.939), (2 / 3, 2.586), (0.9, 1.812), (3 / 4, 2.25), (1.5, 3.68), (5 / 6, 1.98), (8 / 9, 1.84),
+        (0.3, 7.15), (1 / 3, 6.21), (0.1, 35.68), (7 / 12, 3.04), (0.2, 12.6), (2.4, math.inf), (2.7, math.inf),
+    ],
+)  # fmt: skip
+def test_over_the_weights_of_ring_path_star_grid_complete_and_random_graphs(weight: float, epsilon: float) -> None:
+    with np.errstate(over="ignore"):
+        found = cost(sensitivity(10_000, weight))[-1]
+    assert found == pytest.approx(epsilon, rel=4e-3)
+
+
+def test_through_a_ledger() -> None:
+    rounds, index = 100, np.arange(1, 101)
+    state = sensitivity(rounds)
+    lines = [line(c, {"train": state[1:, v]}, laplace_scales(c, index)) for v, c in enumerate(FIRST_DECAY)]
+    assert price(Ledger(1, tuple(lines)), 0.0).epsilon_pure[0] == pytest.approx(2.1766, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "hidden", "released"),
+    [(1, 0.349, 0.582), (2, 0.667, 0.801), (5, 1.179, 1.084), (10_000, 2.805, 2.598)],
+)
+def test_hidden_state_beside_the_released_one_at_equal_average_noise(
+    rounds: int, hidden: float, released: float
+) -> None:
+    total = {"hidden": 0.0, "released": 0.0}
+    for c in ("y", "z"):
+        change = (steps(c, rounds) * GLM_SWAP[c] / np.arange(1.0, rounds + 1))[:, None]
+        scale = laplace_scales(c, np.arange(1, rounds + 1))
+        total["hidden"] += (hidden_state(change, np.array([RING_WEIGHT]))[:, 0] / scale).sum()
+        total["released"] += (change[:, 0] / (RING_WEIGHT * scale)).sum()
+    assert total["hidden"] == pytest.approx(hidden, abs=6e-4)
+    assert total["released"] == pytest.approx(released, abs=6e-4)
+
+
+@pytest.mark.parametrize(("rounds", "epsilon"), [(100, 39), (1000, 280), (10_000, 2103)])
+def test_without_averaging_the_hidden_state_never_forgets(rounds: int, epsilon: float) -> None:
+    spent = [
+        (
+            hidden_state((2 * steps(c, rounds))[:, None], np.array([0.6]))[:, 0]
+            / laplace_scales(c, np.arange(1, rounds + 1))
+        ).sum()
+        for c in FIRST_DECAY
+    ]
+    assert sum(spent) == pytest.approx(epsilon, rel=2e-3)
+
+
+# Exact replays ------------------------------------------------------------------------------------------------------
+
+
+def swapped(jacobian: np.ndarray, swap: np.ndarray, rounds: int, steps_of: dict[str, Power], keep: float) -> np.ndarray:
+    """Exact |difference| of two runs with G = jacobian·(x, y, z) + b(ξ), the first record replaced."""
+    difference = np.zeros(3)
+    out = [difference]
+    for t in range(rounds):
+        size = np.array([steps_of[c].scale * (t + 1.0) ** -steps_of[c].decay for c in FIRST_DECAY])
+        gradient = jacobian @ difference - swap / (t + 1.0)
+        difference = keep * difference - size * gradient
+        out.append(difference)
+    return np.abs(np.array(out))
+
+
+def test_linear_losses_attain_the_recursion_and_outgrow_the_printed_theorem() -> None:
+    """l = ξᵀy with ‖ξ‖₁ ≤ c, h = 0: exact ε = 1.42487 c at T = 100, above the printed 235.61 for c > 165."""
+    for c in (1.0, 170.0):
+        linear = LipschitzConstants({"train": NOTHING}, NOTHING, {"train": np.array([0, 2 * c, 0])}, two_point=False)
+        state = private_state(linear, STEPS, np.array([RING_WEIGHT]), stream_counts(100), 100, "train")[:, 0]
+        exact = swapped(NOTHING, np.array([0, 2 * c, 0]), 100, STEPS, 1 - RING_WEIGHT)
+        np.testing.assert_allclose(state, exact, rtol=1e-12)
+        assert cost(state)[-1] == pytest.approx(1.42487 * c, rel=1e-5)
+    assert cost(state)[-1] > 235.611
+
+
+def test_swap_constants_at_one_point_need_the_whole_lipschitz_constant() -> None:
+    """l = y²/2 + xy + ξy, h = φy, |φ| ≤ 1: the swap at one point has S_x = 0, but ∇²_xy l·z moves with z."""
+    lipschitz = np.array([[0.0, 0, 1], [1, 1, 0], [0, 0, 1]])
+    swap = np.array([0.0, 2, 2])
+    one_point = LipschitzConstants({"train": lipschitz}, NOTHING, {"train": swap}, two_point=False)
+    trap = LipschitzConstants({"train": lipschitz}, NOTHING, {"train": swap}, two_point=True)
+    weight, counts = np.array([RING_WEIGHT]), stream_counts(4)
+    signed = np.array([[0.0, 0, -1], [1, 1, 0], [0, 0, 1]])
+    exact = swapped(signed, swap, 4, STEPS, 1 - RING_WEIGHT)
+    bound = private_state(one_point, STEPS, weight, counts, 4, "train")[:, 0]
+    short = private_state(trap, STEPS, weight, counts, 4, "train")[:, 0]
+    np.testing.assert_allclose(exact[2:, 0] / short[2:, 0], [2.0, 1.67, 1.50], atol=0.01)
+    assert (exact <= bound * (1 + 1e-12)).all()
+
+
+def test_concave_quadratic_shows_the_trap_in_the_total_loss() -> None:
+    """l = −y²/2 + ξy, λ_0 = 1.2, T = 100: exact loss 1.43 times what the one-point swap with (N − 1)/N would allow."""
+    fast = STEPS | {"y": Power(1.2, 0.87)}
+    lipschitz, swap = np.diag([0.0, 1, 0]), np.array([0.0, 2, 0])
+    exact = cost(swapped(-lipschitz, swap, 100, fast, 1 - RING_WEIGHT))[-1]
+    sums = {}
+    for two_point in (False, True):
+        constants = LipschitzConstants({"train": lipschitz}, NOTHING, {"train": swap}, two_point)
+        state = private_state(constants, fast, np.array([RING_WEIGHT]), stream_counts(100), 100, "train")
+        sums[two_point] = cost(state[:, 0])[-1]
+    assert exact / sums[True] == pytest.approx(1.43, abs=0.005)
+    assert exact == pytest.approx(sums[False], rel=1e-12)
+
+
+def test_radial_clipping_doubles_the_lipschitz_constant() -> None:
+    """v·min(1, C/‖v‖₁) moves by twice what v moves: x = (1, 0, …), the second coordinate grows from 0."""
+
+    def clipped(v: np.ndarray) -> np.ndarray:
+        return v * min(1.0, 1.0 / np.abs(v).sum())
+
+    v, step = np.array([1.0, 0.0]), np.array([0.0, 1e-6])
+    ratio = np.abs(clipped(v + step) - clipped(v)).sum() / np.abs(step).sum()
+    assert ratio == pytest.approx(2.0, abs=1e-5)
+    box = np.abs(np.clip(v + step, -1, 1) - np.clip(v, -1, 1)).sum() / np.abs(step).sum()
+    assert box <= 1.0
+    plain = private_state(GLM, STEPS, np.array([0.6]), stream_counts(50), 50, "train")
+    radial = private_state(GLM, STEPS, np.array([0.6]), stream_counts(50), 50, "train", radial_clip=True)
+    doubled = LipschitzConstants({k: 2 * v for k, v in GLM.data.items()}, GLM.regulariser, GLM.swap, True)
+    np.testing.assert_array_equal(
+        radial, private_state(doubled, STEPS, np.array([0.6]), stream_counts(50), 50, "train")
+    )
+    assert (radial >= plain).all()
+    assert radial[-1, 0, 1] > plain[-1, 0, 1]
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.05, 1.9))
+@settings(max_examples=40, deadline=None)
+def test_random_logistic_replays_stay_below(seed: int, weight: float) -> None:
+    """Scalar agents, neighbouring data, arbitrary messages: |difference| of the exact runs against the recursion."""
+    rng = np.random.default_rng(seed)
+    rounds, box = 12, 1.0
+    fast = {c: Power(s.scale * 8, s.decay) for c, s in STEPS.items()}
+    train = rng.choice([-1.0, 1.0], rounds) * rng.uniform(0.3, 1, rounds)
+    validation = rng.choice([-1.0, 1.0], rounds) * rng.uniform(0.3, 1, rounds)
+    other_train, other_validation = train.copy(), validation.copy()
+    other_train[0], other_validation[0] = -train[0], -validation[0]
+    messages = rng.normal(size=(rounds, 3)) * 10.0 ** rng.uniform(-1, 2)
+    runs = [
+        logistic_run(a, b, messages, fast, weight, box)
+        for a, b in ((train, validation), (other_train, other_validation))
+    ]
+    bound = private_state(GLM, fast, np.array([weight]), stream_counts(rounds), rounds, "pair")[:, 0]
+    assert (np.abs(runs[0] - runs[1]) <= bound * (1 + 1e-9) + 1e-12).all()
+
+
+def logistic_run(
+    train: np.ndarray, validation: np.ndarray, messages: np.ndarray, step: dict[str, Power], weight: float, box: float
+) -> np.ndarray:
+    """l = log(1 + e^{−aω}), h alike, regulariser e^λ ω²/2, with ω, z boxed and λ capped at 0 inside the gradients."""
+    x = y = z = 0.0
+    out = [(x, y, z)]
+    for t, received in enumerate(messages):
+        a, b = train[: t + 1], validation[: t + 1]
+        u, w = np.clip(y, -box, box), np.clip(z, -box, box)
+        scale = math.exp(min(x, 0.0))
+        s, r = 1 / (1 + np.exp(a * y)), 1 / (1 + np.exp(b * y))
+        grad = (-a * s).mean() + scale * u
+        hessian = (a * a * s * (1 - s)).mean() * w + scale * w - (-b * r).mean()
+        upper = -scale * u * w
+        size = {c: v.scale * (t + 1.0) ** -v.decay for c, v in step.items()}
+        keep = 1 - weight
+        x, y, z = (
+            keep * x + received[0] - size["x"] * upper,
+            keep * y + received[1] - size["y"] * grad,
+            keep * z + received[2] - size["z"] * hessian,
+        )
+        out.append((x, y, z))
+    return np.array(out)
+
+
+def test_without_boxes_the_realised_loss_grows_with_the_messages() -> None:
+    """A data-dependent Hessian times an unclipped z, driven by messages: hence no constants, hence ε = ∞."""
+
+    def realised(size: float, box: float) -> float:
+        rounds = 3
+        messages = np.full((rounds, 3), size)
+        data, other = np.array([1.0, 1, 1]), np.array([0.2, 1, 1])
+        fixed = np.ones(rounds)
+        runs = [logistic_run(d, fixed, messages * [0, 0, 1], STEPS, RING_WEIGHT, box) for d in (data, other)]
+        return float(cost(np.abs(runs[0] - runs[1]))[-1])
+
+    free = [realised(s, math.inf) for s in (1.0, 1e2, 1e4)]
+    boxed = [realised(s, 1.0) for s in (1.0, 1e2, 1e4)]
+    assert free[1] > 10 * free[0]
+    assert free[2] > 50 * free[1]
+    assert boxed[2] < 2 * boxed[0]
+
+
+# Structure ----------------------------------------------------------------------------------------------------------
+
+
+def test_groups_of_agents_are_independent() -> None:
+    weights = np.array([0.1, 0.6, 1.0, 1.3])
+    counts = {k: np.minimum(np.arange(1.0, 31)[:, None] * 2, [5.0, 9, 40, 7]) for k in ("train", "validation")}
+    together = private_state(GLM, STEPS, weights, counts, 30, "validation")
+    assert together.shape == (31, 4, 3)
+    for i, w in enumerate(weights):
+        alone = private_state(GLM, STEPS, np.array([w]), {k: n[:, i] for k, n in counts.items()}, 30, "validation")
+        np.testing.assert_allclose(together[:, i], alone[:, 0], rtol=1e-13)
+
+
+def test_one_record_costs_less_than_a_pair_and_both_together_at_least_as_much() -> None:
+    one = {k: private_state(GLM, STEPS, np.array([0.6]), stream_counts(80), 80, k) for k in ("train", "validation")}
+    pair = private_state(GLM, STEPS, np.array([0.6]), stream_counts(80), 80, "pair")
+    assert (one["train"] <= pair * (1 + 1e-12)).all()
+    assert (one["validation"] <= pair * (1 + 1e-12)).all()
+    assert (pair <= (one["train"] + one["validation"]) * (1 + 1e-12)).all()
+    assert (one["validation"][:, 0, 1] <= one["train"][:, 0, 1]).all()
+
+
+def test_a_one_point_swap_costs_a_little_more() -> None:
+    declared = LipschitzConstants(GLM.data, GLM.regulariser, GLM.swap, two_point=False)
+    assert cost(sensitivity(10_000, constants=declared))[-1] == pytest.approx(2.946, abs=1e-3)
+
+
+def test_the_bound_for_infinitely_many_rounds_is_one() -> None:
+    """Continuing the recursion never passes the bound made at an earlier round, and comes near it."""
+    late = sensitivity(20_000)
+    spent = cost(late)
+    bounds = [
+        spent[r] + endless_remainder(GLM, STEPS, RING_WEIGHT, late[r], r, 1, noise(1), "pair")
+        for r in (500, 5000, 20_000)
+    ]
+    assert bounds[0] >= bounds[1] >= bounds[2]
+    assert bounds[2] == pytest.approx(4.109, abs=1e-3)
+    assert spent[-1] < bounds[2]
+
+
+def test_the_bound_covers_a_state_far_from_its_limit() -> None:
+    """Start the rest at a large D: a bound that only knew the limit of the recursion would be passed at once."""
+    swap = np.array([0.0, 2, 0])
+    linear = LipschitzConstants({"train": NOTHING}, NOTHING, {"train": swap}, two_point=True)
+    start, rounds = 100, 20_000
+    t = np.arange(start, start + rounds)
+    change = STEPS["y"].scale * (t + 1.0) ** -STEPS["y"].decay * 2 / (t + 1.0)
+    state, spent = 1.0, 0.0
+    for k, c in zip(t, change, strict=True):
+        state = 0.4 * state + c
+        spent += state / float(laplace_scales("y", np.array(k + 1.0)))
+    bound = endless_remainder(linear, STEPS, 0.6, np.array([0.0, 1.0, 0.0]), start, 1, noise(1), "train")
+    assert spent <= bound
+    far = endless_remainder(linear, STEPS, 0.6, np.array([0.0, 0.0, 0.0]), start, 1, noise(1), "train")
+    assert far < 0.1 * bound
+
+
+def test_infinitely_many_rounds_may_have_no_bound() -> None:
+    state = sensitivity(2000)
+    as_fast = noise(1) | {"y": Power(1.0, STEPS["y"].decay)}
+    assert endless_remainder(GLM, STEPS, 0.6, state[-1], 2000, 1, as_fast, "pair") == math.inf
+    assert endless_remainder(GLM, STEPS, 2.0, state[-1], 2000, 1, noise(1), "pair") == math.inf
+    large = {c: Power(100.0, 0.01) for c in STEPS}
+    assert endless_remainder(GLM, large, 0.6, state[-1], 10, 1, noise(1), "pair") == math.inf
+
+
+def test_hidden_state_with_unbounded_terms() -> None:
+    change = np.array([[0.5, np.inf], [0.5, 1.0]])
+    np.testing.assert_array_equal(hidden_state(change, np.array([1.0, 1.0])), [[0.5, np.inf], [0.5, np.inf]])
+
+
+def test_missing_constants_and_impossible_counts_are_refused() -> None:
+    with pytest.raises(InputError, match="Lipschitz constants"):
+        private_state(None, STEPS, np.array([0.6]), stream_counts(5), 5, "train")
+    with pytest.raises(InputError, match="counts of 6 rounds"):
+        private_state(GLM, STEPS, np.array([0.6]), stream_counts(5), 6, "train")
+    with pytest.raises(InputError, match="at least 1"):
+        private_state(GLM, STEPS, np.array([0.6]), {k: n - 1 for k, n in stream_counts(5).items()}, 5, "train")

@@ -1,0 +1,200 @@
+"""What infinitely many rounds cost: streams that never end, and shards that do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import decentral_dp
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
+from decentral_dp.privacy.accounting.infinite_horizon import DecayingRelease, at_infinity, losses, remainder
+from decentral_dp.simulation.gossip_statement import at_infinity as limits
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.statement import Horizon, delta_cautions
+from tests.support.schedules import STEPS, Power, noise, stream
+
+
+def queries(*channels: str, agent: int = 1, clip: float = 1.0) -> list[DecayingRelease]:
+    return [DecayingRelease(STEPS[c], noise(agent)[c], clip) for c in channels]
+
+
+def test_endless_stream_of_one_record_a_round() -> None:
+    assert at_infinity(queries("y", "z"), 1) == pytest.approx(2.139992, abs=1e-6)
+    assert at_infinity(queries("z"), 1) == pytest.approx(0.484363, abs=1e-6)
+
+
+@pytest.mark.parametrize(("agent", "epsilon"), [(1, 2.2611), (10, 15.943)])
+def test_endless_stream_with_the_swap_of_a_pair(agent: int, epsilon: float) -> None:
+    pair = [DecayingRelease(STEPS["y"], noise(agent)["y"], 1.0), DecayingRelease(STEPS["z"], noise(agent)["z"], 1.25)]
+    assert at_infinity(pair, 1) == pytest.approx(epsilon, rel=3e-5)
+
+
+def test_a_finite_shard_and_an_endless_stream_part() -> None:
+    """n = 30, five records a round."""
+    finite = [sum(losses(*q, 5, records=30, rounds=10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
+    endless = [sum(losses(*q, 5, rounds=10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
+    np.testing.assert_allclose(finite, [0.5456, 3.564, 27.00, 209.5, 1632.7], rtol=2e-4)
+    np.testing.assert_allclose(endless, [0.21, 0.26, 0.29, 0.32, 0.35], atol=0.006)
+    assert at_infinity(queries("y", "z"), 5, records=30) == math.inf
+    assert at_infinity(queries("y", "z"), 50, records=50) == math.inf
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_rounds_are_priced_as_in_a_ledger(mechanism: str) -> None:
+    rounds = 200
+    if mechanism == "laplace":
+        found = sum(losses(*q, 1, rounds=rounds).sum() for q in queries("y", "z"))
+        assert found == pytest.approx(price(stream(rounds), 0.0).epsilon_pure[0], rel=2e-6)
+    else:
+        squares = sum((losses(*q, 1, rounds=rounds, mechanism="gaussian") ** 2).sum() for q in queries("y", "z"))
+        ledger = price(stream(rounds, mechanism="gaussian"), 1e-5).epsilon[0]
+        # The rounding grid adds 2⁻¹⁶ a coordinate to every μ.
+        assert float(gaussian_epsilon(math.sqrt(squares), 1e-5)) == pytest.approx(ledger, rel=1e-2)
+
+
+@given(
+    st.floats(0.3, 1.0), st.floats(-0.5, 2.3), st.integers(1, 60), st.integers(0, 500), st.booleans(), st.booleans()
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_remainders_are_tight_upper_bounds(
+    decay: float, spread: float, batch: int, warm: int, endless: bool, squares: bool
+) -> None:
+    """Bounds from different starting rounds differ by exactly the rounds between, and never fall below them."""
+    step, spoiled = Power(0.3, decay), Power(2.0, spread)
+    records = None if endless else 1000
+    mechanism = "gaussian" if squares else "laplace"
+    explicit = losses(step, spoiled, 1.5, batch, warm, records, 150_000, mechanism) ** (2 if squares else 1)
+    early, late = (remainder(step, spoiled, 1.5, batch, warm, records, a, mechanism) for a in (0, 150_000))
+    exponent = (2 if squares else 1) * (decay - spread + endless)
+    assert math.isinf(early) == (exponent <= 1.0)
+    if exponent > 1.0:
+        assert early >= explicit.sum() + late * (1 - 1e-9)
+        assert early <= (explicit.sum() + late) * (1 + 1e-5) + 1e-300
+
+
+def test_remainder_against_a_long_sum() -> None:
+    """ς = 0 and v = 0.9 on an endless stream: Σ_{u≥1} u^{−1.9}, whose rest after n is n^{−0.9}/0.9 to second order."""
+    step, flat = Power(1.0, 0.9), Power(math.sqrt(8.0), 0.0)
+    total = remainder(step, flat, 1.0, 1)
+    n = 10**6
+    head = (np.arange(1.0, n + 1) ** -1.9).sum()
+    rest = (n + 0.5) ** -0.9 / 0.9
+    assert total == pytest.approx(head + rest, rel=1e-10)
+    assert total >= head + rest * (1 - 1e-9)
+
+
+def test_squares_of_a_finite_shard_may_converge_where_the_sum_does_not() -> None:
+    """Constant Laplace noise, v = 0.7: Σε diverges, Σε² = Σ u^{−1.4} does not, and neither does ε(δ)."""
+    query = [DecayingRelease(Power(0.01, 0.7), Power(1.0, 0.0), 1.0)]
+    assert at_infinity(query, 20, records=20) == math.inf
+    assert at_infinity(query, 20, records=20, delta=1e-5) < 0.1
+    gaussian = at_infinity(query, 20, records=20, mechanism="gaussian", delta=1e-5)
+    assert 0.0 < gaussian < 0.1
+    assert at_infinity(query, 20, records=20, mechanism="gaussian") == math.inf
+
+
+def test_nothing_charged_costs_nothing_and_no_noise_costs_everything() -> None:
+    assert remainder(Power(0.0, 0.5), Power(1.0, 0.1), 1.0, 1) == 0.0
+    assert remainder(Power(1.0, 0.5), Power(1.0, 0.1), 0.0, 1) == 0.0
+    assert remainder(Power(1.0, 0.5), Power(0.0, 0.1), 1.0, 1) == math.inf
+    assert at_infinity([], 1) == 0.0
+
+
+def test_impossible_arguments_are_refused() -> None:
+    for step, spread, clip, batch, warm in (
+        (Power(-1.0, 0.5), Power(1.0, 0.1), 1.0, 1, 0),
+        (Power(1.0, 0.5), Power(1.0, 0.1), math.nan, 1, 0),
+        (Power(1.0, 0.5), Power(1.0, 0.1), 1.0, 0, 0),
+        (Power(1.0, 0.5), Power(1.0, 0.1), 1.0, 1, -1),
+    ):
+        with pytest.raises(InputError, match="tail"):
+            remainder(step, spread, clip, batch, warm)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("stream", ["all", {"batch": 4}, {"kind": "minibatch", "batch": 5}])
+def test_a_job_says_what_its_finite_shards_cost_for_ever(
+    scenario: Callable[..., dict[str, Any]], mechanism: str, stream: Any
+) -> None:
+    """Steps that decay faster than noise by more than t^{1/2} have a finite ε(δ), and no finite pure ε."""
+    base = scenario(
+        problem={"stream": stream},
+        algorithm={"rounds": 300, "y": {"decay": 0.9}, "z": {"decay": 0.8}},
+        privacy={"mechanism": mechanism, "y": {"decay": 0.1}, "z": {"decay": 0.1}},
+    )
+    job = build(decentral_dp.load(base))
+    finite = limits(job).finite_data
+    assert float(job.budget.epsilon.max()) * 0.99 < finite < 40.0
+    assert any("stays bounded" in note for note in job.statement().notes)
+    for change in (
+        {"privacy": {"y": {"decay": 0.45}}},
+        {"privacy": {"delta": 0.0}},
+        {"algorithm": {"z": {"decay": 0.5}}},
+    ):
+        worse = {t: {**base[t], **v} for t, v in change.items()}
+        if "algorithm" in change:
+            worse["algorithm"]["z"] = {"scale": 0.5, "decay": 0.5}
+        if mechanism == "gaussian" and change == {"privacy": {"delta": 0.0}}:
+            continue
+        never = build(decentral_dp.load(base | worse))
+        assert limits(never).finite_data == math.inf
+        assert any("without bound" in note for note in never.statement().notes)
+    private = build(decentral_dp.load(base | {"algorithm": {**base["algorithm"], "protocol": "private"}}))
+    # Unknown is said to be unknown: no bound is derived for a state that remembers, and none is refuted.
+    assert limits(private).finite_data is None
+    assert any("is unknown" in note for note in private.statement().notes)
+
+
+@pytest.mark.parametrize(("noise_decay", "bounded"), [(0.1, True), (0.5, False)])
+@pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
+def test_one_level_alone_has_the_limit_of_its_only_channel(
+    scenario: Callable[..., dict[str, Any]], kind: str, noise_decay: float, bounded: bool
+) -> None:
+    base = scenario(privacy={"y": {"decay": noise_decay}, "mechanism": "gaussian"})
+    base["algorithm"] = {"kind": kind, "rounds": 300, "y": {"scale": 1.0, "decay": 0.9}}
+    job = build(decentral_dp.load(base))
+    finite = limits(job).finite_data
+    assert math.isfinite(finite) == bounded
+    if bounded:
+        [noised] = job.noise.values()
+        query = [DecayingRelease(Power(1.0, 0.9), Power(float(noised.scale.min()), noise_decay), 1.0)]
+        fewest = int(job.shards.train_counts.min())
+        assert finite == at_infinity(query, fewest, records=fewest, mechanism="gaussian", delta=1e-5)
+        assert finite > float(job.budget.epsilon.max()) * 0.99
+
+
+def test_what_is_not_known_of_other_algorithms_is_not_called_infinite(scenario: Callable[..., dict[str, Any]]) -> None:
+    base = scenario()
+    base["algorithm"] |= {"kind": "ma_dsbo", "rounds": 2, "inner": 2, "inverse": 2}
+    job = build(decentral_dp.load(base))
+    assert limits(job) == Horizon(None, None)
+    assert limits(job, channel="y").finite_data is None
+    assert any("is unknown" in note for note in job.statement().notes)
+    assert not any("without bound" in note for note in job.statement().notes)
+    off = build(decentral_dp.load(base | {"privacy": {"guarantee": "none"}}))
+    assert limits(off).finite_data == math.inf
+    scales = {c: {"scale": 0.1} for c in "xyz"}
+    printed = build(decentral_dp.load(base | {"privacy": {"guarantee": "as_printed", **scales}}))
+    assert limits(printed).finite_data == math.inf
+    told = " ".join(printed.statement().notes)
+    assert "nothing is clipped" in told
+    assert "boxes" not in told
+
+
+def test_a_large_delta_is_called_large(scenario: Callable[..., dict[str, Any]]) -> None:
+    def told(delta: float, **changes: Any) -> list[str]:
+        return delta_cautions(build(decentral_dp.load(scenario(privacy={"delta": delta}, **changes))))
+
+    # 455 records of five agents, four fifths of 569: 91 each.
+    assert told(1e-5) == told(0.99 / 91) == []
+    for delta in (1.0 / 91, 0.5):
+        [note] = told(delta)
+        assert "is not small beside 1/91" in note
+    assert told(0.5)[0] in build(decentral_dp.load(scenario(privacy={"delta": 0.5}))).statement().notes

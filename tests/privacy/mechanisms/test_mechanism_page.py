@@ -1,0 +1,273 @@
+"""A mechanism from outside: the example of `docs/add_a_mechanism.md`, by every way to name it, and its refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomli_w
+from typer.testing import CliRunner
+
+import decentral_dp
+from decentral_dp.cli.main import app
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import LAPLACE
+from decentral_dp.privacy.mechanisms.outside_mechanism import outside
+from decentral_dp.user_code import run_file
+from tests.support.mechanism_checks import deviation_complaints, price_complaints
+
+Make = Callable[..., dict[str, Any]]
+PAGE = Path(__file__).parents[3] / "docs" / "add_a_mechanism.md"
+FILE, NAME = "discrete_laplace.py", "discrete_laplace.py:DiscreteLaplace"
+
+
+def example() -> str:
+    """The page's Python block, to the letter."""
+    (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return text
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the example, where we are."""
+    (tmp_path / FILE).write_text(example(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def made(folder: Path) -> type[Any]:
+    found: type[Any] = run_file(folder / FILE, "the example").DiscreteLaplace
+    return found
+
+
+@pytest.fixture
+def package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The example as an installed package that declares an entry point."""
+    site = folder / "site"
+    home, info = site / "my_noise", site / "my_noise-1.0.dist-info"
+    home.mkdir(parents=True)
+    info.mkdir()
+    (home / "__init__.py").write_text("")
+    (home / FILE).write_text(example(), encoding="utf-8")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my_noise\nVersion: 1.0\n")
+    points = "[decentral_dp.mechanisms]\nmy_discrete_laplace = my_noise.discrete_laplace:DiscreteLaplace\n"
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(site))
+    # For processes of a study and of Ray.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
+    yield "my_discrete_laplace"
+    for name in [n for n in sys.modules if n.partition(".")[0] == "my_noise"]:
+        del sys.modules[name]
+
+
+def content(scenario: Make, mechanism: Any = NAME, **changes: Any) -> dict[str, Any]:
+    return scenario(**({"privacy": {"mechanism": mechanism}, "algorithm": {"rounds": 3}} | changes))
+
+
+def test_the_example_is_as_short_as_promised() -> None:
+    assert len(example().splitlines()) <= 80
+
+
+def test_path_object_and_entry_point_are_one_mechanism(scenario: Make, made: type[Any], package: str) -> None:
+    by_path = decentral_dp.run(content(scenario))
+    by_object = decentral_dp.run(content(scenario, "laplace"), mechanism=made())
+    by_entry_point = decentral_dp.run(content(scenario, package))
+    for run in (by_path, by_object, by_entry_point):
+        privacy = run.result["privacy"]
+        assert run.result["status"] == "ok"
+        assert privacy["mechanism"] == "discrete_laplace"
+        assert 3.9 < privacy["epsilon_max"] <= 4.0
+        assert privacy["clip"]["norm"] == "l1"
+        assert any("on the author's word" in note for note in privacy["notes"])
+        assert set(run.ledger["mechanism"]) == {"discrete_laplace", "free"}
+    for other in (by_object, by_entry_point):
+        np.testing.assert_array_equal(other.job.budget.epsilon, by_path.job.budget.epsilon)
+        assert other.records.same_releases(by_path.records)
+
+
+def test_both_engines_draw_the_same(scenario: Make, made: type[Any], ray_cluster: None) -> None:
+    ray = {"engine": "ray", "agents_per_actor": 2}
+    for mechanism, given in ((NAME, None), ("laplace", made(cells=4096))):
+        local, remote = (
+            decentral_dp.run(content(scenario, mechanism, run=engine), mechanism=given)
+            for engine in ({"engine": "local"}, ray)
+        )
+        for channel, value in local.released.items():
+            np.testing.assert_array_equal(value, remote.released[channel])
+        assert remote.records.same_releases(local.records)
+
+
+def test_less_budget_is_more_noise(scenario: Make, folder: Path) -> None:
+    tight, loose = (decentral_dp.run(content(scenario, privacy={"mechanism": NAME, "epsilon": e})) for e in (1.0, 8.0))
+    assert tight.job.noise["y"].scale.min() > 3.0 * loose.job.noise["y"].scale.min()
+    assert not np.array_equal(tight.released["y"], loose.released["y"])
+
+
+def test_options_are_fields_and_change_grid_and_noise(scenario: Make, folder: Path) -> None:
+    few, many = (
+        decentral_dp.build(decentral_dp.load(content(scenario, {"kind": NAME, "cells": c}))) for c in (2**10, 2**20)
+    )
+    assert few.mechanism.grid(1.0, 1) == 2.0**-10
+    assert many.mechanism.grid(1.0, 1) == 2.0**-20
+    assert few.mechanism != many.mechanism
+    assert few.mechanism.cost(0.1, 1.0, 30) > many.mechanism.cost(0.1, 1.0, 30)
+    assert few.noise["y"].scale[0] != many.noise["y"].scale[0]
+
+
+def test_the_command_line_runs_plans_shows_and_reports(scenario: Make, folder: Path) -> None:
+    (folder / "s.toml").write_text(tomli_w.dumps(content(scenario)))
+    for words in (["plan", "s.toml"], ["run", "s.toml", "--out", "out"], ["report", "out"]):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, (words, done.output, done.exception)
+    assert "discrete_laplace" in (folder / "out" / "result.json").read_text()
+    assert set(pd.read_parquet(folder / "out" / "ledger.parquet")["mechanism"]) == {"discrete_laplace", "free"}
+    # What was written runs again, from elsewhere, with the same bits.
+    again = decentral_dp.run(folder / "out" / "scenario.toml")
+    ended = json.loads((folder / "out" / "result.json").read_text())["metrics"]
+    assert again.result["metrics"] == pytest.approx(ended, rel=1e-12)
+    shown = CliRunner().invoke(app, ["show", NAME])
+    assert shown.exit_code == 0, shown.output
+    assert "probability" in shown.output
+    assert "cells = 1048576" in shown.output
+
+
+def test_a_study_computes_it_in_its_workers(scenario: Make, folder: Path) -> None:
+    (folder / "s.toml").write_text(tomli_w.dumps(content(scenario)))
+    study = {
+        "title": "noise", "description": "x", "scenario": "s.toml", "kind": "run", "seeds": [1],
+        "measure": ["epsilon_max"], "grid": {"privacy.epsilon": [2.0, 4.0]},
+    }  # fmt: skip
+    (folder / "study.toml").write_text(tomli_w.dumps(study))
+    done = CliRunner().invoke(app, ["study", "study.toml", "--jobs", "2", "--out", "cells"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    table = pd.read_parquet(next((folder / "cells").glob("*cells*.parquet")))
+    assert set(table["status"]) == {"ok"}
+    assert set(table["mechanism"]) == {NAME}
+
+
+@pytest.mark.parametrize("width", [1, 9])
+def test_the_example_has_the_deviation_and_the_price_it_states(made: type[Any], width: int) -> None:
+    assert deviation_complaints(outside(made(), {})) == []
+    assert price_complaints(outside(made(), {}), width=width) == []
+
+
+def test_planted_bugs_are_found(made: type[Any]) -> None:
+    class HalfCost(made):  # type: ignore[misc]
+        def cost(self, sensitivity: Any, scale: Any, width: int) -> Any:
+            return 0.5 * super().cost(sensitivity, scale, width)
+
+    class HalfScale(made):  # type: ignore[misc]
+        def sample(self, generator: Any, query: Any, grid: float, scale: float) -> Any:
+            return super().sample(generator, query, grid, 0.5 * scale)
+
+    class OtherNorm(made):  # type: ignore[misc]
+        norm = "l2"
+
+    assert price_complaints(outside(HalfCost(), {}))
+    assert deviation_complaints(outside(HalfScale(), {}))
+    assert price_complaints(outside(HalfScale(), {}))
+    assert price_complaints(outside(OtherNorm(), {}), width=9)
+
+
+def test_it_composes_as_the_worst_of_its_pure_price(made: type[Any]) -> None:
+    def spent(mechanism: Any) -> Any:
+        one = np.ones((20, 1))
+        group, index = np.zeros(1, dtype=np.int64), np.arange(1, 21)
+        line = ChannelLedger("y", mechanism, 1, group, index, one, {"train": 0.2 * one}, {"train": one})
+        return price(Ledger(1, (line,)), 1e-5)
+
+    mine, known, worst = spent(outside(made(), {})), spent(LAPLACE), spent("pure")
+    assert mine.epsilon_pure[0] == pytest.approx(4.0, rel=1e-4)
+    assert known.epsilon[0] < mine.epsilon[0] == pytest.approx(worst.epsilon[0], rel=1e-3)
+
+
+WRONG = {
+    "class Nothing: pass": ("Nothing", "lacks a name"),
+    'class NoNorm:\n    name = "n"': ("NoNorm", 'lacks norm = "l1" or "l2"'),
+    'class Taken:\n    name = "laplace"\n    norm = "l1"': ("Taken", "a name of the package's own"),
+    'class NoDeviation:\n    name = "n"\n    norm = "l1"': ("NoDeviation", "lacks deviation"),
+    'class NoCost:\n    name = "n"\n    norm = "l1"\n    deviation = 1.0': ("NoCost", "lacks a method cost"),
+    "number = 3": ("number", "lacks a name"),
+    "1 / 0": ("Nothing", "does not run: ZeroDivisionError"),
+    "x = 1": ("Missing", "defines no Missing"),
+}
+BASE = """
+import numpy as np
+class Mine:
+    name, norm, deviation = "mine", "l1", 1.0
+    def cost(self, sensitivity, scale, width): return sensitivity / scale
+    def sample(self, generator, query, grid, scale): return np.rint(query / grid) * grid
+"""
+CHANGES = {
+    "return sensitivity / scale": {
+        "return -sensitivity / scale": "wanted prices of at least 0",
+        "return 0 * sensitivity / scale": "cost is 0 for a sensitivity above 0",
+        "return scale / (sensitivity + 1)": "grow with the sensitivity and fall with the scale",
+        "return sensitivity * scale": "grow with the sensitivity and fall with the scale",
+        "return 1 / 0": "cost fails with ZeroDivisionError",
+        "return 3.0": "one for each sensitivity",
+    },
+    "return np.rint(query / grid) * grid": {
+        "return query": "off the grid",
+        "return np.zeros(1 + query.size)": "finite numbers",
+        "return np.full(query.size, np.nan)": "finite numbers",
+        "return generator.no_such_law()": "sample fails with AttributeError",
+    },
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_mechanism_is_refused(scenario: Make, folder: Path, text: str) -> None:
+    name, words = WRONG[text]
+    (folder / "wrong.py").write_text(text + "\n")
+    with pytest.raises(InputError, match=re.escape(words)):
+        decentral_dp.run(content(scenario, f"wrong.py:{name}"))
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(right, wrong) for right in CHANGES for wrong in CHANGES[right]])
+def test_wrong_prices_and_samples_are_refused(scenario: Make, folder: Path, right: str, wrong: str) -> None:
+    (folder / "mine.py").write_text(BASE.replace(right, wrong))
+    with pytest.raises(InputError, match=CHANGES[right][wrong]):
+        decentral_dp.run(content(scenario, "mine.py:Mine"))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        ("cauchy", 'privacy.mechanism: got "cauchy", wanted "laplace" or "gaussian"'),
+        ("missing.py:Noise", "there is no such file"),
+        ({"kind": NAME, "cell": 3}, "privacy.mechanism.cell: unknown key"),
+        ({"kind": NAME, "cells": "many"}, "wanted a whole number"),
+        ({"kind": NAME, "cells": 1000}, "cells must be a power of two"),
+        ({"kind": "laplace", "cells": 3}, "laplace noise takes no options"),
+        ({"cells": 3}, "privacy.mechanism.kind: missing"),
+        (3, "privacy.mechanism"),
+    ],
+)
+def test_wrong_names_and_options_are_refused(scenario: Make, folder: Path, mechanism: Any, words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        decentral_dp.build(decentral_dp.load(content(scenario, mechanism)))
+
+
+def test_settings_that_it_does_not_fit_are_refused(scenario: Make, folder: Path, made: type[Any]) -> None:
+    printed = content(scenario, privacy={"mechanism": NAME, "guarantee": "as_printed"})
+    with pytest.raises(InputError, match='takes "laplace" only'):
+        decentral_dp.build(decentral_dp.load(printed))
+    batches = content(scenario, problem={"stream": {"kind": "minibatch", "batch": 5}})
+    with pytest.raises(InputError, match="no rule here covers it"):
+        decentral_dp.build(decentral_dp.load(batches))
+    for given in ({}, {"mechanism": made()}):
+        named = [f'privacy.mechanism="{NAME}"'] if not given else []
+        with pytest.raises(InputError, match="does not use"):
+            decentral_dp.build(decentral_dp.load("dp_bilevel_breast_cancer", named), **given)

@@ -1,0 +1,119 @@
+"""Mechanisms as objects: the prices they charged as functions of a name, and checks that find a wrong one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, NormalVariates, mechanism_of, noise_of
+from decentral_dp.privacy.mechanisms.gaussian import Gaussian
+from decentral_dp.privacy.mechanisms.laplace import Laplace
+from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.randomness import Streams
+from tests.support import release_cost_oracle as oracle
+from tests.support.mechanism_checks import deviation_complaints, price_complaints
+
+SENSITIVITIES = np.concatenate([[0.0], 10.0 ** np.arange(-9.0, 7.0), [np.inf]])
+SCALES = np.concatenate([[0.0], 2.0 ** np.arange(-30.0, 30.0, 1.7), 10.0 ** np.arange(-200.0, 200.0, 55.0)])
+WIDTHS = (1, 2, 31, 2**12, 2**12 + 1, 10**6)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_class_charges_what_the_functions_charged(width: int) -> None:
+    delta, scale = SENSITIVITIES[:, None], SCALES[None, :]
+    ideal = oracle.pure_loss(delta, scale)
+    wanted = {
+        "laplace": oracle.laplace_loss(delta, scale, width),
+        "gaussian": oracle.gaussian_mu(delta, scale, width),
+        "pure": ideal,
+        "exponential": ideal,
+    }
+    for name, mechanism in MECHANISMS.items():
+        hidden_by_nothing = np.broadcast_to(np.where(delta > 0.0, np.inf, 0.0), ideal.shape)
+        found = np.broadcast_to(mechanism.cost(delta, scale, width), ideal.shape)
+        np.testing.assert_array_equal(found, wanted.get(name, hidden_by_nothing), name)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_grids_scales_and_slack_are_those_of_the_functions(width: int) -> None:
+    deviation = np.array([0.3, 1.0, 7.0])
+    for name, root in (("laplace", np.sqrt(2.0)), ("gaussian", 1.0)):
+        mechanism = noise_of(MECHANISMS[name], "y")
+        np.testing.assert_array_equal(mechanism.grid(SCALES, width), oracle.grid(SCALES, name, width))
+        np.testing.assert_array_equal(mechanism.scale_of(deviation), deviation / root)
+    randomised = oracle.uses_randomised_rounding("gaussian", width)
+    assert GAUSSIAN.float_slack(deviation, width) == NormalVariates(oracle.grid_bits("gaussian", width), randomised)
+    for found, wanted in zip(LAPLACE.float_slack(SCALES, width), oracle.laplace_slack(SCALES, width), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_names_are_those_of_ledgers_on_disk() -> None:
+    assert set(MECHANISMS) == {"laplace", "gaussian", "pure", "exponential", "none", "uncertified", "free"}
+    for name, mechanism in MECHANISMS.items():
+        assert mechanism_of(name) is mechanism
+        assert mechanism_of(mechanism) is mechanism
+        assert copy.deepcopy(mechanism) == mechanism
+    assert [name for name, m in MECHANISMS.items() if not m.charged] == ["free"]
+    with pytest.raises(InputError, match="'cauchy', which no accountant knows"):
+        mechanism_of("cauchy")
+    with pytest.raises(ValueError, match="adds no noise"):
+        noise_of(MECHANISMS["exponential"], "y")
+
+
+@pytest.mark.parametrize("mechanism", [LAPLACE, GAUSSIAN], ids=lambda m: m.name)
+@pytest.mark.parametrize("width", [1, 9])
+def test_what_is_drawn_has_the_stated_deviation_and_price(mechanism: Any, width: int) -> None:
+    assert deviation_complaints(mechanism) == []
+    assert price_complaints(mechanism, width=width) == []
+
+
+def without(mechanism: type[Any], **changed: Any) -> Any:
+    """A mechanism with something wrong."""
+    copy = type(mechanism.__name__, (), dict(mechanism.__dict__) | changed)
+    return copy()
+
+
+def half_cost(mechanism: type[Any]) -> Any:
+    return without(mechanism, cost=lambda self, s, b, w: 0.5 * mechanism.cost(self, s, b, w))
+
+
+def half_scale(mechanism: type[Any]) -> Any:
+    return without(
+        mechanism,
+        sample=lambda self, generators, query, grid, scale, widths, kept: mechanism.sample(
+            self, generators, query, grid, 0.5 * scale, widths, kept
+        ),
+    )
+
+
+@pytest.mark.parametrize("mechanism", [Laplace, Gaussian])
+def test_a_cost_two_times_too_small_is_found(mechanism: type[Any]) -> None:
+    assert price_complaints(half_cost(mechanism))
+    found = half_cost(mechanism).cost(1.0, 1.0, 1)
+    assert found != (oracle.laplace_loss if mechanism is Laplace else oracle.gaussian_mu)(1.0, 1.0, 1)
+
+
+@pytest.mark.parametrize("mechanism", [Laplace, Gaussian])
+def test_a_sampler_at_half_scale_is_found(mechanism: type[Any]) -> None:
+    assert deviation_complaints(half_scale(mechanism))
+    assert price_complaints(half_scale(mechanism))
+
+
+def test_laplace_noise_for_another_norm_is_found() -> None:
+    """Moves of l2 length 0.8 over nine coordinates are three times as long in l1."""
+    wrong = without(Laplace, norm="l2")
+    assert price_complaints(wrong, width=9)
+
+
+@pytest.mark.parametrize(("mechanism", "norm"), [("laplace", "l2"), ("gaussian", "l1")])
+def test_a_value_bounded_in_another_norm_is_refused(mechanism: str, norm: Any) -> None:
+    schedule = NoiseSchedule(np.ones(1), np.zeros(1))
+    releaser = ScheduledReleaser(mechanism, {"y": schedule}, Streams(bytes(32), "noise", [0]))
+    value = Bounded(np.zeros((1, 2)), np.zeros((1, 2)), {"train": Sensitivity(np.ones(1), np.ones(1), None)}, norm)
+    with pytest.raises(ValueError, match="needs a value bounded in"):
+        releaser.release(1, {"y": value})

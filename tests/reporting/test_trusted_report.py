@@ -1,0 +1,351 @@
+"""What a user sees of a trusted coordinator's run: terminal, result, page and figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+import decentral_dp
+from decentral_dp import load
+from decentral_dp.cli.summary import print_run
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.formatting import epsilon_text, price_text
+from decentral_dp.reporting.plots import FIGURES
+from decentral_dp.reporting.plots.drawing import read_drawing
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.plan_text import print_plan
+from decentral_dp.simulation.plans import Plan
+from tests.config.test_trusted_refusals import content
+from tests.support.run_folders import DOT, Page, read_page
+
+SECOND = "second_order_dp_bilevel"
+CLIP = {"privacy.clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
+HIDDEN = "exact lower solution at the published x"
+Made = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A run folder by kind and changes, made once; its figures are drawn only by the tests of figures."""
+    known: dict[str, Path] = {}
+
+    def make(kind: str, **changes: Any) -> Path:
+        key = json.dumps([kind, changes])
+        if key not in known:
+            folder = tmp_path_factory.mktemp(kind) / "run"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("decentral_dp.reporting.plots.write_plots", _dot)
+                decentral_dp.run(load(content(kind, **changes), ["run.evaluate_every=1"]), out=folder)
+            known[key] = folder
+        return known[key]
+
+    return make
+
+
+def _dot(folder: Path) -> list[Path]:
+    (folder / "plots").mkdir(exist_ok=True)
+    (folder / "plots" / "losses.png").write_bytes(DOT)
+    return []
+
+
+def job_of(kind: str, **changes: Any) -> Job:
+    return build(load(content(kind, **changes)))
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    return found
+
+
+def page_of(folder: Path) -> Page:
+    return read_page(folder / "report.html")
+
+
+def axes_of(name: str, folder: Path) -> list[Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    assert FIGURES[name](figure, read_drawing(folder))
+    return figure.axes
+
+
+def is_drawn(name: str, folder: Path) -> bool:
+    from matplotlib.figure import Figure
+
+    return FIGURES[name](Figure(), read_drawing(folder))
+
+
+def gaussian(mu: float, delta: float) -> float:
+    """ε of a Gaussian pair at the distance μ (Balle & Wang 2018, Equation 6)."""
+
+    def missing(epsilon: float) -> float:
+        tail = math.exp(epsilon + float(norm.logcdf(-mu / 2.0 - epsilon / mu)))
+        return float(norm.cdf(mu / 2.0 - epsilon / mu)) - tail - delta
+
+    return float(brentq(missing, 0.0, 200.0, xtol=1e-12))
+
+
+# --- the result -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
+    """The ledger's scales and sensitivities, composed by a formula of one's own."""
+    job = job_of(
+        "dp_bilevel", **{"privacy.guarantee": "as_printed", "privacy.epsilon": 3.0, "algorithm.inner": 4, **CLIP}
+    )
+    privacy = job.statement().to_dict()
+    claim = privacy["claimed"]
+    assert (claim["epsilon_max"], claim["delta"], claim["agents"]) == (3.0, 1e-5, [3.0] * 5)
+    assert "Kornowski" in claim["source"]
+    spent = {"train": 0.0, "validation": 0.0}
+    for line in job.ledger.charged:
+        for kind, sensitivity in line.sensitivity.items():
+            spent[kind] += float(np.sum((sensitivity / line.scale) ** 2))
+    exact = gaussian(math.sqrt(max(spent.values())), 1e-5)
+    # What float64 may tell is small beside so much noise, but not nothing.
+    assert exact <= privacy["epsilon_max"] <= 1.02 * exact
+    assert privacy["epsilon_max"] < claim["epsilon_max"]
+    assert privacy["target"] is None
+    assert any("less than it claims" in note for note in privacy["notes"])
+
+
+def test_a_pure_claim_has_no_delta() -> None:
+    privacy = job_of("grid_walk", **{"privacy.guarantee": "as_printed", "algorithm.rounds": 1}).statement().to_dict()
+    assert privacy["claimed"]["delta"] == 0.0
+    assert math.isinf(privacy["epsilon_max"])
+    assert [p["price"]["train"] for p in privacy["prices"]] == [[math.inf, math.inf]]
+    assert any("nothing can be proven" in note for note in privacy["notes"])
+
+
+@pytest.mark.parametrize("kind", ["pp_ift", SECOND])
+def test_prices_of_the_plan_add_up_to_the_target(kind: str) -> None:
+    privacy = job_of(kind, **{"privacy.epsilon": 5.0}).statement().to_dict()
+    assert privacy["at_infinity"] is None
+    for records in ("train", "validation"):
+        total = sum(p["releases"] * p["price"][records][0] ** 2 for p in privacy["prices"] if records in p["price"])
+        assert 4.9 < gaussian(math.sqrt(total), 1e-5) <= 5.0
+        assert all(p["price"][records][0] == p["price"][records][1] for p in privacy["prices"] if records in p["price"])
+    assert {p["unit"] for p in privacy["prices"]} == {"μ"}
+
+
+def test_who_sees_what_is_what_the_program_does() -> None:
+    asks, pools = (" ".join(job_of(kind).statement().to_dict()["seen"]) for kind in ("pp_ift", SECOND))
+    assert "∇_y l, ∇_y h and ∇²_yy l" in asks
+    assert "hands its records" not in asks
+    assert "hands its records" in pools
+    assert "sums over its records" not in pools
+    # ∇_x h reads no record here.
+    assert "∇_x h" not in asks
+    off = " ".join(job_of(SECOND, **{"privacy.guarantee": "none"}).statement().to_dict()["seen"])
+    assert "protects nobody" in off
+
+
+def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job_of(SECOND).statement().to_dict()["constants"] == "analytic"
+    given = {"privacy.constants": {name: 1.0 for name in ProblemConstants._fields if name != "label"}}
+    privacy = job_of(SECOND, **given).statement().to_dict()
+    assert privacy["constants"] == "declared"
+    assert any("only if they are true" in note for note in privacy["notes"])
+    print_plan(Plan.of(job_of(SECOND, **given)))
+    assert "certified, if the declared constants are true: ε = 4.00" in " ".join(capsys.readouterr().out.split())
+    page = page_of(made(SECOND, **given))
+    assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
+    assert "Certified ε per agent" not in page.text
+    assert "ε per agent, on declared constants" in page.text
+    assert "if the declared constants are true; held-out" in page.text
+    assert "theorems about this problem" not in page.text
+
+
+def test_settings_that_were_left_out_are_told(made: Made) -> None:
+    job = job_of(SECOND)
+    step = job.algorithm.x.scale  # type: ignore[union-attr]  # of a program with steps
+    ran = result_of(made(SECOND))["algorithm"]
+    assert ran["left_out"] == ["x"]
+    assert ran["settled"] == {"x": {"scale": pytest.approx(step), "decay": 0.0}}
+    assert ran["start"] == {"x": 0.0}
+    assert ran["domain"] == {"kind": "box", "low": -4.0, "high": 1.0}
+    inside = result_of(made(SECOND, **{"algorithm.domain": {"kind": "box", "low": -4.0, "high": -1.0}}))
+    # The start is the point of the domain that is nearest to 0.
+    assert inside["algorithm"]["start"] == {"x": -1.0}
+
+
+# --- the terminal -----------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_run_names_what_its_scores_are_of(capsys: pytest.CaptureFixture[str]) -> None:
+    run = decentral_dp.run(load(content(SECOND)))
+    print_run(run)
+    said = " ".join(capsys.readouterr().out.split())
+    metrics = run.result["metrics"]
+    assert f"Scores of the {HIDDEN}, which nobody sees (the simulator's view):" in said
+    assert f"test_accuracy {metrics['test_accuracy_unreleased']:.4f}" in said
+    assert f"upper_loss {metrics['upper_loss_unreleased']:.4f}" in said
+    assert "agent " not in said.split("Scores")[1]
+    assert "unreleased" not in said
+    assert "Seen by everybody: gx, 3 times, 1 number each. The coordinator is trusted with all records." in said
+    x = float(run.published["x"][0, 0])
+    assert f"Result x = {x:.4g}".replace("-", "−") in said
+    released = decentral_dp.run(load(content("pp_ift", **CLIP)))
+    print_run(released)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Scores of the published x and y, in the simulator's view:" in said
+    assert f"test_loss {released.result['metrics']['test_loss']:.4f}" in said
+
+
+def test_a_plan_has_an_end_and_prices(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    job = job_of("pp_ift", **CLIP)
+    print_plan(Plan.of(job))
+    said = capsys.readouterr().out
+    assert "T → ∞" not in said
+    assert all(len(line) <= 80 for line in said.splitlines())
+    rows = {line.split()[0]: line.split() for line in said.splitlines() if re.match(r"(y|gx) ", line)}
+    for entry in job.statement().to_dict()["prices"]:
+        row = rows[entry["channel"]]
+        assert row[1:3] == [str(entry["releases"]), str(entry["width"])]
+        assert row[4] == epsilon_text(entry["price"]["train"][1])
+    assert "Settled" in said
+    assert "more rounds are another" in said
+
+
+def test_prices_are_rounded_up() -> None:
+    assert price_text([0.12341, 0.12341], "μ") == "μ 0.124"
+    assert price_text([0.5, 1.0], "ε") == "ε 0.500 to 1.00"
+    assert price_text([math.inf, math.inf], "ε") == "∞"
+    assert price_text(None, "μ") == "–"
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_certified_run(made: Made) -> None:
+    folder = made(SECOND)
+    page, result = page_of(folder), result_of(folder)
+    for words in (
+        "Five agents and a trusted coordinator tuned the regularisation of a logistic regression",
+        f"held-out accuracy {result['metrics']['test_accuracy_unreleased']:.2f} of the {HIDDEN}",
+        "sees everything that the coordinator publishes",
+        "constants that are theorems about this problem",
+        "the price of every release was fixed before the run",
+        "It does not hold against the coordinator",
+        "Every agent hands its records to a trusted coordinator; the scenario's graph plays no part.",
+        "whatever an agent hands to the coordinator",
+        "the exact lower solution at the published x, which the scores are of",
+        "Distance to the hypergradient on held-out records",
+        "in the interval from −4 to 1",
+        "A. Lowy and D. Liu",
+        "The certified number is decentral_dp's own analysis. Do not cite the paper for it",
+    ):
+        assert words in page.text
+    for words in ("neighbour", "gossip", "Mean over agents", "Lowest agent", "unreleased", "every message", "T → ∞"):
+        assert words not in page.text.split("Scenario")[0]
+    privacy = result["privacy"]
+    assert page.row("all 5")[:2] == [epsilon_text(privacy["epsilon_max"]), "∞"]
+    price = price_text(privacy["prices"][0]["price"]["train"], "μ")
+    assert page.row("gx") == ["3", "1", price, price, "all records"]
+
+
+def test_the_page_of_a_run_that_asks(made: Made) -> None:
+    text = page_of(made("pp_ift", **CLIP)).text
+    assert "each record's contribution is clipped and what one record can do is bounded by" in text
+    assert "A trusted coordinator asks every agent; the scenario's graph plays no part." in text
+    assert "norm l2, y 1, z 1" in text
+    assert "x 1.0, y" not in text  # Nothing of x is read, so nothing of it is clipped.
+    assert HIDDEN not in text
+
+
+def test_the_page_as_printed_shows_both_numbers(made: Made) -> None:
+    folder = made(SECOND, **{"privacy.guarantee": "as_printed"})
+    page, privacy = page_of(folder), result_of(folder)["privacy"]
+    assert "As printed, for comparison. The noise is the paper's, by its own formula" in page.text
+    assert (
+        "The claimed ε = 4.00 at δ = 1e-5 (Theorem 4.2 of Lowy & Liu (2025), as printed) is not a guarantee."
+        in page.text
+    )
+    assert "Gaussian noise, as the paper calibrates it for ε = 4" in page.text
+    assert page.row("all 5")[:3] == [epsilon_text(privacy["epsilon_max"]), "∞", "4.00"]
+    assert "Certified. " not in page.text
+
+
+def test_the_page_without_noise_promises_nothing(made: Made) -> None:
+    text = page_of(made(SECOND, **{"privacy.guarantee": "none"})).text
+    assert "None. Noise was switched off, and the coordinator published what it found: nothing is private." in text
+    assert "trusted coordinator, without noise" in text
+    assert "Price of each release" not in text
+    assert "Budget of every agent" not in text
+
+
+def test_the_page_of_one_draw(made: Made) -> None:
+    page = page_of(made("exponential_mechanism", **{"algorithm.rounds": 1}))
+    assert "draws every release at random" in page.text
+    assert page.row("x") == ["1", "1", "ε 4.00", "ε 4.00", "all records"]
+    assert "from a start" not in page.text
+    assert "Step sizes" not in page.text
+    walk = page_of(made("grid_walk", **{"algorithm.rounds": 1, "privacy.guarantee": "as_printed"}))
+    assert "Nothing can be proven for this protocol on this problem: the certified ε is ∞." in walk.text
+    assert "A random choice of which nothing is proven" in walk.text
+    assert walk.row("x")[2:4] == ["∞", "∞"]
+
+
+# --- the figures ------------------------------------------------------------------------------------------------------
+
+
+def test_scores_of_a_hidden_solution_are_drawn_as_such(made: Made) -> None:
+    folder = made(SECOND)
+    metrics = pd.read_parquet(folder / "metrics.parquet")
+    (ax,) = axes_of("losses", folder)
+    lines = {line.get_label(): line.get_ydata() for line in ax.lines}
+    rows = metrics[(metrics["name"] == "upper_loss_unreleased") & (metrics["agent"] == "mean")]
+    np.testing.assert_array_equal(lines["upper loss (validation)"], rows["value"])
+    assert ax.get_ylabel() == "loss of the exact lower solution"
+    assert axes_of("accuracy", folder)[0].get_ylabel() == "accuracy of the exact lower solution (share)"
+    seen = made("pp_ift", **CLIP)
+    assert axes_of("losses", seen)[0].get_ylabel() == "loss"
+
+
+def test_the_gap_to_the_population_is_beside_the_hypergradient(made: Made) -> None:
+    folder = made(SECOND)
+    metrics = pd.read_parquet(folder / "metrics.parquet")
+    (ax,) = axes_of("hypergradient", folder)
+    assert len(ax.lines) == 2
+    for line, name in zip(ax.lines, ("hypergradient_norm", "hypergradient_gap"), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), metrics[metrics["name"] == name]["value"])
+
+
+def test_the_noise_figure_shows_recorded_scales(made: Made) -> None:
+    """The plan has prices at scale 1; what was drawn has the scale of its sensitivity."""
+    folder = made("pp_ift", **CLIP)
+    ledger = pd.read_parquet(folder / "ledger.parquet")
+    left, _ = axes_of("noise", folder)
+    line = next(line for line in left.lines if line.get_label() == "gx")
+    rows = ledger[(ledger["channel"] == "gx") & (ledger["agent"] == 0) & (ledger["records"] == "train")]
+    np.testing.assert_allclose(line.get_ydata(), rows["scale"])
+    assert not np.allclose(rows["scale"], 1.0)
+    worst = (ledger["scale"] / ledger["sensitivity"]).groupby([ledger["channel"], ledger["release"]]).min()
+    figure = left.figure
+    ends = re.findall(r"[\d.]+", figure.get_suptitle())
+    assert [float(e) for e in ends] == pytest.approx([worst.min(), worst.max()], rel=0.06)
+
+
+def test_figures_that_would_say_nothing_are_left_out(made: Made) -> None:
+    one = made("exponential_mechanism", **{"algorithm.rounds": 1})
+    for name in ("noise", "epsilon", "upper_variable", "topology", "consensus"):
+        assert not is_drawn(name, one), name
+    several = made(SECOND)
+    assert is_drawn("noise", several)
+    assert is_drawn("epsilon", several)
+    assert axes_of("epsilon", several)[0].get_ylabel() == "ε spent, δ = 1e-5"
+    many = made("pp_ift", **{"problem.kind": "logistic_hyperparameter", "algorithm.x": {"scale": 1.0}, **CLIP})
+    (ax,) = axes_of("upper_variable", many)
+    assert len(ax.lines[0].get_xdata()) == 30

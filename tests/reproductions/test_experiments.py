@@ -1,0 +1,378 @@
+"""Experiments: each reproduces its claims in quick mode, and none would if its numbers were others."""
+
+from __future__ import annotations
+
+import functools
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from decentral_dp.cli import experiment_command
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.reproductions import EXPERIMENTS, instance, population, run, walks
+from decentral_dp.reproductions import attack as e13
+from decentral_dp.reproductions import batches as e7
+from decentral_dp.reproductions import claimed_noise as e15
+from decentral_dp.reproductions import exponential_rate as e4
+from decentral_dp.reproductions import membership as e17
+from decentral_dp.reproductions import minimax_rates as e18
+from decentral_dp.reproductions import privatediff_audit as e14
+from decentral_dp.reproductions import regularised_rate as e5
+from decentral_dp.reproductions import searches as e12
+from decentral_dp.reproductions import spider_budgets as e16
+from decentral_dp.reproductions import tuners as e11
+from decentral_dp.reproductions import warm_start_rate as e10
+from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of, noised
+from decentral_dp.reproductions.findings import Check, Finding, Row, around, fit, slope, slope_check, table
+from decentral_dp.statistics import exactly, over_seeds
+
+
+@functools.cache
+def quick(name: str) -> Finding:
+    return run(name, seed=0, quick=True)
+
+
+# Findings -----------------------------------------------------------------------------------------------------------
+
+
+def rows_of(exponent: float, seeds: int = 5, spread: float = 0.0) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    return table(
+        Row("p", "s", "n", n, "error", seed, 3.0 * n**exponent * math.exp(spread * rng.normal()))
+        for seed in range(seeds)
+        for n in (10.0, 100.0, 1000.0)
+    )
+
+
+def test_slopes_are_exponents() -> None:
+    found = slope(rows_of(-0.5), "p", "s")
+    assert found.value == pytest.approx(-0.5)
+    assert found.high - found.low < 1e-12
+    assert fit(rows_of(1.5)) == pytest.approx((1.5, math.log(3.0)))
+    noisy = slope(rows_of(-0.5, spread=0.3), "p", "s")
+    assert noisy.low < noisy.value < noisy.high
+
+
+def test_a_slope_that_cannot_be_fitted_is_not_a_number_and_holds_nowhere() -> None:
+    rows = rows_of(-0.5)
+    for bad in (0.0, -1.0, math.nan, math.inf):
+        spoilt = rows.assign(value=rows["value"].where(rows.index != 4, bad))
+        assert math.isnan(slope(spoilt, "p", "s").value)
+        assert not slope_check(spoilt, "x", ("p", "s"), (-math.inf, math.inf)).holds
+    assert math.isnan(slope(rows[rows["at"] == 10.0], "p", "s").value)
+    assert math.isnan(slope(rows, "p", "absent").value)
+
+
+def test_intervals_are_students() -> None:
+    """Five numbers, mean 3, deviation √2.5: 2.7764·√2.5/√5."""
+    found = over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert found.value == 3.0
+    assert found.high - 3.0 == pytest.approx(2.776445 * math.sqrt(0.5), rel=1e-6)
+    assert over_seeds([4.0]) == exactly(4.0)
+    assert math.isnan(over_seeds([]).value)
+
+
+def test_a_claim_holds_only_where_its_whole_interval_is_in_the_window() -> None:
+    check = Check("x", over_seeds([0.9, 1.0, 1.1]), (0.7, 1.3))
+    assert check.holds
+    assert "∈" in check.numbers
+    narrow = check._replace(window=(0.95, 1.3))
+    assert not narrow.holds
+    assert narrow.words == "not reproduced"
+    assert "∉" in narrow.numbers
+    assert Check("x", exactly(2.0), (2.0, 2.0)).holds
+    assert Check("x", exactly(1.0038), (0.0, 1.0)).numbers == "1.0038 ∉ [0, 1]"
+    assert Check("x", exactly(-2e-7), (-math.inf, 1e-6)).numbers == "−2e−7 ∈ (−∞, 1e−6]"
+
+
+def test_windows_keep_to_half_of_the_way_to_a_rival() -> None:
+    assert around(-1.0) == pytest.approx((-1.1, -0.9))
+    assert around(-1 / 3, -0.5) == pytest.approx((-1 / 3 - 1 / 12, -1 / 3 + 1 / 12))
+    assert around(0.5, 0.0, 1.0) == pytest.approx((0.4, 0.6))
+
+
+def test_no_claims_reproduce_nothing() -> None:
+    assert not Finding("e", "t", "s", rows_of(0.0), (), (), 0.0).reproduced
+
+
+# Every experiment ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_it_is_reproduced(name: str) -> None:
+    found = quick(name)
+    assert found.reproduced, [(c.statement, c.numbers) for c in found.checks if not c.holds]
+    assert not found.rows.empty
+    assert np.isfinite(found.rows["value"]).all()
+
+
+def tilted(by: float) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """Every curve's exponent changed."""
+    return lambda rows: rows.assign(value=rows["value"] * rows["at"] ** by)
+
+
+def scaled(by: float, panel: str = "", series: str = "") -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """The numbers of some curves multiplied."""
+
+    def change(rows: pd.DataFrame) -> pd.DataFrame:
+        chosen = rows["panel"].str.contains(panel, regex=False) & rows["series"].str.contains(series, regex=False)
+        assert chosen.any()
+        return rows.assign(value=rows["value"].where(~chosen, by * rows["value"]))
+
+    return change
+
+
+SPOILT = {
+    "e1": [tilted(0.15), tilted(-0.15)],
+    "e2": [tilted(-0.5), tilted(0.2)],
+    "e3": [tilted(0.25), tilted(-0.2)],
+    "e4": [tilted(1.0), tilted(-0.2), scaled(1.3, e4.AGREE), scaled(1.01, e4.OPTIMAL), scaled(0.8, e4.OPTIMAL)],
+    "e5": [tilted(0.3), scaled(5.0, e5.SHARE), scaled(0.4, e5.CURVE, e5.PRINTED), scaled(1.1, e5.CURVE, e5.PROVEN)],
+    "e6": [
+        scaled(2.0, walks.PARTS["distance"]),
+        scaled(0.9, walks.PARTS["conductance"], "worst"),
+        scaled(6.0, walks.PARTS["steps"], "dimension"),
+        scaled(1.1, walks.PARTS["last"], "largest"),
+    ],
+    "e7": [tilted(-0.5), scaled(1e-6, e7.PRIVACY, e7.SHOWN), scaled(1.5, e7.BUDGET)],
+    "e8": [tilted(0.4), tilted(-0.4)],
+    "e9": [tilted(0.25), tilted(-0.5)],
+    "e10": [tilted(0.25), tilted(-0.25), scaled(0.5, e10.RATIO, "d_x = 16")],
+    "e11": [
+        scaled(10.0, e11.STEP, e11.IMPLICIT),
+        scaled(0.05, e11.STEP, e11.HUNDRED),
+        scaled(0.02, e11.STEP, e11.SECOND),
+        scaled(0.9, e11.SIGN, e11.PRINTED),
+        scaled(1.2, e11.SIGN, e11.RIGHT),
+        scaled(20.0, e11.RUNS, "ppift"),
+    ],
+    "e12": [scaled(1.2, e12.BOUNDS), scaled(0.5, e12.BOUNDS), scaled(0.3, e12.CONTROL, e12.WRONG)],
+    "e13": [scaled(2.0, e13.PANEL, "shown"), scaled(0.3, e13.BROKEN), scaled(1.2, e13.SHARE)],
+    "e14": [
+        scaled(0.9, e14.PANEL, e14.PRINTED),
+        scaled(0.9, e14.PANEL, e14.SAMPLED),
+        scaled(20.0, e14.PANEL, e14.SOUND),
+        scaled(0.1, e14.PANEL, e14.SOUND),
+        scaled(0.2, e14.PANEL, e14.OF_Y),
+    ],
+    "e15": [
+        scaled(1.2, e15.WORTH, e15.SGDA),
+        scaled(0.8, e15.WORTH, e15.SGDA),
+        scaled(0.5, e15.WORTH, e15.DIFFERENCES),
+        scaled(0.5, e15.NOISE, e15.PRINTED),
+    ],
+    "e16": [
+        scaled(1.05, e16.COST, e16.SIX),
+        scaled(0.95, e16.COST, e16.ONE),
+        scaled(1.05, e16.COST, e16.CHANGES),
+        scaled(0.95, e16.COST, e16.ENOUGH),
+        scaled(0.25, e16.CONSTANT),
+        scaled(2.0, e16.CUT),
+        scaled(0.5, e16.CUT),
+        scaled(1.05, e16.ANCHORS, e16.PRINTED),
+        scaled(0.001, e16.S, e16.SHOWN),
+        scaled(2.0, e16.S, e16.GAP),
+    ],
+    "e17": [
+        scaled(0.95, e17.TABLE, "Double"),
+        scaled(0.9, e17.TABLE, "Recursive"),
+        scaled(1.03, e17.TABLE, "Double"),
+        scaled(1.15, e17.DIGITS, e17.OTHERS[0]),
+        scaled(0.9, e17.DIGITS, e17.OTHERS[2]),
+    ],
+    "e18": [tilted(0.15), tilted(-0.15), scaled(2.0, e18.PANEL, e18.BOTH), scaled(1.5, "four times", e18.BOTH)],
+}
+
+
+def test_every_experiment_is_spoilt_somehow() -> None:
+    assert SPOILT.keys() == EXPERIMENTS.keys()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_other_numbers_are_not_reproduced(name: str) -> None:
+    judge = import_module(f"decentral_dp.reproductions.{EXPERIMENTS[name].module}").judge
+    rows = quick(name).rows
+    assert all(check.holds for check in judge(rows)[0])
+    for change in SPOILT[name]:
+        assert not all(check.holds for check in judge(change(rows))[0])
+
+
+@pytest.mark.parametrize("name", ["e2", "e4", "e6"])
+def test_a_seed_repeats_and_another_does_not(name: str) -> None:
+    again, other = run(name, 0, True), run(name, 1, True)
+    pd.testing.assert_frame_equal(again.rows, quick(name).rows)
+    assert not np.array_equal(other.rows["value"], again.rows["value"])
+
+
+# Oracles ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_budget_is_the_largest_within_it() -> None:
+    assert mu_of() == pytest.approx(0.236704, abs=1e-6)
+    assert gaussian_epsilon(mu_of(), DELTA) <= EPSILON < gaussian_epsilon(mu_of() * (1 + 1e-6), DELTA)
+
+
+def test_noise_has_its_scale() -> None:
+    found = noised(generator("t", 0), np.full((4000, 2), 7.0), 3.0)
+    assert found.mean() == pytest.approx(7.0, abs=0.2)
+    assert found.std() == pytest.approx(3.0, rel=0.05)
+
+
+def test_the_instance_is_that_of_explicit_records() -> None:
+    """Its minimisers and its hypergradient against gradients of losses that are summed record by record."""
+    rng = np.random.default_rng(5)
+    p, q, mu, lam = 2, 5, 0.7, 4.0
+    counts = np.array([[4, 3, 2, 2, 1], [1, 2, 3, 3, 3]])
+    labels = [[rng.uniform(-1, 1, size=c) for c in row] for row in counts]
+    moments = [
+        np.stack([row / row.sum(), [v.sum() for v in values] / row.sum()])
+        for row, values in zip(counts, labels, strict=True)
+    ]
+    lift = np.linalg.qr(rng.normal(size=(q, p)))[0]
+    made = instance.Instance(moments[0], moments[1], lift, mu)
+    x = rng.normal(size=p)
+
+    def gradient(role: int, y: np.ndarray) -> np.ndarray:
+        out = np.zeros(q)
+        for j in range(q):
+            for b in labels[role][j]:
+                out[j] += (y[j] - b) / counts[role].sum()
+        return out
+
+    y, penalised = made.minimiser(x), made.penalised(x, lam)
+    assert np.allclose(gradient(0, y) + mu * (y - lift @ x), 0.0, atol=1e-12)
+    assert np.allclose(
+        gradient(0, penalised) + mu * (penalised - lift @ x) + gradient(1, penalised) / lam, 0.0, atol=1e-12
+    )
+    truth = made.hypergradient(x)
+    assert np.allclose(made.implicit(y[None])[0], truth, atol=1e-12)
+    far = made.penalty(x, y, made.penalised(x, 1e7), 1e7)
+    assert np.allclose(far, truth, atol=1e-5)
+    assert not np.allclose(made.penalty(x, y, penalised, lam), truth, atol=1e-3)
+    assert np.linalg.norm(y - lift @ x) <= made.constants(x).radius
+
+
+def test_true_privacy_is_that_of_gaussians_where_the_box_is_wide() -> None:
+    slopes, rate, strength = np.array([0.0, 0.2]), 400.0, 2.0
+    mu = 0.2 / strength * math.sqrt(rate * strength)
+    assert e5.true_epsilon(slopes, rate, strength, 1e-4) == pytest.approx(gaussian_epsilon(mu, 1e-4), rel=1e-3)
+
+
+def test_the_expected_excess_is_an_integral() -> None:
+    for slope_of_axis, k in ((0.3, 5.0), (-0.8, 40.0), (0.5, 0.1)):
+        weight = quad(lambda x, c=slope_of_axis, k=k: math.exp(k * c * x), -1, 1)[0]
+        mean = quad(lambda x, c=slope_of_axis, k=k: -c * x * math.exp(k * c * x), -1, 1)[0] / weight
+        assert e4.expected(np.array([slope_of_axis]), k) == pytest.approx(mean + abs(slope_of_axis), rel=1e-6)
+
+
+def test_the_attack_on_batches_finds_the_delta_of_full_ones() -> None:
+    """Where nearly every release draws the record, the pair is Gaussian: μ = 2√T/z."""
+    z = 2.0 * math.sqrt(e7.ROUNDS) / 2.0
+    exact = norm.cdf(1.0 - 0.5) - math.e * norm.cdf(-1.0 - 0.5)
+    found = np.mean([e7.attack(generator("t", k), 1.0 - 1e-12, z, 20_000) for k in range(4)])
+    assert found == pytest.approx(exact, rel=0.03)
+
+
+def test_the_lower_bound_is_one() -> None:
+    """Gaussian scores at a known distance: below the exact ε, and most of it; nothing where the worlds are the same."""
+    rng, mu = np.random.default_rng(1), 1.5
+    first, second = rng.normal(mu, 1.0, 200_000), rng.normal(0.0, 1.0, 200_000)
+    exact = float(gaussian_epsilon(mu, 1e-3))
+    assert 0.6 * exact < e13.lower_bound(first, second, 1e-3) <= exact
+    assert e13.lower_bound(second, rng.normal(0.0, 1.0, 200_000), 1e-3) < 0.2
+
+
+def test_the_plan_of_the_attacked_method_spends_its_budget() -> None:
+    planned = e13.plan()
+    for kind in ("train", "validation"):
+        assert gaussian_epsilon(planned.mu(kind), e13.DELTA) == pytest.approx(e13.EPSILON, rel=1e-6)
+
+
+def test_the_slope_by_differences_is_the_implicit_one() -> None:
+    """One feature: the minimiser and its derivative in w by hand."""
+    a, b = np.array([[0.9], [0.4], [-0.7]]), np.array([1.0, -1.0, -1.0])
+    w, theta = 0.2, 0.0
+    for _ in range(200):
+        wrong = 1 / (1 + np.exp(b * a[:, 0] * theta))
+        theta -= (w * theta - (wrong * b * a[:, 0]).mean()) / (w + (wrong * (1 - wrong) * a[:, 0] ** 2).mean())
+    wrong = 1 / (1 + np.exp(b * a[:, 0] * theta))
+    curved = w + (wrong * (1 - wrong) * a[:, 0] ** 2).mean()
+    upper = -(wrong * b * a[:, 0]).mean()
+    expected = -w * theta / curved * upper
+    assert population.slope_by_differences(a, b, a, b, w) == pytest.approx(expected, rel=1e-5)
+
+
+# Command ------------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_checked_and_ordered() -> None:
+    assert experiment_command.chosen([]) == list(EXPERIMENTS)
+    assert experiment_command.chosen(["e10", "e2", "e10"]) == ["e2", "e10"]
+    with pytest.raises(InputError, match="e99"):
+        experiment_command.chosen(["e99"])
+    with pytest.raises(InputError, match="e99"):
+        run("e99")
+
+
+@pytest.mark.filterwarnings("error")
+def test_findings_are_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["e2", "e6"]
+    findings = list(experiment_command.carry_out(names, 0, True, tmp_path / "out"))
+    experiment_command.print_summary(findings)
+    text = capsys.readouterr().out
+    for finding in findings:
+        assert finding.title in text
+        assert all(" ".join(check.numbers.split()) in " ".join(text.split()) for check in finding.checks)
+        back = pd.read_parquet(tmp_path / "out" / f"{finding.name}.parquet")
+        pd.testing.assert_frame_equal(back, finding.rows)
+        assert (tmp_path / "out" / f"{finding.name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "not reproduced" not in text
+    with pytest.raises(InputError, match=r"e2\.parquet"):
+        experiment_command.require_free(names, tmp_path / "out")
+    experiment_command.require_free(["e1"], tmp_path / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is a file"):
+        experiment_command.require_free(["e1"], tmp_path / "file")
+
+
+def test_a_failed_claim_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    good = quick("e2")
+    bad = good.checks[0]._replace(window=(5.0, 6.0))
+    spoilt = Finding(good.name, good.title, good.source, good.rows, (bad, good.checks[1]), (), 1.0)
+    experiment_command.print_finding(spoilt, False)
+    experiment_command.print_summary([spoilt])
+    text = capsys.readouterr().out
+    assert f"not reproduced: {bad.statement}" in text
+    assert "1 of 2 claims hold" in text
+
+
+@pytest.mark.parametrize("name", ["e5", "e11", "e12", "e13"])
+def test_pictures_of_every_kind_are_drawn(name: str, tmp_path: Path) -> None:
+    """Slopes, curves, single points, and many curves."""
+    paths = experiment_command.write_finding(quick(name), tmp_path)
+    assert [p.name for p in paths] == [f"{name}.parquet", f"{name}.png"]
+    assert all(p.stat().st_size > 1000 for p in paths)
+
+
+def test_the_catalogue_is_light_and_true() -> None:
+    check = (
+        "import sys, decentral_dp.reproductions; print([m for m in ('numpy', 'pandas', 'torch') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+    for entry in EXPERIMENTS.values():
+        inside: Any = import_module(f"decentral_dp.reproductions.{entry.module}")
+        assert callable(inside.measure)
+        assert inside.__doc__
+        assert entry.claim.endswith(".")

@@ -1,0 +1,946 @@
+"""Studies: cells and their keys, resuming, failures, tables, verdicts and pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+
+import decentral_dp.studies
+from decentral_dp.cli import main as cli
+from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.runner import run
+from decentral_dp.studies import study_runs as cell_files
+from decentral_dp.studies.conduct import Findings, check_plot, conduct
+from decentral_dp.studies.epsilons import described
+from decentral_dp.studies.grid import axes, cells, label_all
+from decentral_dp.studies.measures import check_names, names_of
+from decentral_dp.studies.pool import in_processes
+from decentral_dp.studies.study_plots import _label
+from decentral_dp.studies.study_runs import Task, task_of
+from decentral_dp.studies.study_schema import Study, load_study
+from decentral_dp.studies.study_tables import interval
+from decentral_dp.studies.verdicts import Verdict, check_claims, verdict
+
+RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
+Make = Callable[..., Study]
+
+
+@pytest.fixture
+def make(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> Make:
+    """A study of a small scenario; keywords are its keys."""
+    base = scenario(algorithm={"rounds": 4}, run={"evaluate_every": 2})
+    base["privacy"]["mechanism"] = "gaussian"
+    (tmp_path / "base.toml").write_text(tomli_w.dumps(base), encoding="utf-8")
+
+    def study(**keys: Any) -> Study:
+        return load_study({"scenario": str(tmp_path / "base.toml"), **keys})
+
+    return study
+
+
+def without_times(frame: pd.DataFrame) -> pd.DataFrame:
+    kept = frame[frame["name"] != "seconds"] if "name" in frame else frame.drop(columns="seconds")
+    return kept.reset_index(drop=True)
+
+
+# --- the grid ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_combination_for_every_seed(make: Make) -> None:
+    study = make(
+        seeds=[4, 9],
+        set={"algorithm": {"rounds": 3}, "run.average": 2},
+        grid={"topology": RINGS, "privacy": {"epsilon": [1.0, 2.0, 3.0]}},
+        variants=[
+            {"name": "private", "set": {"privacy": {"delta": 1e-6}}},
+            {"name": "open", "unset": ["privacy"], "set": {"privacy": {"guarantee": "none"}}},
+        ],
+    )
+    assert [(a.name, a.labels) for a in axes(study)] == [
+        ("variant", ("private", "open")),
+        ("topology", ("ring", "complete")),
+        ("privacy.epsilon", (1.0, 2.0, 3.0)),
+    ]
+    found = cells(study)
+    assert len({(tuple(c.labels.items()), c.seed) for c in found}) == len(found) == 2 * 2 * 3 * 2
+    for cell in found:
+        content, variant = cell.content, cell.labels["variant"]
+        assert content["seed"] == cell.seed
+        assert content["topology"]["kind"] == cell.labels["topology"]
+        assert content["privacy"]["epsilon"] == cell.labels["privacy.epsilon"]
+        assert content["algorithm"]["rounds"] == 3
+        assert content["algorithm"]["kind"] == "ldp_dsbo"
+        assert content["run"] == {"evaluate_every": 2, "average": 2}
+        assert content["privacy"].get("delta") == (1e-6 if variant == "private" else None)
+        assert ("clip" in content["privacy"]) == (variant == "private")
+
+
+def test_a_new_kind_takes_nothing_over_and_a_variant_may_have_its_own_base(make: Make) -> None:
+    study = make(
+        set={"topology": {"kind": "star", "agents": 4}},
+        variants=[{"name": "a"}, {"name": "b", "scenario": "quadratic", "set": {"algorithm": {"rounds": 2}}}],
+    )
+    first, second = cells(study)
+    assert first.content["topology"] == {"kind": "star", "agents": 4}
+    assert second.content["problem"]["kind"] == "quadratic"
+    assert second.content["algorithm"]["rounds"] == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([1, 2.5], (1, 2.5)),
+        (["iid", {"kind": "dirichlet", "alpha": 0.1}], ("iid", "dirichlet")),
+        (
+            [{"kind": "random_regular", "agents": 9, "degree": d} for d in (2, 4)],
+            ("random_regular degree 2", "random_regular degree 4"),
+        ),
+        ([{"kind": "ring", "agents": 9}, {"file": "abilene"}], ("ring", "abilene")),
+        ([{"scale": 0.5}, {"scale": 1.0}], ("scale 0.5", "scale 1")),
+        ([True, False], ("true", "false")),
+    ],
+)
+def test_values_are_named_by_what_tells_them_apart(values: list[Any], labels: tuple[Any, ...]) -> None:
+    assert label_all(values) == labels
+
+
+BAD = {
+    "grid.algorithm.ruonds: no scenario has this key; did you mean": {"grid": {"algorithm": {"ruonds": [1]}}},
+    "grid.topology.degre: no scenario has this key; did you mean": {"grid": {"topology.degre": [1]}},
+    "set.algorthm: no scenario has this key; did you mean": {"set": {"algorthm": {"rounds": 1}}},
+    "grid.algorithm.rounds.x: algorithm.rounds is a value": {"grid": {"algorithm.rounds.x": [1]}},
+    "unset.privacy.epsylon": {"unset": ["privacy.epsylon"]},
+    "grid.algorithm.rounds: got 3, wanted a list": {"grid": {"algorithm.rounds": 3}},
+    "would replace algorithm.rounds": {"grid": {"algorithm.rounds": [1]}, "set": {"algorithm": {"rounds": 2}}},
+    "would replace topology.seed": {
+        "grid": {"topology": RINGS},
+        "variants": [{"name": "a", "set": {"topology.seed": 1}}],
+    },
+    "would replace topology.weights": {"grid": {"topology.weights": ["metropolis"], "topology": RINGS}},
+    '"ring" is there twice': {"grid": {"topology": [RINGS[0], RINGS[0]]}},
+    "grid.seed: cannot be varied": {"grid": {"seed": [1, 2]}},
+    "seeds: got [1, 1]": {"seeds": [1, 1]},
+    'polts: unknown key; did you mean "plots"': {"polts": []},
+    'claims.0.is: got "more", wanted': {
+        "claims": [{"statement": "s", "left": {"measure": "m"}, "is": "more", "right": 1.0}]
+    },
+    'scenario: no scenario "rnig': {"scenario": "rnig_breast_cancer"},
+    "cells are more than": {"seeds": 200_000},
+    '"rign" is no value': {
+        "grid": {"topology": RINGS},
+        "claims": [
+            {"statement": "s", "left": {"measure": "m", "where": {"topology": "rign"}}, "is": "less", "right": 1.0}
+        ],
+    },
+    "plots (p).lines: 'agents' does not vary": {"plots": [{"name": "p", "y": "m", "lines": "agents"}]},
+    "topology varies too": {"grid": {"topology": RINGS}, "plots": [{"name": "p", "y": "upper_loss"}]},
+    "plots.0.name": {"plots": [{"name": "../p", "y": "m"}]},
+    'two are called "a"': {"variants": [{"name": "a"}, {"name": "a"}]},
+    'measure: "test_acuracy" is not measured; did you mean "test_accuracy".': {"measure": ["ok", "test_acuracy"]},
+    'measure: "upper_loss" is measured in a run, not in a plan': {"measure": ["upper_loss"], "kind": "plan"},
+    'measure: "endless_stream" is known of a plan, not of a run': {"measure": ["endless_stream"]},
+    'plots (p).x: "topologie" is no axis, and is not measured; did you mean "topology".': {
+        "grid": {"topology": RINGS},
+        "plots": [{"name": "p", "x": "topologie", "y": "ok"}],
+    },
+    'plots (p).y: "test_acc" is not measured; did you mean "test_': {
+        "grid": {"topology": RINGS},
+        "plots": [{"name": "p", "x": "topology", "y": ["ok", "test_acc"]}],
+    },
+    'plots (p).y: "spectral_gap" is measured at the end only': {"plots": [{"name": "p", "y": "spectral_gap"}]},
+    'claims (s).measure: "test_los" is not measured; did you mean "test_loss".': {
+        "claims": [{"statement": "s", "left": {"measure": "ok"}, "is": "less", "right": {"measure": "test_los"}}]
+    },
+    'claims (s).measure: "seconds" is measured at the end only': {
+        "claims": [{"statement": "s", "left": {"measure": "seconds", "round": 2}, "is": "less", "right": 1.0}]
+    },
+}
+
+
+@pytest.mark.parametrize("sentence", BAD)
+def test_a_bad_study_is_refused_before_anything_is_run(sentence: str, make: Make, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        conduct(make(**BAD[sentence]), tmp_path / "out", jobs=1)
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.glob("out/cells/*"))
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30), st.floats(0.5, 0.999))
+def test_the_interval_is_students(values: list[float], confidence: float) -> None:
+    mean, low, high = interval(values, confidence)
+    assert mean == pytest.approx(np.mean(values), abs=1e-6)
+    spread = scipy.stats.sem(values)
+    if spread > 1e-6:
+        known = scipy.stats.t.interval(confidence, len(values) - 1, mean, spread)
+        assert (low, high) == pytest.approx(known, rel=1e-6, abs=1e-6)
+
+
+def test_the_interval_of_few_or_infinite_values() -> None:
+    assert interval([2.0], 0.95)[0] == 2.0
+    assert math.isnan(interval([2.0], 0.95)[1])
+    assert interval([2.0, math.inf], 0.95)[0] == math.inf
+    assert math.isnan(interval([-math.inf, math.inf], 0.95)[0])
+    assert math.isnan(interval([], 0.95)[0])
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """Two graphs with three weights, one of which diverges on the larger graph, in this process."""
+    folder = tmp_path_factory.mktemp("study")
+    return conduct(load_study(mixed_content()), folder / "out", jobs=1)
+
+
+def mixed_content() -> dict[str, Any]:
+    return {
+        "title": "Mixed [brackets]",
+        "scenario": "ring_breast_cancer",
+        "seeds": 2,
+        "rounds": "all",
+        "set": {"algorithm": {"rounds": 4}, "run": {"evaluate_every": 2, "average": 2}},
+        "grid": {
+            "topology": [{"kind": "ring", "agents": 4}, {"kind": "complete", "agents": 6}],
+            "topology.weights": ["metropolis", {"kind": "constant", "value": 0.4}],
+        },
+        "plots": [
+            {"name": "over_rounds", "y": "upper_loss", "lines": "topology", "panels": "topology.weights", "log": "y"},
+            {"name": "by_weights", "x": "topology.weights", "y": ["test_accuracy", "ok"], "lines": "topology"},
+            {"name": "by_gap", "x": "spectral_gap", "y": "consensus_y", "points": "topology", "log": "xy"},
+            {"name": "of_nothing", "x": "topology", "y": "weight_clean", "lines": "topology.weights"},
+        ],
+        "claims": [
+            {
+                "statement": "calibrated",
+                "left": {"measure": "epsilon_max"},
+                "is": "within",
+                "right": 4.0,
+                "factor": 1.01,
+            }
+        ],
+    }
+
+
+def test_a_failed_cell_is_recorded_and_the_others_go_on(mixed: Findings) -> None:
+    assert len(mixed.cells) == 8
+    assert len(mixed.failed) == 2
+    assert set(mixed.failed["topology"]) == {"complete"}
+    assert set(mixed.failed["topology.weights"]) == {"constant"}
+    assert set(mixed.failed["status"]) == {"refused"}
+    assert mixed.failed["reason"].str.contains("diverges unless ρ < 1").all()
+    ok = mixed.results[mixed.results["name"] == "ok"]
+    assert ok["value"].tolist() == [1.0] * 6 + [0.0] * 2
+
+
+def test_results_are_tidy_and_are_those_of_a_run(mixed: Findings) -> None:
+    frame = pd.read_parquet(mixed.folder / "results.parquet")
+    assert list(frame) == ["cell", "seed", "topology", "topology.weights", "round", "last", "name", "value"]
+    assert not frame.duplicated(["seed", "topology", "topology.weights", "round", "last", "name"]).any()
+    assert frame["value"].notna().all()
+    here = frame[(frame["topology"] == "ring") & (frame["topology.weights"] == "metropolis") & (frame["seed"] == 2)]
+    overrides = ["algorithm.rounds=4", "run.evaluate_every=2", "run.average=2", "seed=2", "topology.agents=4"]
+    alone = run(load("ring_breast_cancer", overrides))
+    last = here[here["last"]].set_index("name")["value"]
+    assert last["spectral_gap"] == alone.result["topology"]["spectral_gap"]
+    assert last["epsilon_max"] == alone.result["privacy"]["epsilon_max"]
+    for name, value in alone.result["metrics"].items():
+        assert last[name] == value
+    curve = here[~here["last"] & (here["name"] == "upper_loss")]
+    assert curve["round"].tolist() == [0, 2, 4]
+    known = alone.metrics[(alone.metrics["name"] == "upper_loss") & (alone.metrics["agent"] == "mean")]
+    assert curve["value"].tolist() == known["value"].tolist()
+
+
+def test_the_summary_takes_the_seeds_together(mixed: Findings) -> None:
+    frame = pd.read_parquet(mixed.folder / "summary.parquet")
+    assert list(frame) == ["topology", "topology.weights", "round", "last", "name", "n", "mean", "low", "high"]
+    row = frame[frame["last"] & (frame["name"] == "test_loss") & (frame["topology"] == "complete")].iloc[0]
+    values = mixed.results[
+        mixed.results["last"] & (mixed.results["name"] == "test_loss") & (mixed.results["topology"] == "complete")
+    ]["value"]
+    assert row["n"] == len(values) == 2
+    assert (row["mean"], row["low"], row["high"]) == pytest.approx(interval(values.to_numpy(), 0.95))
+
+
+def test_pictures_are_drawn_where_there_are_numbers(mixed: Findings) -> None:
+    assert sorted(p.name for p in (mixed.folder / "plots").iterdir()) == [
+        "by_gap.png",
+        "by_weights.png",
+        "over_rounds.png",
+    ]
+    assert all(p.stat().st_size > 5000 for p in (mixed.folder / "plots").iterdir())
+    assert not list(mixed.folder.rglob("*.partial"))
+    assert mixed.warnings == ['plots (of_nothing): not drawn, for none of its cells has measured "weight_clean".']
+
+
+def test_what_came_to_nothing_is_said_and_its_picture_is_removed(make: Make, tmp_path: Path) -> None:
+    out, curves = tmp_path / "out", {"name": "curves", "y": "upper_loss"}
+    by_graph = {"name": "by_graph", "x": "topology", "y": ["ok", "test_accuracy"]}
+    small: dict[str, Any] = {"grid": {"topology": RINGS}, "set": {"run": {"evaluate_every": 2}}}
+    first = conduct(make(**small, rounds="all", plots=[curves | {"lines": "topology"}, by_graph]), out, jobs=1)
+    assert first.warnings == []
+    mine = out / "plots" / "mine.png"
+    mine.write_bytes(b"")
+    again = conduct(
+        make(
+            **small,
+            measure=["test_accuracy", "weight_clean"],
+            plots=[
+                curves | {"lines": "topology"},
+                {"name": "other", "x": "topology", "y": ["ok", "weight_clean"]},
+                {"name": "over_nothing", "x": "weight_clean", "y": "ok"},
+            ],
+        ),
+        out,
+        jobs=1,
+    )
+    assert again.computed == 0
+    assert sorted(p.name for p in (out / "plots").iterdir()) == ["mine.png", "other.png"]
+    assert again.warnings == [
+        'measure: no cell has measured "weight_clean".',
+        'plots (curves): not drawn, for no curves are kept; set rounds = "all".',
+        'plots (other): no cell has measured "weight_clean".',
+        'plots (over_nothing): not drawn, for none of its cells has measured "weight_clean".',
+    ]
+
+
+@pytest.mark.parametrize("name", ["hyper_cleaning", "network_view", "figure_6_as_printed"])
+def test_what_is_measured_has_a_name_that_is_known(name: str) -> None:
+    done = run(load(name, ["algorithm.rounds=1", "run.average=2"]))
+    measured = {str(n) for n in done.metrics["name"]}
+    assert measured <= set(names_of("run", over_rounds=True))
+    assert ("weight_clean_min" in measured) == (name == "hyper_cleaning")
+
+
+@pytest.mark.parametrize("kind", ["run", "plan"])
+def test_a_cell_measures_what_is_known_of_its_kind(kind: Literal["run", "plan"], make: Make) -> None:
+    task = task_of(cells(make(kind=kind))[0], kind, "all")
+    assert isinstance(task, Task)
+    record = cell_files.compute(task)
+    assert set(record["finals"]) <= set(names_of(kind, over_rounds=False))
+    assert set(record["curves"]) <= set(names_of(kind, over_rounds=True))
+    assert set(names_of(kind, over_rounds=True)) <= set(names_of(kind, over_rounds=False))
+
+
+# --- what an ε is -----------------------------------------------------------------------------------------------------
+
+
+def account(*rows: tuple[str, str, float]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["guarantee", "mechanism", "delta"])
+
+
+CERTIFIED, NOISELESS = ("certified", "gaussian", 1e-5), ("none", "laplace", 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "words"),
+    [
+        ("epsilon_max", [CERTIFIED, CERTIFIED], "certified, δ = 1e-5"),
+        ("epsilon_max", [("as_printed", "laplace", 1e-6)], "provable as printed, δ = 1e-6"),
+        ("epsilon_max", [NOISELESS], "no guarantee"),
+        # Without noise there is no δ.
+        ("epsilon_max", [CERTIFIED, NOISELESS], "δ = 1e-5"),
+        ("epsilon_max", [CERTIFIED, ("certified", "gaussian", 1e-6)], "certified"),
+        ("epsilon_pure_max", [CERTIFIED], "certified"),
+        ("endless_stream", [CERTIFIED], "certified, δ = 1e-5"),
+        ("endless_stream", [("certified", "laplace", 1e-5)], "certified"),
+        ("privacy.epsilon", [CERTIFIED], "target, δ = 1e-5"),
+        ("claimed", [CERTIFIED], "claimed, not proved"),
+        ("test_accuracy", [CERTIFIED], ""),
+    ],
+)
+def test_an_epsilon_says_what_it_is(name: str, rows: list[tuple[str, str, float]], words: str) -> None:
+    assert described(name, account(*rows)) == words
+
+
+def test_axes_of_pictures_say_what_an_epsilon_is() -> None:
+    assert _label("epsilon_max", account(CERTIFIED)) == "ε of the worst agent, δ = 1e-5 (certified)"
+    several = account(CERTIFIED, ("as_printed", "laplace", 1e-3), NOISELESS)
+    assert _label("epsilon_max", several) == (
+        "ε of the worst agent, δ = 1e-5 … 0.001 (certified or provable as printed or no guarantee)"
+    )
+    # A legend has less room.
+    assert _label("epsilon_max", several, most=1) == "ε of the worst agent, δ = 1e-5 … 0.001"
+    assert _label("epsilon_pure_max", account(CERTIFIED)) == "pure ε of the worst agent (certified)"
+    assert _label("privacy.epsilon", account(CERTIFIED)) == "target ε, δ = 1e-5"
+    assert _label("spectral_gap", account(CERTIFIED)) == "spectral gap 1 − ρ"
+
+
+def test_a_plan_prices_at_each_round(make: Make, tmp_path: Path) -> None:
+    study = make(
+        kind="plan",
+        rounds=[2, 5, 9],
+        set={"algorithm": {"rounds": 6}},
+        variants=[
+            {"name": "printed", "unset": ["privacy"], "set": {"privacy": PRINTED}},
+            {"name": "certified", "unset": ["privacy"], "set": {"privacy": {"clip": {"y": 1.0, "z": 1.0}, **NOISE}}},
+        ],
+    )
+    found = conduct(study, tmp_path / "out", jobs=1)
+    assert found.failed.empty
+    for cell in cells(study):
+        part = found.results[found.results["variant"] == cell.labels["variant"]]
+        job = build(load(cell.content))
+        at = part[~part["last"]].set_index(["name", "round"])["value"]
+        assert sorted(at["epsilon_max"].index) == [2, 5]
+        for rounds in (2, 5):
+            budget = price(job.ledger.until(rounds), 1e-5)
+            # Both are upper bounds, composed piece by piece and in one piece.
+            assert at["epsilon_max", rounds] == pytest.approx(budget.epsilon.max(), rel=5e-3)
+            assert at["epsilon_pure_max", rounds] == pytest.approx(budget.epsilon_pure.max(), rel=1e-9)
+        last = part[part["last"]].set_index("name")["value"]
+        assert last["epsilon_max"] == job.budget.epsilon.max()
+        if cell.labels["variant"] == "printed":
+            claims = [at["claimed", 2], at["claimed", 5], last["claimed"], last["claimed_endless"]]
+            assert claims == sorted(claims)
+        else:
+            assert "claimed" not in last
+
+
+NOISE = {c: {"scale": 1.0, "decay": 0.1} for c in "yz"}
+PRINTED = {"guarantee": "as_printed", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **{c: {"scale": 1.0} for c in "xyz"}}
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+def judged(make: Make, means: tuple[float, float, float] = (1.0, 2.0, 10.0), **claim: Any) -> Verdict:
+    """A claim over two topologies × two ε with known means of a loss: ring 1 and 2, complete 10 and nothing."""
+    study = make(
+        grid={"topology": RINGS, "privacy.epsilon": [1.0, 2.0]},
+        claims=[{"statement": "s", "left": {"measure": "m"}, "right": {"measure": "m"}, **claim}],
+    )
+    check_claims(study, axes(study))
+    rows = [(*where, m) for where, m in zip([("ring", 1.0), ("ring", 2.0), ("complete", 1.0)], means, strict=True)]
+    frame = pd.DataFrame(
+        [
+            {"topology": t, "privacy.epsilon": e, "round": 4, "last": True, "name": "m", "n": 3}
+            | dict.fromkeys(("mean", "low", "high"), m)
+            for t, e, m in rows
+        ]
+    )
+    return verdict(study.claims[0], frame, axes(study))
+
+
+RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
+
+
+@pytest.mark.parametrize("best", ["seed", "topology"])
+def test_the_best_is_taken_along_an_axis_that_varies(make: Make, best: str) -> None:
+    with pytest.raises(InputError, match="does not vary here"):
+        judged(make, left={"measure": "m", "where": RING, "best": best}, right=1.0, **{"is": "less"})
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ({"left": {"measure": "m", "where": RING}, "is": "less", "right": 2.5}, (True, 2, 2, 0)),
+        ({"left": {"measure": "m", "where": RING}, "is": "less", "right": 2.0}, (False, 2, 1, 0)),
+        ({"left": {"measure": "m", "where": RING}, "is": "greater", "right": 2.0, "factor": 0.4}, (True, 2, 2, 0)),
+        ({"left": {"measure": "m", "where": RING}, "is": "within", "right": 2.0, "factor": 2.0}, (True, 2, 2, 0)),
+        ({"left": {"measure": "m", "where": RING}, "is": "within", "right": 2.0, "factor": 1.9}, (False, 2, 1, 0)),
+        # Paired by ε; the complete graph has nothing at ε = 2.
+        (
+            {"left": {"measure": "m", "where": RING}, "is": "less", "right": {"measure": "m", "where": COMPLETE}},
+            (None, 2, 1, 1),
+        ),
+        (
+            {
+                "left": {"measure": "m", "where": {**RING, "privacy.epsilon": [1.0, 2.0]}},
+                "is": "less",
+                "right": {"measure": "m", "where": {**COMPLETE, "privacy.epsilon": 1.0}},
+            },
+            (True, 2, 2, 0),
+        ),
+        # Of two ε the better one; where one was not measured, the other.
+        (
+            {"left": {"measure": "m", "where": RING, "best": "privacy.epsilon"}, "is": "less", "right": 2.0},
+            (False, 1, 0, 0),
+        ),
+        (
+            {
+                "left": {"measure": "m", "where": RING, "best": "privacy.epsilon"},
+                "is": "less",
+                "right": {"measure": "m", "where": COMPLETE, "best": "privacy.epsilon"},
+                "factor": 0.21,
+            },
+            (True, 1, 1, 0),
+        ),
+        ({"left": {"measure": "other", "where": RING}, "is": "less", "right": 1.0}, (None, 2, 0, 2)),
+        ({"left": {"measure": "m", "where": RING, "round": 7}, "is": "less", "right": 9.0}, (None, 2, 0, 2)),
+    ],
+)
+def test_claims(make: Make, claim: dict[str, Any], expected: tuple[bool | None, int, int, int]) -> None:
+    found = judged(make, **claim)
+    assert (found.reproduced, found.pairs, found.held, found.missing) == expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ((True, 1, 1, 0), "reproduced"),
+        ((False, 1, 0, 0), "not reproduced"),
+        ((None, 1, 0, 1), "not measured"),
+        ((True, 3, 3, 0), "reproduced in all 3"),
+        ((False, 3, 2, 0), "holds in 2 of 3"),
+        ((False, 3, 0, 0), "not reproduced in any of 3"),
+        ((None, 3, 2, 1), "holds in 2 of 3, 1 not measured"),
+        ((False, 3, 0, 2), "holds in 0 of 3, 2 not measured"),
+        ((None, 3, 0, 3), "not measured"),
+    ],
+)
+def test_a_verdict_in_words(counts: tuple[bool | None, int, int, int], words: str) -> None:
+    assert Verdict("s", *counts, "").words == words
+
+
+FIRST = {"topology": "ring", "privacy.epsilon": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("left", "claim", "numbers"),
+    [
+        (218.0, {"is": "less", "right": 4.6, "factor": 2.0}, "218 ≥ 2 · 4.6"),
+        (4.0, {"is": "less", "right": 4.6, "factor": 2.0}, "4 < 2 · 4.6"),
+        (1.0, {"is": "greater", "right": 1.0}, "1 ≤ 1"),
+        # In three digits these would contradict what is said of them.
+        (1.0004, {"is": "greater", "right": 1.0003}, "1.0004 > 1.0003"),
+        (1.0, {"is": "greater", "right": 1.000000002}, "1 ≤ 1"),
+        (12349.4, {"is": "less", "right": 12349.1}, "12349 ≥ 12349"),
+        (0.95, {"is": "within", "right": 0.8, "factor": 1.05}, "0.95 ≉ 0.8 up to a factor 1.05"),
+        (4.6, {"is": "within", "right": 4.6, "factor": 1.000001}, "4.6 ≈ 4.6 up to a factor 1.000001"),
+        (4.60001, {"is": "within", "right": 4.6, "factor": 1.000001}, "4.60001 ≉ 4.6 up to a factor 1.000001"),
+        (math.inf, {"is": "within", "right": {"measure": "m", "where": FIRST}}, "∞ ≈ ∞"),
+        (math.inf, {"is": "less", "right": 4.0}, "∞ ≥ 4"),
+    ],
+)
+def test_what_is_printed_of_a_comparison_is_true(make: Make, left: float, claim: dict[str, Any], numbers: str) -> None:
+    found = judged(make, (left, 0.0, 0.0), left={"measure": "m", "where": FIRST}, **claim)
+    assert found.numbers == numbers
+    assert bool(found.reproduced) == (not set("≥≤≉") & set(numbers))
+
+
+def test_what_was_not_measured_was_not_tested(make: Make) -> None:
+    where = {"topology": ["complete"], "privacy.epsilon": 2.0}
+    found = judged(make, left={"measure": "m", "where": where}, **{"is": "less"}, right=1.0)
+    assert (found.words, found.reproduced) == ("not measured", None)
+    assert found.numbers == "nothing was compared: there is no m of topology complete, privacy.epsilon 2.0"
+    # Infinities of both signs have no mean.
+    undefined = judged(make, (math.nan, 1.0, 1.0), left={"measure": "m", "where": FIRST}, **{"is": "less"}, right=1.0)
+    assert (undefined.words, undefined.missing) == ("not measured", 1)
+
+
+# --- keeping, resuming, processes -------------------------------------------------------------------------------------
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {p.name: p.stat().st_mtime_ns for p in (folder / "cells").glob("*.json")}
+
+
+def test_what_is_done_is_not_computed_again(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, small = tmp_path / "out", {"grid": {"topology": RINGS}, "rounds": "all"}
+    first = conduct(make(**small, seeds=2), out, jobs=1)
+    before = files(out)
+    assert first.computed == len(before) == 4
+    monkeypatch.setattr("decentral_dp.studies.pool.compute", lambda task: pytest.fail("computed again"))
+    # Other words, other pictures and fewer measures need no other numbers.
+    again = conduct(make(**small, seeds=2, title="Another", measure=["test_loss"]), out, jobs=1)
+    assert again.computed == 0
+    assert files(out) == before
+    kept = without_times(first.results)
+    pd.testing.assert_frame_equal(
+        kept[kept["name"] == "test_loss"].reset_index(drop=True), again.results.reset_index(drop=True)
+    )
+    monkeypatch.undo()
+    assert conduct(make(**small, seeds=3), out, jobs=1).computed == 2
+    damaged = sorted((out / "cells").glob("*.json"))
+    text = damaged[0].read_text()
+    damaged[0].write_text(text[: len(text) // 2])
+    damaged[1].write_text(text.replace("1", "2"))
+    damaged[2].write_bytes(b"\xff\xfe\x00")
+    mended = conduct(make(**small, seeds=2), out, jobs=1)
+    assert 1 <= mended.computed <= 3
+    pd.testing.assert_frame_equal(without_times(mended.results), without_times(first.results))
+    assert tomllib.loads((out / "study.toml").read_text())["grid"]["topology"] == RINGS
+    resumed = conduct(load_study(out / "study.toml"), out, jobs=1)
+    assert resumed.computed == 0
+
+
+def test_a_key_follows_what_decides_the_numbers(make: Make, tmp_path: Path) -> None:
+    def key(**keys: Any) -> str:
+        task = task_of(cells(make(**keys))[0], "run", "last")
+        assert isinstance(task, Task)
+        return task.key
+
+    edges = tmp_path / "net.txt"
+    edges.write_text("0 1\n1 2\n")
+    by_file = {"set": {"topology": {"file": str(edges)}}}
+    before = key(**by_file)
+    assert key(**by_file, title="x") == before
+    edges.write_text("0 1\n1 2\n0 2\n")
+    assert key(**by_file) != before
+    assert key() != key(set={"algorithm": {"rounds": 3}})
+    # A default that is written out is the same scenario.
+    assert key() == key(set={"run": {"average": 1}})
+
+
+class Heard:
+    """A watcher that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, done: int, total: int, failed: int) -> None:
+        """Progress is not what is tested."""
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
+def test_cells_of_another_package_or_of_other_inputs_are_computed_anew_and_replaced(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, edges = tmp_path / "out", tmp_path / "net.txt"
+
+    def again(seeds: int) -> tuple[int, list[str], int]:
+        heard = Heard()
+        study = make(kind="plan", seeds=seeds, set={"topology": {"file": str(edges)}})
+        found = conduct(study, out, jobs=1, progress=heard)
+        return found.computed, heard.said, len(files(out))
+
+    edges.write_text("0 1\n1 2\n")
+    assert again(3) == (3, [], 3)
+    foreign = out / "cells" / "0123.json"
+    foreign.write_text("of an earlier format, or of somebody else")
+    monkeypatch.setattr(cell_files, "package_digest", lambda: "another")
+    # The third seed is not of this study: it stays until it is.
+    assert again(2) == (2, ["decentral_dp has changed since; 2 kept cells are computed anew."], 4)
+    assert again(2) == (0, [], 4)
+    edges.write_text("0 1\n1 2\n0 2\n")
+    assert again(1) == (1, ["A file that the scenarios name has changed since; 1 kept cell is computed anew."], 4)
+    assert again(3) == (2, ["decentral_dp and its inputs have changed since; 2 kept cells are computed anew."], 4)
+    assert foreign.exists()
+    # A cell that does not come out again leaves its old file, for whoever returns to that state.
+    monkeypatch.setattr(cell_files, "package_digest", lambda: "a third")
+    monkeypatch.setattr("decentral_dp.studies.pool.compute", lambda task: cell_files.lost("no memory"))
+    assert again(3)[::2] == (3, 4)
+
+
+def test_processes_compute_what_this_process_computes(mixed: Findings, tmp_path: Path) -> None:
+    seen: list[tuple[int, int, int]] = []
+    study = load_study(mixed_content())
+    parallel = conduct(study, tmp_path / "out", jobs=2, progress=lambda *state: seen.append(state))
+    assert seen[-1] == (8, 8, 2)
+    for name in ("results", "cells"):
+        pd.testing.assert_frame_equal(without_times(getattr(parallel, name)), without_times(getattr(mixed, name)))
+    assert [v.numbers for v in parallel.verdicts] == [v.numbers for v in mixed.verdicts]
+
+
+def test_ray_tasks_compute_what_this_process_computes(make: Make, ray_cluster: None, tmp_path: Path) -> None:
+    study = make(grid={"topology.weights": ["metropolis", {"kind": "constant", "value": 0.7}]})
+    here, remote = conduct(study, tmp_path / "here", jobs=1), conduct(study, tmp_path / "there", address="auto")
+    assert remote.computed == 2
+    assert remote.cells["status"].tolist() == ["ok", "refused"]
+    pd.testing.assert_frame_equal(without_times(remote.results), without_times(here.results))
+
+
+def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The worker ends in the middle of its second cell.
+    crash = tmp_path / "crash"
+    crash.mkdir()
+    (crash / "sitecustomize.py").write_text(
+        "import os, decentral_dp.studies.study_runs as c\n"
+        "real, done = c.compute, []\n"
+        "def compute(task):\n"
+        "    done.append(task)\n"
+        "    return real(task) if len(done) != 2 else os.kill(os.getpid(), 9)\n"
+        "c.compute = compute\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(crash))
+    tasks = [task_of(cell, "run", "last") for cell in cells(make(seeds=3))]
+    done = list(in_processes([t for t in tasks if isinstance(t, Task)], tmp_path, 1))
+    assert [None if r is None else r["status"] for _, r in done] == [None, "failed", None]
+    assert "was killed by signal 9" in next(r["reason"] for _, r in done if r is not None)
+    assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+def workers_in(folder: Path) -> list[int]:
+    """Processes whose command line names the folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:  # It has ended meanwhile.
+                continue
+            if b"studies.worker" in command and str(folder).encode() in command:
+                found.append(int(entry.name))
+    return found
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Path, how: signal.Signals) -> None:
+    out = tmp_path / "out"
+    content = {"scenario": str(tmp_path / "base.toml"), "seeds": 60, "set": {"algorithm": {"rounds": 40}}}
+    make()
+    (tmp_path / "long.toml").write_text(tomli_w.dumps(content))
+    # Each of the two workers stays in its 26th cell: however late the interrupt comes, the study is not done before.
+    (tmp_path / "held").mkdir()
+    (tmp_path / "held" / "sitecustomize.py").write_text(
+        "import time, decentral_dp.studies.study_runs as c\n"
+        "real, done = c.compute, []\n"
+        "def compute(task):\n"
+        "    done.append(task)\n"
+        "    return real(task) if len(done) <= 25 else time.sleep(300)\n"
+        "c.compute = compute\n"
+    )
+    order = ["study", str(tmp_path / "long.toml"), "--out", str(out), "--jobs", "2"]
+    path = os.pathsep.join([str(tmp_path / "held"), str(Path(cli.__file__).parents[2])])
+    started = subprocess.Popen(
+        [sys.executable, "-m", "decentral_dp.cli.main", *order],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    with started:
+        wait_for(lambda: len(files(out)) >= 3)
+        os.kill(started.pid, how)
+        said = started.communicate(timeout=60)
+    wait_for(lambda: not workers_in(out))
+    before = files(out)
+    assert 3 <= len(before) <= 50
+    if how == signal.SIGINT:
+        assert started.returncode == 130
+        assert said[0] == ""
+        assert said[1].startswith(f"Interrupted; {len(before)} finished cells are kept in {out}")
+    # Of the same study the first few seeds are enough to compare.
+    few = {**content, "seeds": 8}
+    alone = conduct(load_study(few), tmp_path / "alone", jobs=1)
+    resumed = conduct(load_study(few), out, jobs=1)
+    assert resumed.computed < 8
+    after = files(out)
+    assert {name: after[name] for name in before} == before
+    pd.testing.assert_frame_equal(without_times(resumed.results), without_times(alone.results))
+
+
+def test_workers_end_at_once_where_their_parent_was_killed(make: Make, tmp_path: Path) -> None:
+    # Cells that would take five minutes: a worker that ends with its cell only is far too late on any machine.
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "sitecustomize.py").write_text(
+        "import pathlib, time, decentral_dp.studies.study_runs as c\n"
+        "def compute(task):\n"
+        "    pathlib.Path(task.folder, f'{task.key}.begun').touch()\n"
+        "    time.sleep(300)\n"
+        "c.compute = compute\n"
+    )
+    make()
+    (tmp_path / "study.toml").write_text('scenario = "base.toml"\nseeds = 2\n')
+    order = ["study", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    path = os.pathsep.join([str(tmp_path / "slow"), str(Path(cli.__file__).parents[2])])
+    with subprocess.Popen(
+        [sys.executable, "-m", "decentral_dp.cli.main", *order], env={**os.environ, "PYTHONPATH": path}
+    ) as started:
+        wait_for(lambda: len(list(tmp_path.glob("*.begun"))) == 2)
+        assert len(workers_in(tmp_path)) == 2
+        started.kill()
+    wait_for(lambda: not workers_in(tmp_path), seconds=30.0)
+
+
+# --- command line, shipped studies ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    monkeypatch.chdir(tmp_path)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["decentral-dp", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return code, *capsys.readouterr()
+
+    yield call
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_the_command_says_what_came_out(
+    command: Callable[..., tuple[int, str, str]], make: Make, tmp_path: Path
+) -> None:
+    make()
+    file = tmp_path / "study.toml"
+    content = {
+        "title": "Title [x]",
+        "scenario": "base.toml",
+        "measure": ["test_accuracy"],
+        "grid": {"topology.weights": ["metropolis", {"kind": "constant", "value": 0.7}]},
+        "claims": [
+            {
+                "statement": "better than a coin",
+                "left": {"measure": "test_accuracy"},
+                "is": "greater",
+                "right": 0.0,
+            }
+        ],
+    }
+    file.write_text(tomli_w.dumps(content))
+    code, out, err = command("study", file, "--jobs", 1, "--set", "algorithm.rounds=2", "--set", "seeds=2")
+    assert (code, err) == (0, "")
+    assert "Title [x] (4 cells, 4 of them computed now)" in out
+    assert "2 of 4 cells failed" in out
+    assert "2 × refused: topology.weights: constant 0.7" in " ".join(out.split())
+    assert "holds in 1 of 2, 1 not measured: better than a coin" in out
+    folder = tmp_path / "runs" / "study-study"
+    told = json.loads((folder / "claims.json").read_text())[0]
+    assert (told["missing"], told["reproduced"]) == (1, None)
+    assert told["verdict"] == "holds in 1 of 2, 1 not measured"
+    assert pd.read_parquet(folder / "cells.parquet")["round"].max() == 2
+    # All failed.
+    assert command("study", file, "--jobs", 1, "--set", "privacy.epsilon=-1.0")[0] == 1
+    for bad in (["--set", "grid.algorithm.ruonds=[1]"], ["--out", file], ["--set", "seeds=0"]):
+        code, out, err = command("study", file, "--jobs", 1, *bad)
+        assert (code, out) == (2, "")
+        assert err.startswith("Error: ")
+        assert err.count("\n") == 1
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    assert command("study", file, "--out", tmp_path / "full")[0] == 2
+
+
+def test_the_table_says_what_its_epsilon_is(
+    command: Callable[..., tuple[int, str, str]], make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make()
+    file = tmp_path / "study.toml"
+    open_one = {"name": "open", "unset": ["privacy"], "set": {"privacy": {"guarantee": "none"}}}
+    content = {
+        "scenario": "base.toml",
+        "measure": ["epsilon_max", "weight_clean"],
+        "set": {"algorithm.rounds": 2},
+        "variants": [{"name": "closed"}, {"name": "closer", "set": {"privacy.delta": 1e-6}}, open_one],
+    }
+    file.write_text(tomli_w.dumps(content))
+    code, out, err = command("study", file, "--jobs", 1)
+    assert (code, err) == (0, "")
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
+    assert rows["variant"] == ["variant", "guarantee", "δ", "epsilon_max", "weight_clean"]
+    assert rows["closed"][1:4] == ["certified", "1e-5", "4.00"]
+    assert rows["closer"][1:3] == ["certified", "1e-6"]
+    assert rows["open"][1:] == ["no", "guarantee", "–", "∞", "–"]
+    assert 'Warning: measure: no cell has measured "weight_clean".' in out
+    content["variants"] = [{"name": "closed"}]
+    file.write_text(tomli_w.dumps(content))
+    code, out, _ = command("study", file, "--jobs", 1)
+    assert code == 0
+    assert "certified, δ = 1e-5" in out
+    assert "guarantee" not in out
+    # What is computed anew is said before it is done.
+    monkeypatch.setattr(cell_files, "package_digest", lambda: "another")
+    assert command("study", file, "--jobs", 1)[2] == "decentral_dp has changed since; 1 kept cell is computed anew.\n"
+
+
+def test_a_study_is_no_scenario_and_the_reverse(
+    command: Callable[..., tuple[int, str, str]], make: Make, tmp_path: Path
+) -> None:
+    make()
+    study, base = tmp_path / "study.toml", tmp_path / "base.toml"
+    study.write_text('scenario = "base.toml"\n')
+    for name in (study, "budget_growth"):
+        code, out, err = command("run", name)
+        assert (code, out) == (2, "")
+        named = quoted(str(name))
+        assert err == f'Error: scenario: {named} is a study; give a scenario, or use "decentral-dp study {name}".\n'
+    for name in (base, "quadratic"):
+        code, out, err = command("study", name)
+        assert (code, out) == (2, "")
+        named = quoted(str(name))
+        assert err == f'Error: study: {named} is a scenario; give a study, or use "decentral-dp run {name}".\n'
+    # A study of a study is none, either.
+    (tmp_path / "nested.toml").write_text('scenario = "study.toml"\n')
+    assert "is a study; give a scenario" in command("study", tmp_path / "nested.toml")[2]
+    assert list(tmp_path.glob("runs/*/cells/*")) == []
+
+
+def test_a_mistake_in_one_variant_fails_its_cells_alone(make: Make, tmp_path: Path) -> None:
+    wrong = {"name": "typo", "set": {"algorithm": {"ruonds": 1}}}
+    found = conduct(make(variants=[{"name": "right"}, wrong]), tmp_path / "out", jobs=1)
+    assert found.cells.set_index("variant")["status"].to_dict() == {"right": "ok", "typo": "refused"}
+    assert found.failed["reason"].tolist() == ['algorithm.ruonds: unknown key; did you mean "rounds".']
+
+
+def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> None:
+    found = conduct(
+        make(set={"algorithm": {"rounds": 60, "x": {"scale": 1e3}}}, rounds="all"), tmp_path / "out", jobs=1
+    )
+    assert found.cells["status"].tolist() == ["diverged"]
+    assert "stopped being finite" in found.cells["reason"][0]
+    last = found.results[found.results["last"]].set_index("name")["value"]
+    assert (last["diverged"], last["ok"]) == (1.0, 0.0)
+    assert "upper_loss" not in last
+    assert "upper_loss" in set(found.results["name"])
+
+
+def test_the_described_study_is_one() -> None:
+    """What the package's description shows is a study that would be run."""
+    lines = (decentral_dp.studies.__doc__ or "").splitlines()
+    text = "\n".join(line.removeprefix("    ") for line in lines if line.startswith("    "))
+    study = load_study(tomllib.loads(text))
+    check_claims(study, axes(study))
+    for plot in study.plots:
+        check_plot(plot, axes(study))
+    check_names(study, axes(study))
+    assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in cells(study))
+
+
+@pytest.mark.parametrize("name", shipped_names("study"))
+def test_shipped_studies(name: str, tmp_path: Path) -> None:
+    study = load_study(name)
+    varied, found = axes(study), cells(study)
+    check_claims(study, varied)
+    for plot in study.plots:
+        check_plot(plot, varied)
+    check_names(study, varied)
+    tasks = [task_of(cell, study.kind, study.rounds) for cell in found]
+    assert all(isinstance(task, Task) for task in tasks)
+    assert study.title
+    assert study.claims
+    assert isinstance(tasks[0], Task)
+    record = cell_files.compute(tasks[0])
+    assert record["status"] in ("ok", "budget_reached", "diverged"), record["reason"]

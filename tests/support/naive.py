@@ -1,0 +1,331 @@
+"""What tests of several algorithms share: small jobs, oracles record by record, loops over agents, and adversaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+import decentral_dp
+from decentral_dp.algorithms.protocol import Public
+from decentral_dp.data import Stream
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import Outcome
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
+from decentral_dp.simulation.gossip_plan import plan
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from tests.support.replay import (
+    CROSSED,
+    CROSSED_PENALTY,
+    Noise,
+    certified_change,
+    conversation,
+    realised_change,
+    replay,
+)
+
+Oracle = Mapping[str, Callable[..., np.ndarray]]
+Vectors = list[np.ndarray]
+STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2})
+STREAM_NAMES = ("all", "accumulate", "minibatch")
+CLIPS = {"x": 0.4, "y": 0.5, "z": 0.3}
+UNCLIPPED = dict.fromkeys("xyz", np.inf)
+RIDGE = 0.5
+
+_LOGISTIC: Oracle = {
+    "lower_grad_y": lambda x, y, z, a, b: -a / (1 + np.exp(a @ y)),
+    "lower_hvp": lambda x, y, z, a, b: (a @ z) * a / (2 + np.exp(a @ y) + np.exp(-(a @ y))),
+    "upper_grad_y": lambda x, y, z, a, b: -a / (1 + np.exp(a @ y)),
+}
+_SQUARES: Oracle = {
+    "lower_grad_y": lambda x, y, z, a, b: (a @ y - b) * a,
+    "lower_hvp": lambda x, y, z, a, b: (a @ z) * a,
+    "upper_grad_y": lambda x, y, z, a, b: (a @ y - b) * a,
+}
+# Per record, and of the regulariser.
+ORACLES: dict[str, tuple[Oracle, Oracle]] = {
+    "logistic_hyperparameter": (
+        _LOGISTIC,
+        {
+            "lower_grad_y": lambda x, y, z: np.exp(x) * y,
+            "lower_hvp": lambda x, y, z: np.exp(x) * z,
+            "lower_jvp": lambda x, y, z: np.exp(x) * y * z,
+        },
+    ),
+    "quadratic": (
+        _SQUARES,
+        {
+            "lower_grad_y": lambda x, y, z: RIDGE * (y - x),
+            "lower_hvp": lambda x, y, z: RIDGE * z,
+            "lower_jvp": lambda x, y, z: -RIDGE * z,
+        },
+    ),
+    "crossed": (CROSSED, CROSSED_PENALTY),
+}
+
+
+class Crossed(Quadratic):
+    """`replay.crossed` without differentiation: p = q, five terms that read records, each clipped row by row."""
+
+    reads_records: ClassVar[Any] = {t: "train" if t.startswith("lower") else "validation" for t in TERMS}
+
+    def terms(
+        self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+    ) -> Terms:
+        out = {}
+        for term in wanted:
+            records = train if term.startswith("lower") else validation
+            a = records.features
+            size = {"lower_grad_y": a @ x + a @ y, "upper_grad_y": a @ x, "upper_grad_x": a @ y}.get(term, a @ z)
+            rows = (records.target * size)[:, None] * a
+            bound = clip.bound({"lower_grad_y": "y", "lower_hvp": "z", "upper_grad_y": "z"}.get(term, "x"))
+            norms = np.linalg.norm(rows, 1 if clip.norm == "l1" else 2, axis=1)
+            out[term] = (rows * np.where(norms > bound, bound / np.maximum(norms, 1e-300), 1.0)[:, None]).mean(axis=0)
+        return Terms(**out)
+
+    def regulariser(self, x: Any, y: Any, z: Any) -> Regulariser:
+        return Regulariser(y + 0.3 * x, z, 0.3 * z)
+
+
+def base(
+    algorithm: Mapping[str, Any], guarantee: str = "certified", mechanism: str = "laplace", **changes: Any
+) -> dict[str, Any]:
+    """A small scenario; keyword tables change it."""
+    privacy: dict[str, Any] = {"guarantee": guarantee}
+    if guarantee != "none":
+        privacy |= {"mechanism": mechanism, **{c: {"scale": 0.3, "decay": 0.1} for c in "xyz"}}
+    if guarantee == "certified":
+        privacy["clip"] = CLIPS
+    content: dict[str, Any] = {
+        "seed": 4,
+        "problem": {
+            "kind": "quadratic",
+            "data": "synthetic_classification",
+            "validation": 0.5,
+            "synthetic": {"dimension": 2, "records": 12, "test_records": 8},
+        },
+        "topology": {"kind": "ring", "agents": 4},
+        "algorithm": {"rounds": 3, "init": {"x": 0.7, "y": -0.4}, **algorithm},
+        "privacy": privacy,
+    }
+    for table, values in changes.items():
+        content[table] = content.get(table, {}) | values
+    return content
+
+
+def made(kind: str, content: dict[str, Any]) -> Job:
+    """A job on a named problem, or on "crossed", whose terms all read records."""
+    problem = {"kind": "quadratic" if kind == "crossed" else kind, **({"ridge": RIDGE} if kind == "quadratic" else {})}
+    content = content | {"problem": content["problem"] | problem}
+    return build(decentral_dp.load(content), Crossed(2) if kind == "crossed" else None)
+
+
+def finished(job: Job) -> Outcome:
+    return LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False)
+
+
+def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
+    """(recorded, planned) of another program in this job's place."""
+    nodes = [n._replace(program=program) for n in job.nodes()]
+    recorded = LocalEngine().run(nodes, job.rounds, [], lambda s: False).ledger
+    planned = plan(
+        program, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, None, job.rounds,
+        job.mechanism, job.noise,
+    )  # fmt: skip
+    return recorded, planned
+
+
+def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:
+    """Planned is recorded whichever of the five terms read records: what reads none is free, and not listed."""
+    for n in range(1, 2 ** len(TERMS)):
+        read = {t: kind for k, (t, kind) in enumerate(Crossed.reads_records.items()) if n >> k & 1}
+        problem = type("Partly", (Crossed,), {"reads_records": read})(2)
+        for guarantee in ("certified", "as_printed"):
+            job = build(decentral_dp.load(base({**algorithm, "rounds": 2}, guarantee)), problem)
+            assert finished(job).ledger.same_releases(job.ledger), (guarantee, read)
+
+
+# Loops over agents --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Loop:
+    """What a naive loop needs: means record by record, mixing pair by pair, and a list of all that is said."""
+
+    job: Job
+    kind: str
+    noise: Noise
+    clips: Mapping[str, float]
+    told: list[dict[str, np.ndarray]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.m = self.job.n_agents
+        self.weights = self.job.topology.mixing.toarray()
+        self.algorithm: Any = self.job.algorithm
+        self.printed = self.algorithm.protocol == "printed"
+        self.reads_x = self.kind == "crossed"
+        self.per_round = self.algorithm.releases_per_round
+        self.told = [{} for _ in range(self.job.rounds * self.per_round + 1)]
+
+    def start(self, channel: str) -> Vectors:
+        return [np.full(2, self.algorithm.start.get(channel, 0.0)) for _ in range(self.m)]
+
+    def zeros(self) -> Vectors:
+        return [np.zeros(2) for _ in range(self.m)]
+
+    def say(self, index: int, channel: str, values: Vectors, noised: bool) -> Vectors:
+        out = [v + self.noise(index, channel, i, v.size) * noised for i, v in enumerate(values)]
+        self.told[index][channel] = np.array(out)
+        return out
+
+    def toward(self, i: int, own: np.ndarray, heard: Vectors) -> np.ndarray:
+        """own + Σ_j w_ij (heard_j − own)."""
+        moves = (self.weights[i, j] * (heard[j] - own) for j in range(self.m) if j != i)
+        return own + sum(moves, np.zeros_like(own))
+
+    def mean(self, term: str, t: int, i: int, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        per_record, penalty = ORACLES[self.kind]
+        records = self.job.records["train" if term.startswith("lower") else "validation"][i]
+        rows = records.signed if hasattr(records, "signed") else records.features
+        labels = np.ones(len(rows)) if hasattr(records, "signed") else records[1]
+        n = len(rows) if self.job.stream.kind == "all" else min(len(rows), 1 + 2 * (t + 1))
+        norm = 1 if self.job.mechanism.name == "laplace" else 2
+        bound = self.clips[{"lower_grad_y": "y", "lower_hvp": "z", "upper_grad_y": "z"}.get(term, "x")]
+        total = np.zeros_like(y)
+        if term in per_record:
+            for a, b in zip(rows[:n], labels[:n], strict=True):
+                one = per_record[term](x, y, z, a, b)
+                size = np.linalg.norm(one, norm)
+                total = total + one * (bound / size if size > bound else 1.0) / n
+        return total + penalty[term](x, y, z) if term in penalty else total
+
+
+def agree(job: Job, noise: Noise, told: Sequence[Mapping[str, np.ndarray]]) -> None:
+    """Everything said is what the loop says."""
+    got = conversation(job, noise)
+    assert len(got) == len(told)
+    for index, (ours, theirs) in enumerate(zip(got, told, strict=True)):
+        assert ours.keys() == theirs.keys(), index
+        for channel, value in theirs.items():
+            np.testing.assert_allclose(ours[channel], value, rtol=0, atol=1e-10, err_msg=f"{channel} at {index}")
+
+
+# Quadratic limits ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Squares:
+    """A, c of one agent's train records and of its validation records, (2, 2) and (2,), by sums over records."""
+
+    hessian: np.ndarray
+    linear: np.ndarray
+    upper: np.ndarray
+    target: np.ndarray
+
+
+def squares(job: Job) -> list[Squares]:
+    out = []
+    for i in range(job.n_agents):
+        parts = []
+        for kind in ("train", "validation"):
+            records = job.records[kind][i]
+            n = len(records.target)
+            second, cross = np.zeros((2, 2)), np.zeros(2)
+            for a, b in zip(records.features, records.target, strict=True):
+                second, cross = second + np.outer(a, a) / n, cross + a * b / n
+            parts += [second, cross]
+        parts[0] = parts[0] + RIDGE * np.eye(2)
+        out.append(Squares(*parts))
+    return out
+
+
+def series(hessian: np.ndarray, smoothness: float, terms: int) -> np.ndarray:
+    """(1/L) Σ_{k<b} (I − H/L)^k, summed."""
+    out, power = np.zeros_like(hessian), np.eye(len(hessian))
+    for _ in range(terms):
+        out, power = out + power / smoothness, power @ (np.eye(len(hessian)) - hessian / smoothness)
+    return out
+
+
+# Adversaries --------------------------------------------------------------------------------------------------------
+
+LABELS = np.array([1.0, 1.0, -1.0])
+READ = (Stream("all"), Stream("accumulate", batch=1), Stream("minibatch", batch=1))
+# (round, exchange, rng) → what the agent says, and what it receives, (1, ·).
+Scene = Callable[[int, int, np.random.Generator], tuple[dict[str, np.ndarray], np.ndarray]]
+
+
+def worlds(
+    algorithm: Any, rounds: int, scene: Scene, kind: str, norm: Any, stream: Stream, seed: int, worst: bool,
+    problem: Any = None,
+) -> list[list[dict[str, Any]]]:  # fmt: skip
+    """One agent on one transcript, its first record of this kind replaced, by its opposite if `worst`."""
+    rng = np.random.default_rng([7, seed])
+    d, n = 2, LABELS.size
+    problem = problem or Crossed(d)
+    features = {k: rng.normal(size=(n, d)) * 10.0 ** rng.integers(0, 3) for k in ("train", "validation")}
+    labels = {k: LABELS.copy() for k in features}
+    if worst:
+        for rows in features.values():
+            rows[0] = [1e3, 0.0]
+    other = {k: v.copy() for k, v in features.items()}, {k: v.copy() for k, v in labels.items()}
+    if worst:
+        other[1][kind][0] *= -1
+    else:
+        other[0][kind][0] = rng.normal(size=d) * 100
+    pairs = [
+        scene(*divmod(index, algorithm.releases_per_round), rng)
+        for index in range(rounds * algorithm.releases_per_round + 1)
+    ]
+    own, received = [p[0] for p in pairs], [p[1] for p in pairs[:-1]]
+    runs = []
+    for rows, marks in ((features, labels), other):
+        records = [problem.prepare(rows[k], marks[k], norm) for k in ("train", "validation")]
+        runs.append(
+            replay(
+                algorithm, problem, *records, rounds=rounds, neighbour_weight=0.6, own=own, received=received,
+                clip=Clip(norm, **CLIPS), stream=stream,
+            )
+        )  # fmt: skip
+    return runs
+
+
+def shares(runs: list[list[dict[str, Any]]], kind: Any, norm: Any) -> dict[str, np.ndarray]:
+    """Realised change over certified sensitivity, per release; 0 where both are 0."""
+    allowed, out = certified_change(runs[0], kind), {}
+    for channel, sizes in realised_change(*runs, norm=norm).items():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            out[channel] = np.where(sizes == 0.0, 0.0, sizes / allowed[channel])
+    return out
+
+
+def public_of(rounds: int, stream: Stream, norm: Any = "l1") -> Public:
+    """What is public about the agent of `worlds`."""
+    t, counts = np.arange(rounds)[:, None], np.full((1, 1), LABELS.size)
+    kinds = ("train", "validation")
+    return Public(
+        rounds,
+        {k: stream.averaged(t, counts) * 1.0 for k in kinds},
+        {k: stream.rate(t, counts)[0] for k in kinds},
+        np.array([0.6]),
+        Crossed(2).reads_records,
+        Clip(norm, **CLIPS),
+        None,
+        2,
+        2,
+    )
+
+
+class Unclipped(Crossed):
+    """Forgets to clip."""
+
+    def terms(
+        self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+    ) -> Terms:
+        return super().terms(x, y, z, train, validation, Clip(clip.norm), wanted)

@@ -1,0 +1,323 @@
+"""Graph families and their mixing matrices: structure, known numbers, properties."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decentral_dp.errors import InputError
+from decentral_dp.topology import GENERATORS, WEIGHTS, Topology, build, from_file, layout, randomised
+from decentral_dp.topology.graph import canonical
+from decentral_dp.topology.randomised import _bernoulli_pairs, _code, _pair
+from tests.support.topology_oracle import THIRD, check, example, graph_of, naive
+
+# --- the registry ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("weights", ["metropolis", "lazy_metropolis", "max_degree"])
+def test_every_generator_with_every_rule(kind: str, weights: str) -> None:
+    topology = example(kind, weights)
+    check(topology)
+    assert (topology.name, topology.weights) == (kind, weights)
+    np.testing.assert_allclose(topology.mixing.toarray(), naive(topology, weights), rtol=1e-14, atol=1e-16)
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_the_seed_decides(kind: str) -> None:
+    first, again = example(kind, seed=11), example(kind, seed=11)
+    np.testing.assert_array_equal(first.mixing.toarray(), again.mixing.toarray())
+    assert first.delta2 == again.delta2
+    differs = any(not np.array_equal(first.edges, example(kind, seed=s).edges) for s in range(3))
+    assert differs == GENERATORS[kind].random
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_the_registry_describes_itself(kind: str) -> None:
+    generator = GENERATORS[kind]
+    assert generator.name == kind
+    assert generator.summary
+    assert set(generator.example[1]) <= {p.name for p in generator.parameters}
+    for p in generator.parameters:
+        assert p.constraint
+        assert p.default is None or p.valid(p.default)
+
+
+STRUCTURES: list[tuple[str, int, dict[str, Any], Any]] = [
+    ("ring", 2, {}, nx.path_graph(2)),
+    ("ring", 3, {}, nx.complete_graph(3)),
+    ("ring", 9, {}, nx.cycle_graph(9)),
+    ("path", 7, {}, nx.path_graph(7)),
+    ("star", 2, {}, nx.path_graph(2)),
+    ("star", 8, {}, nx.star_graph(7)),
+    ("complete", 6, {}, nx.complete_graph(6)),
+    ("grid", 12, {}, nx.grid_2d_graph(3, 4)),
+    ("grid", 12, {"columns": 2}, nx.grid_2d_graph(6, 2)),
+    ("torus", 15, {}, nx.grid_2d_graph(3, 5, periodic=True)),
+    ("torus", 16, {"rows": 4, "columns": 4}, nx.grid_2d_graph(4, 4, periodic=True)),
+    ("hypercube", 2, {}, nx.path_graph(2)),
+    ("hypercube", 16, {}, nx.hypercube_graph(4)),
+    ("circular_ladder", 6, {}, nx.circular_ladder_graph(3)),
+    ("circular_ladder", 14, {}, nx.circular_ladder_graph(7)),
+    ("random_regular", 2, {"degree": 1}, nx.path_graph(2)),
+    ("random_regular", 10, {"degree": 2}, nx.cycle_graph(10)),
+    ("random_regular", 10, {"degree": 9}, nx.complete_graph(10)),
+    ("random_regular", 10, {"degree": 8}, nx.complete_multipartite_graph(2, 2, 2, 2, 2)),
+    ("erdos_renyi", 9, {"probability": 1.0}, nx.complete_graph(9)),
+    ("small_world", 9, {"degree": 4, "rewire": 0.0}, nx.circulant_graph(9, [1, 2])),
+    ("expander", 5, {"degree": 4}, nx.complete_graph(5)),
+]
+
+
+@pytest.mark.parametrize(("kind", "agents", "params", "expected"), STRUCTURES)
+def test_structures(kind: str, agents: int, params: dict[str, Any], expected: Any) -> None:
+    topology = build(kind, agents, params)
+    assert nx.is_isomorphic(graph_of(topology), expected)
+    check(topology)
+
+
+@pytest.mark.parametrize("degree", [3, 4, 7, 12, 18])
+def test_random_regular_is_regular(degree: int) -> None:
+    topology = build("random_regular", 20, {"degree": degree}, seed=3)
+    assert set(topology.degrees.tolist()) == {degree}
+
+
+def test_preferential_attachment_counts() -> None:
+    topology = build("preferential_attachment", 50, {"attach": 3}, seed=1)
+    assert len(topology.edges) == 3 * (50 - 3)
+    assert topology.degrees.max() > 3 * topology.degrees.min()
+
+
+@pytest.mark.parametrize(("agents", "degree"), [(100, 4), (101, 6), (1000, 3)])
+def test_the_expander_is_certified(agents: int, degree: int) -> None:
+    graph = graph_of(build("expander", agents, {"degree": degree}))
+    values = np.linalg.eigvalsh(nx.to_numpy_array(graph))
+    assert values[-1] == pytest.approx(degree)
+    assert max(values[-2], -values[0]) <= 1.05 * 2 * math.sqrt(degree - 1) + 1e-9
+
+
+def test_the_expander_refuses_a_bad_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bad samples are rare, so one is smuggled in: a ladder is 3-regular and mixes as slowly as a ring."""
+    ladder, draw = build("circular_ladder", 60).edges, randomised._regular_edges
+    samples = iter([ladder, ladder, draw(60, 3, 1)])
+    monkeypatch.setattr(randomised, "_regular_edges", lambda *_: next(samples))
+    np.testing.assert_array_equal(build("expander", 60, {"degree": 3}).edges, draw(60, 3, 1))
+    monkeypatch.setattr(randomised, "_regular_edges", lambda *_: ladder)
+    with pytest.raises(InputError, match=r"200 random 3-regular graphs on 60 agents all had an eigenvalue above 2\.97"):
+        build("expander", 60, {"degree": 3})
+
+
+def test_small_rewiring_keeps_most_links() -> None:
+    ring = {tuple(e) for e in build("small_world", 200, {"degree": 6, "rewire": 0.0}).edges.tolist()}
+    kept = {tuple(e) for e in build("small_world", 200, {"degree": 6, "rewire": 0.1}, seed=5).edges.tolist()}
+    assert 0.04 < len(ring - kept) / len(ring) < 0.16
+
+
+# --- sampling of pairs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("probability", [0.05, 0.5, 0.9])
+def test_every_pair_is_equally_likely(probability: float) -> None:
+    n, repeats = 7, 4000
+    counts = np.zeros((n, n))
+    for seed in range(repeats):
+        i, j = _bernoulli_pairs(np.random.default_rng([1, seed]), n * (n - 1) // 2, probability).T
+        counts[i, j] += 1
+    z = (counts[np.triu_indices(n, 1)] / repeats - probability) / math.sqrt(probability * (1 - probability) / repeats)
+    assert np.abs(z).max() < 4
+    # A joint test has the power that the single ones lack: the squares sum to a χ² with 21 degrees of freedom.
+    assert 6 < float((z**2).sum()) < 47
+    assert counts[np.tril_indices(n)].sum() == 0
+
+
+@given(st.integers(0, 2**50) | st.integers(2, 2**25).map(lambda j: j * (j - 1) // 2 - 1))
+def test_pairs_are_numbered(code: int) -> None:
+    j = (1 + math.isqrt(1 + 8 * code)) // 2
+    pair = _pair(np.array([code]))
+    assert pair.tolist() == [[code - j * (j - 1) // 2, j]]
+    assert _code(pair).tolist() == [code]
+
+
+# --- known numbers -----------------------------------------------------------------------------------------------
+
+PRINTED = [
+    # kind, parameters, weights, smallest and largest |w_ii|, δ₂, ρ: ten agents, three digits
+    ("ring", {}, THIRD, 0.6, 0.6, 0.115, 0.885),
+    ("ring", {}, "metropolis", 0.667, 0.667, 0.127, 0.873),
+    ("complete", {}, "metropolis", 0.9, 0.9, 1.0, 0.0),
+    ("path", {}, THIRD, 0.3, 0.6, 0.029, 0.971),
+    ("path", {}, "metropolis", 0.333, 0.667, 0.033, 0.967),
+    ("star", {}, "metropolis", 0.1, 0.9, 0.1, 0.9),
+    ("grid", {"rows": 2}, THIRD, 0.6, 0.9, 0.115, 0.885),
+    ("grid", {"rows": 2}, "metropolis", 0.583, 0.75, 0.096, 0.905),
+    ("circular_ladder", {}, THIRD, 0.9, 0.9, 0.415, 0.685),
+    ("circular_ladder", {}, "metropolis", 0.75, 0.75, 0.346, 0.655),
+    ("random_regular", {"degree": 8}, "metropolis", 0.889, 0.889, 0.889, 0.111),
+]
+
+
+@pytest.mark.parametrize(("kind", "params", "weights", "low", "high", "delta2", "rho"), PRINTED)
+def test_ten_agents(
+    kind: str, params: dict[str, Any], weights: Any, low: float, high: float, delta2: float, rho: float
+) -> None:
+    topology = build(kind, 10, params, weights)
+    assert topology.neighbour_weight.min() == pytest.approx(low, abs=5.1e-4)
+    assert topology.neighbour_weight.max() == pytest.approx(high, abs=5.1e-4)
+    # The last printed digit of grid and prism is rounded up from 0.0955 and 0.3455.
+    assert topology.delta2 == pytest.approx(delta2, abs=6e-4)
+    assert topology.rho == pytest.approx(rho, abs=6e-4)
+
+
+@pytest.mark.parametrize("m", [4, 9, 10, 37])
+def test_closed_forms(m: int) -> None:
+    ring = build("ring", m, weights={"kind": "constant", "value": 0.2})
+    assert ring.delta2 == pytest.approx(0.4 * (1 - math.cos(2 * math.pi / m)), rel=1e-12)
+    assert ring.delta_max == pytest.approx(0.4 * (1 - math.cos(2 * math.pi * (m // 2) / m)), rel=1e-12)
+    assert build("path", m).delta2 == pytest.approx((2 / 3) * (1 - math.cos(math.pi / m)), rel=1e-12)
+    star = build("star", m)
+    assert star.delta2 == pytest.approx(1 / m, rel=1e-12)
+    np.testing.assert_allclose(star.neighbour_weight, [(m - 1) / m] + [1 / m] * (m - 1), rtol=1e-14)
+    complete = build("complete", m)
+    assert complete.rho < 1e-15
+    np.testing.assert_allclose(complete.neighbour_weight, (m - 1) / m, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("kind", "agents", "params"),
+    [
+        ("grid", 10, {}),
+        ("grid", 35, {}),
+        ("torus", 35, {}),
+        ("torus", 16, {}),
+        ("hypercube", 32, {}),
+        ("circular_ladder", 18, {}),
+        ("expander", 30, {}),
+    ],
+)
+def test_closed_forms_of_products(kind: str, agents: int, params: dict[str, Any]) -> None:
+    topology = build(kind, agents, params, {"kind": "constant", "value": 0.07})
+    values = np.linalg.eigvalsh(-naive(topology, "constant", 0.07))
+    assert topology.delta2 == pytest.approx(values[1], rel=1e-10)
+    assert topology.delta_max == pytest.approx(values[-1], rel=1e-10)
+
+
+def test_prism_and_grid_by_hand() -> None:
+    # C5 × K2: eigenvalues of the factors add, the smallest is 2 − 2cos(72°); P5: 2 − 2cos(36°).
+    assert build("circular_ladder", 10).delta2 == pytest.approx(0.25 * (2 - 2 * math.cos(0.4 * math.pi)), rel=1e-12)
+    assert build("grid", 10, {}, THIRD).delta2 == pytest.approx(0.3 * (2 - 2 * math.cos(0.2 * math.pi)), rel=1e-12)
+
+
+def test_one_agent_and_two() -> None:
+    alone = build("complete", 1)
+    assert alone.mixing.toarray().tolist() == [[0.0]]
+    assert (alone.rho, alone.spectral_gap, alone.edges.shape) == (0.0, 1.0, (0, 2))
+    assert layout(alone).shape == (1, 2)
+    pair = build("ring", 2)
+    assert pair.mixing.toarray().tolist() == [[-0.5, 0.5], [0.5, -0.5]]
+    assert pair.rho == 0.0
+
+
+def test_the_own_coefficient_may_be_negative() -> None:
+    topology = build("small_world", 10, {"degree": 4, "rewire": 0.0}, {"kind": "constant", "value": 0.28})
+    assert topology.neighbour_weight.min() > 1
+    assert topology.rho < 1
+    check(topology)
+
+
+# --- properties --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    kind, agents, params = draw(
+        st.one_of(
+            st.tuples(st.sampled_from(["ring", "path", "star", "complete"]), st.integers(2, 30), st.just({})),
+            st.tuples(st.just("grid"), st.sampled_from([4, 6, 12, 25, 28]), st.just({})),
+            st.tuples(st.just("torus"), st.sampled_from([9, 12, 20, 36]), st.just({})),
+            st.tuples(st.just("hypercube"), st.sampled_from([2, 4, 8, 32]), st.just({})),
+            st.tuples(st.just("circular_ladder"), st.integers(3, 15).map(lambda n: 2 * n), st.just({})),
+            st.tuples(st.just("random_regular"), st.just(14), st.fixed_dictionaries({"degree": st.integers(2, 13)})),
+            st.tuples(st.just("expander"), st.integers(6, 25), st.just({"degree": 4})),
+            st.tuples(st.just("erdos_renyi"), st.integers(2, 25), st.just({"probability": 0.5})),
+            st.tuples(st.just("small_world"), st.integers(6, 30), st.fixed_dictionaries({"rewire": st.floats(0, 1)})),
+            st.tuples(
+                st.just("preferential_attachment"),
+                st.integers(5, 30),
+                st.fixed_dictionaries({"attach": st.integers(1, 4)}),
+            ),
+        )
+    )
+    weights = draw(
+        st.sampled_from(["metropolis", "lazy_metropolis", "max_degree", {"kind": "constant", "value": 0.9 / agents}])
+    )
+    return build(kind, agents, params, weights, draw(st.integers(0, 2**32)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(topologies())
+def test_mixing_matrices(topology: Topology) -> None:
+    check(topology)
+    points = layout(topology)
+    assert points.shape == (topology.n_agents, 2)
+    assert np.abs(points).max() <= 1 + 1e-12
+    assert len(np.unique(points.round(9), axis=0)) == topology.n_agents
+
+
+@settings(max_examples=50, deadline=None)
+@given(topologies(), st.integers(0, 2**32))
+def test_gossip_contracts_at_rho(topology: Topology, seed: int) -> None:
+    x = np.random.default_rng(seed).standard_normal((topology.n_agents, 3))
+    mean = x.mean(axis=0)
+    for _ in range(5):
+        before = np.linalg.norm(x - mean)
+        x = x + topology.mixing @ x
+        assert np.linalg.norm(x - mean) <= topology.rho * before + 1e-12
+    np.testing.assert_allclose(x.mean(axis=0), mean, atol=1e-12)
+
+
+def test_rho_is_attained() -> None:
+    topology = build("path", 12)
+    vectors = np.linalg.eigh(-topology.mixing.toarray())[1]
+    slow = vectors[:, 1]
+    ratio = np.linalg.norm(slow + topology.mixing @ slow)
+    assert ratio == pytest.approx(topology.rho, rel=1e-10)
+
+
+# --- drawing, imports --------------------------------------------------------------------------------------------
+
+
+def test_layout_is_deterministic_and_fits() -> None:
+    for topology in (from_file("les_miserables"), build("erdos_renyi", 150, {"probability": 0.1}), build("torus", 600)):
+        points = layout(topology)
+        np.testing.assert_array_equal(points, layout(topology))
+        assert points.min() >= -1 - 1e-12
+        assert points.max() <= 1 + 1e-12
+        assert np.ptp(points, axis=0).max() == pytest.approx(2)
+
+
+def test_rings_are_drawn_round() -> None:
+    np.testing.assert_allclose(np.linalg.norm(layout(build("ring", 12)), axis=1), 1, rtol=1e-12)
+
+
+def test_importing_is_cheap() -> None:
+    code = "import sys, decentral_dp.topology; print([m for m in ('networkx', 'cvxpy', 'scipy') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_canonical() -> None:
+    assert canonical([(3, 1), (1, 3), (2, 2), (0, 1)]).tolist() == [[0, 1], [1, 3]]
+    assert canonical([]).shape == (0, 2)
+
+
+def test_weight_rules_describe_themselves() -> None:
+    assert list(WEIGHTS) == ["constant", "file", "lazy_metropolis", "max_degree", "metropolis", "optimised"]
+    assert all(rule.summary and rule.name == name for name, rule in WEIGHTS.items())
