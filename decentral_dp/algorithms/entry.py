@@ -55,7 +55,7 @@ class Entry(NamedTuple):
     check_guarantee: Callable[[str], None] | None = None
     # Where an algorithm from outside comes from, as a note says it; "" for ours. source: what the noise root hashes.
     origin: str = ""
-    source: bytes = b""
+    source: str = ""
     # Makes the runnable program of a dataclass that leaves out what can be derived.
     complete: Callable[[Any, Mapping[str, float]], Any] | None = None
     # The object itself, where one was given in Python.

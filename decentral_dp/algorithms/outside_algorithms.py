@@ -8,7 +8,6 @@ itself (`protocol.Algorithm`, `central.protocol.Coordinated`).
 from __future__ import annotations
 
 import inspect
-import marshal
 from typing import Any, Literal
 
 from decentral_dp.algorithms.declared import (
@@ -30,7 +29,7 @@ _COORDINATED = (
 )
 
 
-def entry_of_class(algorithm: Any, kind: str, origin: str, source: bytes = b"") -> Entry:
+def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> Entry:
     """The entry of a class from outside.
 
     Args:
@@ -96,13 +95,3 @@ def _solves(algorithm: type, trusted: bool) -> Literal["bilevel", "minimax"]:
         return "minimax" if given == "minimax" else "bilevel"
     terms = stated_terms(algorithm)
     return "minimax" if trusted and terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
-
-
-def source_of(algorithm: type) -> bytes:
-    """What a class does, as bytes that are the same wherever it is written the same."""
-    try:
-        return inspect.getsource(algorithm).encode()
-    except (OSError, TypeError):
-        # Of a class that was typed in, there are the compiled functions alone.
-        functions = [f for f in vars(algorithm).values() if inspect.isfunction(f)]
-        return b"".join(marshal.dumps(f.__code__) for f in functions)

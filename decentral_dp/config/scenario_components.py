@@ -14,7 +14,7 @@ from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.entry import example_of
-from decentral_dp.algorithms.outside_algorithms import entry_of_class, source_of
+from decentral_dp.algorithms.outside_algorithms import entry_of_class
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.config import outside_components as outside
 from decentral_dp.config import outside_functions
@@ -37,6 +37,7 @@ from decentral_dp.config.schema import (
 from decentral_dp.data import Dataset, Shards, Stream, make_shards, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside_mechanism
@@ -364,13 +365,13 @@ def entry_of(s: Scenario) -> Entry:
     return entry
 
 
-def outside_source(s: Scenario) -> bytes:
+def outside_source(s: Scenario) -> str:
     """What an algorithm from outside does, where no file that the scenario names says it; else nothing."""
     try:
-        return entry_of(s).source if isinstance(s.algorithm, OutsideAlgorithmTable) else b""
+        return entry_of(s).source if isinstance(s.algorithm, OutsideAlgorithmTable) else ""
     except InputError:
         # Refused where it is built.
-        return b""
+        return ""
 
 
 def outside_entry(found: Any, kind: str) -> Entry:
@@ -379,7 +380,7 @@ def outside_entry(found: Any, kind: str) -> Entry:
     if place is not None:
         # The file itself is hashed, wherever it is.
         return entry_of_class(found, kind, place.file)
-    return entry_of_class(found, kind, "an installed package", source_of(found) if isinstance(found, type) else b"")
+    return entry_of_class(found, kind, "an installed package", digest_of(found))
 
 
 def with_algorithm(s: Scenario, algorithm: Any) -> Scenario:
@@ -389,7 +390,7 @@ def with_algorithm(s: Scenario, algorithm: Any) -> Scenario:
     """
     made = type(algorithm)
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is made), None)
-    entry = ours or entry_of_class(made, made.__name__, "a Python object", source_of(made))
+    entry = ours or entry_of_class(made, made.__name__, "a Python object", digest_of(made))
     values = {o.key: getattr(algorithm, o.key) for o in entry.keys if o.key != "domain"}
     # Fields that are no keys are in no scenario.
     hidden = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in values}
@@ -400,7 +401,7 @@ def with_algorithm(s: Scenario, algorithm: Any) -> Scenario:
         given["domain"] = s.algorithm.own_keys()["domain"]
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
     made_scenario = s.model_copy(update={"algorithm": OutsideAlgorithmTable.model_validate(common | given)})
-    source = entry.source + repr(sorted(hidden.items())).encode()
+    source = f"{entry.source} {digest_of(dict(sorted(hidden.items())))}"
     made_scenario._outside = (entry.kind, entry._replace(instance=algorithm, source=source))
     return made_scenario
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +37,7 @@ class Dataset:
     records are the data's own test set. notes: sentences that belong beside every result on these records.
     alike: those that `split` calls "test" are independent draws from the distribution of all others. trajectory: (L, d)
     where each record is a trajectory of at most L steps with observations in R^d, laid out as `trajectories` says.
+    made_up: whether settings and seeds decide every record, as in simulations, so that no bits of them need be hashed.
     Row numbers in messages count records from 1. Raises InputError where these do not hold.
     """
 
@@ -52,6 +54,16 @@ class Dataset:
     notes: tuple[str, ...] = ()
     alike: bool = False
     trajectory: tuple[int, int] | None = None
+    made_up: bool = False
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of the records as they were loaded, before any arithmetic; nothing where they are made up."""
+        if self.made_up:
+            return b""
+        columns = (self.features, self.labels, self.agent, self.split)
+        parts = (b"" if c is None else str((c.dtype.kind, c.shape)).encode() + c.tobytes() for c in columns)
+        return blake2b(b"".join(blake2b(part).digest() for part in parts)).digest()
 
     def __post_init__(self) -> None:
         x, where = self.features, f"problem.data: {self.source!r}"

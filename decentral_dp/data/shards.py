@@ -28,7 +28,8 @@ class Shards:
     that belong beside every result on these records.
     exchangeable: whether which records are held out was drawn evenly at random from all, so that a held-out record and
     a train record are alike before anything is trained; else why_not says in a sentence why.
-    trajectory: (L, d) where records are trajectories, laid out as in `Dataset`.
+    trajectory: (L, d) where records are trajectories, laid out as in `Dataset`. digest: of the records as loaded, as
+    in `Dataset`.
     """
 
     features: FloatArray
@@ -46,6 +47,7 @@ class Shards:
     exchangeable: bool = False
     why_not: str = "Nothing says how the held-out records were chosen."
     trajectory: tuple[int, int] | None = None
+    digest: bytes = b""
 
     @property
     def n_agents(self) -> int:
@@ -85,6 +87,7 @@ def make_shards(
     Raises InputError.
     """
     _check_trajectories(dataset, scale_spec, normalisation)
+    digest = dataset.digest
     aside = held_out(dataset, validation=validation, test=test, seed=seed)
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
@@ -114,6 +117,7 @@ def make_shards(
         not why_not,
         why_not,
         dataset.trajectory,
+        digest,
     )
 
 

@@ -94,4 +94,5 @@ def _dataset(
         source=name,
         agent=owners.astype(np.int64),
         split=np.concatenate([np.tile(words, n_agents), test]),
+        made_up=True,
     )

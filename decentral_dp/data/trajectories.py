@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +144,8 @@ def simulated(
     held_out = np.arange(n) >= n_agents * sizes["records"]
     agents = np.where(held_out, np.arange(n) % n_agents, np.arange(n) // sizes["records"])
     split = np.where(held_out, "test", "train")
-    return _dataset(observations, rewards, lengths, terminal, name, agents.astype(np.int64), split)
+    made_up = _dataset(observations, rewards, lengths, terminal, name, agents.astype(np.int64), split)
+    return replace(made_up, made_up=True)
 
 
 class _Episode(NamedTuple):

@@ -6,10 +6,8 @@ labels, missing clips.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,16 +33,14 @@ from decentral_dp.config.scenario_components import (
     with_algorithm,
     with_mechanism,
 )
-from decentral_dp.config.schema import Scenario, by_channel, put
-from decentral_dp.data import COLLECTIONS, Shards
+from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
-from decentral_dp.privacy.randomness import secret_root, seeded_root
 from decentral_dp.problems.protocol import Placed, Problem, take
 from decentral_dp.simulation.coordinator_plan import (
     bounded_labels,
@@ -56,6 +52,7 @@ from decentral_dp.simulation.coordinator_plan import (
 from decentral_dp.simulation.gossip_noise import calibrated_schedules, capped, charged_channels, clips, schedules
 from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
+from decentral_dp.simulation.noise_root import noise_root
 from decentral_dp.simulation.rehearsal import rehearse
 from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
@@ -172,7 +169,7 @@ def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
         budget=price(ledger, privacy.delta),
         status=status,
         reason=reason,
-        _root=_root(s, shards, mechanism),
+        _root=noise_root(s, shards, mechanism),
         problem=problem,
         algorithm=algorithm,
         constants=constants,
@@ -221,7 +218,7 @@ def _coordinated(
         "rounds": s.algorithm.rounds,
         "ledger": ledger,
         "budget": price(ledger, s.privacy.delta),
-        "_root": _root(s, shards, mechanism),
+        "_root": noise_root(s, shards, mechanism),
         "algorithm": algorithm,
     }
 
@@ -273,32 +270,3 @@ def _held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
 
 def _numbers(labels: Any) -> Array:
     return np.asarray(labels, dtype=np.float64)
-
-
-def _root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
-    """Noise depends on everything that decides what is released, records included, so that no two jobs share a root.
-
-    The same noise on other records or other scales would cancel in a difference.
-    """
-    if s.seed is None:
-        return secret_root()
-    content = s.model_dump(mode="json", exclude={"run", "title", "description", "versions"}, exclude_none=True)
-    if s.run.device != "cpu":
-        # Another device rounds otherwise.
-        content["device"] = s.run.device
-    # The same file is the same scenario, from wherever it is named.
-    for place, path in s.files().items():
-        put(content, place, blake2b(path.read_bytes()).hexdigest())
-    if given := outside.fingerprints(s):
-        content["given"] = given
-    # So is what is in no file: the source of a class of an installed package, or of an object.
-    if source := entry_of(s).source:
-        content["algorithm"]["source"] = blake2b(source).hexdigest()
-    # Images are told by their contents and by which of them are for testing, wherever their files are.
-    content["problem"].pop("files", None)
-    filed = s.problem.data in (*COLLECTIONS, "celeba")
-    told = (shards.features, shards.labels, *((shards.test,) if filed else ()))
-    records = [blake2b(a.tobytes()).digest() for a in told]
-    if isinstance(mechanism, OutsideMechanism):
-        records.append(f"{mechanism.options} {mechanism.source}".encode())
-    return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode() + b"".join(records))

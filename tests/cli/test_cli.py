@@ -526,7 +526,8 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
         "--set",
         "run.evaluate_every=10000",
     ]
-    code = "import sys; from decentral_dp import runner, cli; keep = runner._perform\n"
+    code = "import sys; from decentral_dp.cli import main as cli; from decentral_dp.simulation import runner\n"
+    code += "keep = runner._perform\n"
     code += "runner._perform = lambda *a: (print('running', flush=True), keep(*a))[1]; cli.main()"
     # A shell may start it with SIGINT ignored, as it does with background jobs.
     process = subprocess.Popen(

@@ -10,11 +10,9 @@ its sampler has a law of this price no ledger can know: it is on the author's wo
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, get_type_hints
 
@@ -22,6 +20,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.protocol import (
     DominatingPair,
@@ -180,9 +179,7 @@ def outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanis
         if hasattr(given, method) and not callable(getattr(given, method)):
             raise _lacks(given, key, f"a method {method}, or none of this name")
     words = getattr(given, "words", f"{name} noise")
-    made = OutsideMechanism(
-        name, str(words), norm, unit, float(deviation), _described(given), _source(type(given)), given
-    )
+    made = OutsideMechanism(name, str(words), norm, unit, float(deviation), _described(given), digest_of(given), given)
     _check_price(made)
     return made
 
@@ -277,10 +274,3 @@ def _list(names: Any) -> str:
 
 def _described(given: Any) -> str:
     return ", ".join(f"{f.name}={getattr(given, f.name)!r}" for f in fields(given)) if is_dataclass(given) else ""
-
-
-def _source(kind: type) -> str:
-    try:
-        return blake2b(inspect.getsource(kind).encode(), digest_size=16).hexdigest()
-    except (OSError, TypeError):
-        return ""

@@ -1,0 +1,211 @@
+"""Digests of what a user hands over: files with what they import, Python objects, arrays. They key seeded noise.
+
+A digest differs wherever what is computed may differ, and is the same in another process and on another processor: it
+is taken of sources, of values that functions close over or read as globals, of fields and of arrays as given; never of
+an address, and never of a number that this package derived.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+_PACKAGE = Path(__file__).parent.parent
+_INSTALLED = ("site-packages", "dist-packages")
+# Of a class: says where it was written, not what it does.
+_UNREAD = ("__module__", "__qualname__", "__doc__", "__firstlineno__", "__dict__", "__weakref__")
+
+
+def digest_of(value: Any) -> str:
+    """A digest of a Python object: of its source, its fields, its arrays and what its functions close over.
+
+    Args:
+        value: a function, class, instance, array, tensor, graph, table, or a container of them.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Limits:
+        Values that only C code holds are seen as far as `repr` shows them. Installed packages are seen by name.
+
+    Example:
+        >>> def scaled(weight):
+        ...     return lambda a: weight * a
+        >>> digest_of(scaled(1.0)) == digest_of(scaled(1.0)), digest_of(scaled(1.0)) == digest_of(scaled(2.0))
+        (True, False)
+    """
+    return blake2b(_parts(value, set()), digest_size=16).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """A digest of a file's bytes; of a Python file together with the files of the user's own that it imports."""
+    return blake2b(b"".join(_with_imports(path)) if path.suffix == ".py" else path.read_bytes()).hexdigest()
+
+
+def _with_imports(path: Path, seen: set[Path] | None = None) -> Iterator[bytes]:
+    """The bytes of a Python file, then of all that it imports by name, but for Python's own and installed modules."""
+    seen = set() if seen is None else seen
+    if path.resolve() in seen or not path.is_file():
+        return
+    seen.add(path.resolve())
+    text = path.read_bytes()
+    yield text
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    for name in sorted(_imported(tree)):
+        for other in _files_of(name):
+            yield name.encode() + b"\0"
+            yield from _with_imports(other, seen)
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    """Top-level names of the modules that are imported anywhere in a source."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def _files_of(name: str) -> list[Path]:
+    """The sources of a module of the user's own; none of Python's, of an installed package, or of this one."""
+    if name in sys.stdlib_module_names or name == _PACKAGE.name:
+        return []
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return []
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py") or not _is_own(Path(spec.origin)):
+        return []
+    origin = Path(spec.origin)
+    return sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a source is the user's, and not of this package or an installed one."""
+    return not path.is_relative_to(_PACKAGE) and not any(part in _INSTALLED for part in path.parts)
+
+
+def _parts(value: Any, seen: set[int]) -> bytes:
+    """Bytes that tell an object from another. seen: addresses of what is being described, against cycles."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
+        return f"{type(value).__name__} {value!r}".encode()
+    if id(value) in seen:
+        return b"again"
+    seen = seen | {id(value)}
+    if (array := _as_array(value)) is not None:
+        return str((array.dtype, array.shape)).encode() + np.ascontiguousarray(array).tobytes()
+    if isinstance(value, list | tuple):
+        return type(value).__name__.encode() + b"".join(_parts(v, seen) + b"," for v in value)
+    if isinstance(value, set | frozenset):
+        return b"set" + b",".join(sorted(_parts(v, seen) for v in value))
+    if isinstance(value, Mapping):
+        return b"".join(_parts(k, seen) + b":" + _parts(v, seen) + b"," for k, v in value.items())
+    return _of_code(value, seen) or _of_object(value, seen)
+
+
+def _of_code(value: Any, seen: set[int]) -> bytes:
+    """Of functions, classes and modules; nothing where it is none of them."""
+    if isinstance(value, functools.partial):
+        return b"partial" + _parts((value.func, value.args, value.keywords), seen)
+    if isinstance(value, MethodType):
+        return _parts(value.__func__, seen) + _parts(value.__self__, seen)
+    if isinstance(value, FunctionType):
+        return _source(value, seen) + _parts(_surroundings(value), seen)
+    if isinstance(value, type):
+        return _source(value, seen)
+    if isinstance(value, ModuleType):
+        path = getattr(value, "__file__", None)
+        own = path is not None and path.endswith(".py") and _is_own(Path(path))
+        return value.__name__.encode() + (b"".join(_with_imports(Path(path))) if own and path is not None else b"")
+    return b""
+
+
+def _of_object(value: Any, seen: set[int]) -> bytes:
+    """Of an instance: its class and what it holds."""
+    if hasattr(value, "nodes") and hasattr(value, "edges"):
+        return repr((list(map(str, value.nodes)), sorted(map(str, value.edges(data=True))))).encode()
+    kind = _source(type(value), seen)
+    if is_dataclass(value):
+        return kind + b"".join(f.name.encode() + b"=" + _parts(getattr(value, f.name), seen) for f in fields(value))
+    if hasattr(value, "columns") and hasattr(value, "to_numpy"):
+        return kind + _parts([(str(c), value[c].to_numpy()) for c in value.columns], seen)
+    if hasattr(value, "__dict__"):
+        return kind + _parts(dict(sorted(vars(value).items())), seen)
+    return kind if " at 0x" in repr(value) else kind + repr(value).encode()
+
+
+def _as_array(value: Any) -> Any | None:
+    """An array or a tensor as an array; None for anything else. Arrays of objects are described entry by entry."""
+    if isinstance(value, np.ndarray):
+        return value if value.dtype != object else None
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        return value.detach().cpu().numpy()
+    return None
+
+
+def _surroundings(function: FunctionType) -> tuple[Any, ...]:
+    """What a function depends on besides its code: defaults, what it closes over, and the globals that it names."""
+    cells = []
+    for cell in function.__closure__ or ():
+        try:
+            cells.append(cell.cell_contents)
+        except ValueError:
+            cells.append(None)  # Not filled yet: a function that names itself.
+    if (path := _file_of(function)) is not None and not _is_own(path):
+        return ()
+    named = sorted(_names(function.__code__) & function.__globals__.keys())
+    return function.__defaults__, function.__kwdefaults__, cells, {n: function.__globals__[n] for n in named}
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names that a function and those within it may look up among globals."""
+    inner = [_names(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _file_of(value: Any) -> Path | None:
+    try:
+        found = inspect.getsourcefile(value)
+    except TypeError:
+        # A class of a module that Python no longer knows: its functions know where they were written.
+        inside = [f for f in vars(value).values() if isinstance(f, FunctionType)] if isinstance(value, type) else []
+        found = inside[0].__code__.co_filename if inside else None
+    return None if found is None or not Path(found).is_file() else Path(found)
+
+
+def _source(value: Any, seen: set[int]) -> bytes:
+    """Where a function or class is written: the whole file with what it imports; its code where there is no file."""
+    path, name = _file_of(value), str(value.__qualname__).encode()
+    if path is not None:
+        return (b"".join(_with_imports(path)) if _is_own(path) else b"") + name
+    if isinstance(value, FunctionType):
+        return name + _code(value.__code__)
+    if value.__module__ == "__main__" or value.__module__ not in sys.modules:
+        kinds = (FunctionType, bool, int, float, str, tuple)
+        held = {k: v for k, v in vars(value).items() if isinstance(v, kinds) and k not in _UNREAD}
+        return name + _parts(dict(sorted(held.items())), seen | {id(value)})
+    return str(value.__module__).encode() + name
+
+
+def _code(code: CodeType) -> bytes:
+    """What a function does, without where it is written."""
+    # The order of a set of constants is another in every process.
+    plain = [sorted(map(repr, c)) if isinstance(c, frozenset) else c for c in code.co_consts]
+    inner = [_code(c) if isinstance(c, CodeType) else repr(c).encode() for c in plain]
+    return code.co_code + repr((code.co_names, code.co_varnames)).encode() + b"".join(inner)

@@ -1,0 +1,59 @@
+"""The root of a job's keyed noise: secret, or a digest of what was given."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+
+from decentral_dp.config import outside_components as outside
+from decentral_dp.config.scenario_components import outside_source
+from decentral_dp.config.schema import Scenario, put
+from decentral_dp.data import COLLECTIONS, Shards
+from decentral_dp.privacy.fingerprint import digest_of_file
+from decentral_dp.privacy.mechanisms import Mechanism
+from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.privacy.randomness import secret_root, seeded_root
+
+# Another version redraws every seeded run: folders say which one theirs was.
+VERSION = 2
+
+
+def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
+    """The root of every keyed draw of a job.
+
+    Equal noise on other records or at other scales would cancel in a difference, so it depends on all that decides
+    what is released: the scenario as written, the files it names, the records as loaded, the sources of components
+    from outside. It depends on nothing that this package derives, and on no default: another processor, or a version
+    that knows one more key, draws the same noise.
+
+    Args:
+        s: the scenario.
+        shards: its records, whose digest was taken before any arithmetic.
+        mechanism: the law of noise.
+
+    Returns:
+        32 bytes; from the operating system where the scenario has no seed.
+    """
+    if s.seed is None:
+        return secret_root()
+    content = s.model_dump(
+        mode="json", exclude={"run", "title", "description", "versions"}, exclude_none=True, exclude_defaults=True
+    )
+    if s.run.device != "cpu":
+        # Another device rounds otherwise.
+        content["device"] = s.run.device
+    # The same file is the same scenario, from wherever it is named.
+    for place, path in s.files().items():
+        put(content, place, digest_of_file(path))
+    # Images are told by their contents and by which of them are for testing, wherever their files are.
+    content["problem"].pop("files", None)
+    filed = s.problem.data in (*COLLECTIONS, "celeba")
+    content["root"] = {
+        "version": VERSION,
+        "given": outside.fingerprints(s),
+        "algorithm": outside_source(s),
+        "mechanism": f"{mechanism.options} {mechanism.source}" if isinstance(mechanism, OutsideMechanism) else "",
+        "records": shards.digest.hex(),
+        "test": blake2b(shards.test.tobytes()).hexdigest() if filed else "",
+    }
+    return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode())

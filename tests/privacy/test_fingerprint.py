@@ -1,0 +1,135 @@
+"""Digests of Python objects and files: other where something else is computed, the same in another process."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from decentral_dp.privacy.fingerprint import digest_of, digest_of_file
+
+SCALE = [1.0]
+
+
+def scaled(weight: Any) -> Callable[[float], Any]:
+    return lambda a: weight * a
+
+
+def by_default(weight: float) -> Callable[..., float]:
+    def inner(a: float, w: float = weight, *, more: float = 2.0 * weight) -> float:
+        return w * a + more
+
+    return inner
+
+
+def by_global(a: float) -> float:
+    return SCALE[0] * a
+
+
+class Weighted:
+    def __init__(self, weight: Any) -> None:
+        self.weight = weight
+
+    def __call__(self, a: float) -> Any:
+        return self.weight * a
+
+
+def linear(value: float) -> torch.nn.Module:
+    module = torch.nn.Linear(2, 1, dtype=torch.float64)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.fill_(value)
+    return module
+
+
+MAKERS: dict[str, Callable[[float], Any]] = {
+    "what a function closes over": scaled,
+    "an array that it closes over": lambda w: scaled(np.full(4, w)),
+    "defaults": by_default,
+    "a partial function": lambda w: functools.partial(by_global, w),
+    "a method's object": lambda w: Weighted(w).__call__,
+    "an instance": Weighted,
+    "a tensor": lambda w: torch.full((3,), w, dtype=torch.float64),
+    "an array of objects": lambda w: np.array([w, "a"], dtype=object),
+    "a module's weights": linear,
+    "a graph": lambda w: nx.Graph([(0, 1, {"weight": w})]),
+    "a table": lambda w: pd.DataFrame({"a": [w, 2.0]}),
+    "nested containers": lambda w: {"a": [(w,), {w}]},
+}
+
+
+@pytest.mark.parametrize("what", MAKERS)
+def test_what_is_computed_decides(what: str) -> None:
+    make = MAKERS[what]
+    assert digest_of(make(1.0)) == digest_of(make(1.0)) != digest_of(make(np.nextafter(1.0, 2.0).item()))
+
+
+def test_a_global_that_a_function_reads_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest_of(by_global)
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", [2.0])
+    assert digest_of(by_global) != before
+
+
+def test_functions_that_name_each_other_end() -> None:
+    def even(n: int) -> bool:
+        return n == 0 or odd(n - 1)
+
+    def odd(n: int) -> bool:
+        return n > 0 and even(n - 1)
+
+    assert digest_of(even) == digest_of(even) != digest_of(odd)
+
+
+def test_types_of_numbers_are_told_apart() -> None:
+    assert len({digest_of(v) for v in (1, 1.0, True, "1", np.float32(1.0), None, [1], (1,))}) == 8
+
+
+def test_files_count_with_what_they_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "helpers_of_mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "deep.py").write_text("A = 1\n", encoding="utf-8")
+    (tmp_path / "middle_of_mine.py").write_text("from helpers_of_mine.deep import A\nimport numpy\n", encoding="utf-8")
+    main = tmp_path / "main.py"
+    main.write_text("def f():\n    import middle_of_mine\n    return middle_of_mine.A\n", encoding="utf-8")
+    before = digest_of_file(main)
+    assert digest_of_file(main) == before
+    (package / "deep.py").write_text("A = 2\n", encoding="utf-8")
+    assert digest_of_file(main) != before
+
+
+def test_modules_that_import_each_other_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "one_of_two.py").write_text("import other_of_two\n", encoding="utf-8")
+    (tmp_path / "other_of_two.py").write_text("import one_of_two\n", encoding="utf-8")
+    assert digest_of_file(tmp_path / "one_of_two.py") != digest_of_file(tmp_path / "other_of_two.py")
+
+
+def test_another_process_says_the_same() -> None:
+    """No address, no order of a set, and no memory of the process is in it."""
+    text = (
+        "from tests.privacy.test_fingerprint import *\n"
+        "print([digest_of(make(1.0)) for make in MAKERS.values()], digest_of({'b', 'a', 'c'}))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", text],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1

@@ -1,0 +1,139 @@
+"""The root of seeded noise: of what is given, of nothing that is derived, and of everything that decides a release."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import decentral_dp
+from decentral_dp.config.loading import load
+from decentral_dp.data import scaling
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.runner import resolved_toml
+
+MAIN = "ring_breast_cancer"
+SCENARIOS = Path(decentral_dp.__file__).parents[1] / "scenarios"
+
+
+def root(scenario: Any, *changes: str, **given: Any) -> bytes:
+    job: Any = build(load(scenario, changes), **given)
+    return bytes(job._root)
+
+
+def test_it_is_the_same_on_every_processor() -> None:
+    """Recorded once; bytes of bundled records and the scenario as written, no arithmetic."""
+    assert root(MAIN).hex()[:16] == "61ac94bdb11e2a6f"
+
+
+@pytest.mark.parametrize("name", [MAIN, "own_csv", "own_losses", "dp_sgda", "regularisation_tuner", "auc_digits"])
+def test_a_run_folder_names_the_same_noise(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "scenario.toml"
+    path.write_text(resolved_toml(load(name)), encoding="utf-8")
+    assert root(path) == root(name)
+
+
+def test_a_default_written_out_changes_nothing() -> None:
+    assert root(MAIN, "problem.intercept=false", "run.engine=local") == root(MAIN)
+    assert root(MAIN, "seed=8") != root(MAIN)
+    assert root(MAIN, "algorithm.rounds=41") != root(MAIN)
+
+
+def test_the_last_bits_of_scaled_records_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another processor rounds otherwise; the records as loaded are the same."""
+    before, plain = root(MAIN), scaling.normalise
+
+    def elsewhere(*arguments: Any, **named: Any) -> Any:
+        done = plain(*arguments, **named)
+        return done._replace(features=np.nextafter(done.features, 2.0))
+
+    monkeypatch.setattr("decentral_dp.data.shards.normalise", elsewhere)
+    assert build(load(MAIN)).shards.features.max() > 0.0
+    assert root(MAIN) == before
+
+
+def test_one_bit_of_one_record_matters() -> None:
+    draw = np.random.default_rng(0)
+    features, labels = draw.uniform(-1.0, 1.0, (60, 30)), np.arange(60) % 2
+    other = features.copy()
+    other[7, 3] = np.nextafter(other[7, 3], 2.0)
+    changes = ["problem.classes=[0, 1]", "problem.scale=none", "topology.agents=3"]
+    roots = {
+        root(MAIN, *changes, data=(f, y)) for f, y in ((features, labels), (other, labels), (features, 1 - labels))
+    }
+    assert len(roots) == 3
+    assert root(MAIN, *changes, data=(features.copy(), labels.copy())) in roots
+
+
+def test_records_of_a_file_matter_wherever_it_lies(tmp_path: Path) -> None:
+    text = (SCENARIOS / "own_csv.toml").read_text(encoding="utf-8")
+    rows = (SCENARIOS / "own_records.csv").read_text(encoding="utf-8")
+    roots = []
+    for k, change in enumerate((("", ""), ("", ""), ("0", "1"))):
+        folder = tmp_path / str(k)
+        folder.mkdir()
+        (folder / "own_csv.toml").write_text(text, encoding="utf-8")
+        lines = rows.splitlines()
+        lines[-1] = lines[-1].replace(*change, 1) if change[0] else lines[-1]
+        (folder / "own_records.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        roots.append(root(folder / "own_csv.toml"))
+    assert roots[0] == roots[1] != roots[2]
+
+
+def test_a_helper_of_a_losses_file_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    text = (SCENARIOS / "own_losses.py").read_text(encoding="utf-8")
+    (tmp_path / "losses.py").write_text(f"{text}\nfrom weight_of_losses import WEIGHT\n", encoding="utf-8")
+    (tmp_path / "weight_of_losses.py").write_text("WEIGHT = 1.0\n", encoding="utf-8")
+    change = f"problem.losses={tmp_path / 'losses.py'}"
+    first = root("own_losses", change)
+    assert root("own_losses", change) == first
+    (tmp_path / "weight_of_losses.py").write_text("WEIGHT = 2.0\n", encoding="utf-8")
+    assert root("own_losses", change) != first
+
+
+def problem(weight: float) -> Any:
+    def loss(x: Any, y: Any, a: Any, b: Any) -> Any:
+        return weight * torch.nn.functional.softplus(-b * (a @ y))
+
+    return decentral_dp.from_losses(loss, loss, p=1, q=30, n_features=30)
+
+
+def test_what_a_loss_closes_over_matters() -> None:
+    roots = [root(MAIN, problem=problem(weight)) for weight in (1.0, 1.0, 2.0)]
+    assert roots[0] == roots[1] != roots[2]
+
+
+def test_an_objects_fields_matter() -> None:
+    from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+    from decentral_dp.algorithms.protocol import StepSize
+
+    steps = [StepSize(0.5, 0.4), StepSize(0.5, 0.4), StepSize(0.25, 0.4)]
+    made = [LdpDsbo(x=step, y=StepSize(1.0, 0.4), z=StepSize(0.5, 0.4)) for step in steps]
+    roots = [root(MAIN, algorithm=one) for one in made]
+    assert roots[0] == roots[1] != roots[2]
+
+
+def test_two_data_sets_are_tuned_with_other_noise() -> None:
+    draw = np.random.default_rng(1)
+    features, labels = draw.uniform(-0.5, 0.5, (400, 3)), np.where(draw.uniform(size=400) < 0.5, -1.0, 1.0)
+    other = features.copy()
+    other[5] = -other[5]
+    tuned = [
+        decentral_dp.tune(
+            (f, labels), (features, labels), epsilon=4.0, delta=1e-6, weight_range=(0.01, 1.0), seed=3, steps=3
+        )
+        for f in (features, features, other)
+    ]
+    assert tuned[0].weight == tuned[1].weight != tuned[2].weight
+
+
+def test_it_is_the_same_in_another_process() -> None:
+    text = "import decentral_dp as d; print(d.build(d.load('ring_breast_cancer'))._root.hex())"
+    out = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == root(MAIN).hex()
