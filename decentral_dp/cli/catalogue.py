@@ -47,7 +47,7 @@ def registries() -> dict[str, dict[str, str]]:
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title for n in scenario_names()},
         "studies": {n: load_study(n).title for n in shipped_names("study")},
-        "experiments": {n: f"{e.title}. {e.claim}" for n, e in EXPERIMENTS.items()},
+        "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in EXPERIMENTS.items()},
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
     }
@@ -81,6 +81,8 @@ def print_entry(name: str) -> None:
         print(shown(name) or _outside(name))
         return
     lists = registries()
+    # An experiment goes by its short name, too.
+    name = next((n for n, e in EXPERIMENTS.items() if e.alias == name), name)
     if not any(name in lines for lines in lists.values()) and (text := shown(name)) is not None:
         print(text)
         return

@@ -11,19 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import InputError
-from decentral_dp.reproductions import EXPERIMENTS, entry_of, run
+from decentral_dp.reproductions import EXPERIMENTS, name_of, run
 from decentral_dp.reproductions.findings import Finding, short
 from decentral_dp.simulation.plan_text import console
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """The experiments of these names, each once, in the order of the catalogue; all where there are none.
+    """The experiments of these names or aliases, each once, in the order of the catalogue; all where there are none.
 
     Raises InputError for an unknown name.
     """
-    for name in names:
-        entry_of(name)
-    return [name for name in EXPERIMENTS if not names or name in names]
+    wanted = {name_of(name) for name in names}
+    return [name for name in EXPERIMENTS if not names or name in wanted]
 
 
 def carry_out(names: Sequence[str], seed: int, quick: bool, out: Path | None) -> Iterator[Finding]:
@@ -95,5 +94,5 @@ def print_summary(findings: Sequence[Finding]) -> None:
     for head in ("", "experiment", "verdict"):
         table.add_column(head)
     for finding in findings:
-        table.add_row(finding.name, Text(finding.title), Text(finding.words))
+        table.add_row(EXPERIMENTS[finding.name].alias, Text(finding.title), Text(finding.words))
     out.print(table)

@@ -20,7 +20,7 @@ from scipy.stats import norm
 from decentral_dp.cli import experiment_command
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.reproductions import EXPERIMENTS, instance, population, run, walks
+from decentral_dp.reproductions import EXPERIMENTS, instance, name_of, population, run, walks
 from decentral_dp.reproductions import attack as e13
 from decentral_dp.reproductions import batches as e7
 from decentral_dp.reproductions import claimed_noise as e15
@@ -134,22 +134,33 @@ def scaled(by: float, panel: str = "", series: str = "") -> Callable[[pd.DataFra
 
 
 SPOILT = {
-    "e1": [tilted(0.15), tilted(-0.15)],
-    "e2": [tilted(-0.5), tilted(0.2)],
-    "e3": [tilted(0.25), tilted(-0.2)],
-    "e4": [tilted(1.0), tilted(-0.2), scaled(1.3, e4.AGREE), scaled(1.01, e4.OPTIMAL), scaled(0.8, e4.OPTIMAL)],
-    "e5": [tilted(0.3), scaled(5.0, e5.SHARE), scaled(0.4, e5.CURVE, e5.PRINTED), scaled(1.1, e5.CURVE, e5.PROVEN)],
-    "e6": [
+    "kornowski_theorem_4_rate": [tilted(0.15), tilted(-0.15)],
+    "kornowski_lemma_8_dimension": [tilted(-0.5), tilted(0.2)],
+    "lowy_liu_theorem_4_2_rate": [tilted(0.25), tilted(-0.2)],
+    "lowy_liu_theorem_3_2_rate": [
+        tilted(1.0),
+        tilted(-0.2),
+        scaled(1.3, e4.AGREE),
+        scaled(1.01, e4.OPTIMAL),
+        scaled(0.8, e4.OPTIMAL),
+    ],
+    "lowy_liu_lemma_b6_calibration": [
+        tilted(0.3),
+        scaled(5.0, e5.SHARE),
+        scaled(0.4, e5.CURVE, e5.PRINTED),
+        scaled(1.1, e5.CURVE, e5.PROVEN),
+    ],
+    "lowy_liu_theorem_3_9_walks": [
         scaled(2.0, walks.PARTS["distance"]),
         scaled(0.9, walks.PARTS["conductance"], "worst"),
         scaled(6.0, walks.PARTS["steps"], "dimension"),
         scaled(1.1, walks.PARTS["last"], "largest"),
     ],
-    "e7": [tilted(-0.5), scaled(1e-6, e7.PRIVACY, e7.SHOWN), scaled(1.5, e7.BUDGET)],
-    "e8": [tilted(0.4), tilted(-0.4)],
-    "e9": [tilted(0.25), tilted(-0.5)],
-    "e10": [tilted(0.25), tilted(-0.25), scaled(0.5, e10.RATIO, "d_x = 16")],
-    "e11": [
+    "kornowski_theorem_11_batches": [tilted(-0.5), scaled(1e-6, e7.PRIVACY, e7.SHOWN), scaled(1.5, e7.BUDGET)],
+    "kornowski_theorem_18_lower_solvers": [tilted(0.4), tilted(-0.4)],
+    "kornowski_theorem_13_population": [tilted(0.25), tilted(-0.5)],
+    "lowy_liu_theorem_4_3_warm_start": [tilted(0.25), tilted(-0.25), scaled(0.5, e10.RATIO, "d_x = 16")],
+    "kornowski_section_7_tuning": [
         scaled(10.0, e11.STEP, e11.IMPLICIT),
         scaled(0.05, e11.STEP, e11.HUNDRED),
         scaled(0.02, e11.STEP, e11.SECOND),
@@ -157,22 +168,22 @@ SPOILT = {
         scaled(1.2, e11.SIGN, e11.RIGHT),
         scaled(20.0, e11.RUNS, "ppift"),
     ],
-    "e12": [scaled(1.2, e12.BOUNDS), scaled(0.5, e12.BOUNDS), scaled(0.3, e12.CONTROL, e12.WRONG)],
-    "e13": [scaled(2.0, e13.PANEL, "shown"), scaled(0.3, e13.BROKEN), scaled(1.2, e13.SHARE)],
-    "e14": [
+    "sensitivity_searches": [scaled(1.2, e12.BOUNDS), scaled(0.5, e12.BOUNDS), scaled(0.3, e12.CONTROL, e12.WRONG)],
+    "kornowski_algorithm_1_attack": [scaled(2.0, e13.PANEL, "shown"), scaled(0.3, e13.BROKEN), scaled(1.2, e13.SHARE)],
+    "zhang_theorem_5_attack": [
         scaled(0.9, e14.PANEL, e14.PRINTED),
         scaled(0.9, e14.PANEL, e14.SAMPLED),
         scaled(20.0, e14.PANEL, e14.SOUND),
         scaled(0.1, e14.PANEL, e14.SOUND),
         scaled(0.2, e14.PANEL, e14.OF_Y),
     ],
-    "e15": [
+    "zhang_theorem_1_noise": [
         scaled(1.2, e15.WORTH, e15.SGDA),
         scaled(0.8, e15.WORTH, e15.SGDA),
         scaled(0.5, e15.WORTH, e15.DIFFERENCES),
         scaled(0.5, e15.NOISE, e15.PRINTED),
     ],
-    "e16": [
+    "xu_theorem_1_noise": [
         scaled(1.05, e16.COST, e16.SIX),
         scaled(0.95, e16.COST, e16.ONE),
         scaled(1.05, e16.COST, e16.CHANGES),
@@ -184,14 +195,19 @@ SPOILT = {
         scaled(0.001, e16.S, e16.SHOWN),
         scaled(2.0, e16.S, e16.GAP),
     ],
-    "e17": [
+    "xu_table_2_membership": [
         scaled(0.95, e17.TABLE, "Double"),
         scaled(0.9, e17.TABLE, "Recursive"),
         scaled(1.03, e17.TABLE, "Double"),
         scaled(1.15, e17.DIGITS, e17.OTHERS[0]),
         scaled(0.9, e17.DIGITS, e17.OTHERS[2]),
     ],
-    "e18": [tilted(0.15), tilted(-0.15), scaled(2.0, e18.PANEL, e18.BOTH), scaled(1.5, "four times", e18.BOTH)],
+    "zhang_theorem_6_rates": [
+        tilted(0.15),
+        tilted(-0.15),
+        scaled(2.0, e18.PANEL, e18.BOTH),
+        scaled(1.5, "four times", e18.BOTH),
+    ],
 }
 
 
@@ -318,7 +334,10 @@ def test_the_slope_by_differences_is_the_implicit_one() -> None:
 
 def test_names_are_checked_and_ordered() -> None:
     assert experiment_command.chosen([]) == list(EXPERIMENTS)
-    assert experiment_command.chosen(["e10", "e2", "e10"]) == ["e2", "e10"]
+    assert experiment_command.chosen(["e10", "e2", "e10"]) == [
+        "kornowski_lemma_8_dimension",
+        "lowy_liu_theorem_4_3_warm_start",
+    ]
     with pytest.raises(InputError, match="e99"):
         experiment_command.chosen(["e99"])
     with pytest.raises(InputError, match="e99"):
@@ -327,7 +346,7 @@ def test_names_are_checked_and_ordered() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_findings_are_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = ["e2", "e6"]
+    names = experiment_command.chosen(["e2", "e6"])
     findings = list(experiment_command.carry_out(names, 0, True, tmp_path / "out"))
     experiment_command.print_summary(findings)
     text = capsys.readouterr().out
@@ -338,7 +357,7 @@ def test_findings_are_printed_and_written(tmp_path: Path, capsys: pytest.Capture
         pd.testing.assert_frame_equal(back, finding.rows)
         assert (tmp_path / "out" / f"{finding.name}.png").read_bytes().startswith(b"\x89PNG")
     assert "not reproduced" not in text
-    with pytest.raises(InputError, match=r"e2\.parquet"):
+    with pytest.raises(InputError, match=r"kornowski_lemma_8_dimension\.parquet"):
         experiment_command.require_free(names, tmp_path / "out")
     experiment_command.require_free(["e1"], tmp_path / "out")
     (tmp_path / "file").touch()
@@ -361,7 +380,7 @@ def test_a_failed_claim_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 def test_pictures_of_every_kind_are_drawn(name: str, tmp_path: Path) -> None:
     """Slopes, curves, single points, and many curves."""
     paths = experiment_command.write_finding(quick(name), tmp_path)
-    assert [p.name for p in paths] == [f"{name}.parquet", f"{name}.png"]
+    assert [p.name for p in paths] == [f"{name_of(name)}.parquet", f"{name_of(name)}.png"]
     assert all(p.stat().st_size > 1000 for p in paths)
 
 
