@@ -36,6 +36,10 @@ BASE: dict[str, Any] = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-on-ray", action="store_true", help="run every golden scenario on Ray, not one of each kind")
+
+
 def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     out = copy.deepcopy(base)
     for key, value in change.items():

@@ -13,6 +13,26 @@ NOISE_FREE = {
     "pp_ift": ("algorithm.inner=50",),
 }
 
+# Runs on Ray unless all are asked for (--all-on-ray): one for each kind of job, of exchange and of oracle. What differs
+# between the others is computed by the same blocks, in this process or in an actor.
+ON_RAY = (
+    "ring_breast_cancer",
+    "ma_dsbo",
+    "vrdsbo",
+    "bsa",
+    "minibatch_torus",
+    "hyper_cleaning",
+    "own_losses",
+    "paper_boxed",
+    "dp_bilevel",
+    "regularisation_tuner",
+    "exponential_mechanism",
+    "warm_start",
+    "auc_digits",
+    "recursive_spider",
+    "scdro",
+)
+
 # Name → (overrides of every run, reason). The plan is measured as shipped.
 SHORTENED: dict[str, tuple[tuple[str, ...], str]] = {
     "td_cartpole": (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from . import measure, record
-from .cases import run_names, scenario_names
+from .cases import ON_RAY, run_names, scenario_names
 from .compare import ELSEWHERE, EXACT, array_differences, differences
 
 ELSEWHERE_REASON = (
@@ -58,7 +58,10 @@ def test_releases_without_noise(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", run_names())
-def test_ray_gives_the_same(name: str, ray_cluster: None) -> None:
+def test_ray_gives_the_same(name: str, request: pytest.FixtureRequest) -> None:
+    if name not in ON_RAY and not request.config.getoption("--all-on-ray"):
+        pytest.skip("one scenario of each kind is run on Ray; --all-on-ray runs every one")
+    request.getfixturevalue("ray_cluster")
     recorded = _recorded(name)
     local, remote = measure.finished(name).released, measure.finished_on_ray(name).released
     assert remote.keys() == local.keys()

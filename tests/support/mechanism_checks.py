@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 
 from decentral_dp.privacy.mechanisms import DominatingPair, NoiseMechanism
 
-DRAWS = 200_000
+DRAWS = 50_000
 
 
 def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int = DRAWS, seed: int = 5) -> np.ndarray:
