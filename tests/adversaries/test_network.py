@@ -17,7 +17,6 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-import decentral_dp
 from decentral_dp.adversaries.curious_neighbours import ASSUMPTIONS, NetworkView, network_budget, prepare
 from decentral_dp.adversaries.pair_plots import by_distance, by_topology, heat_map, write_pairs
 from decentral_dp.cli import main as cli
@@ -25,25 +24,9 @@ from decentral_dp.cli.network_command import coalitions_of, comparisons
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
-from tests.privacy.accounting.test_network_pairs import Case, worst_written_out
-
-LAMBDA, RIDGE, CLIP = 0.25, 0.4, 0.7
-SCENARIO: dict[str, Any] = {
-    "seed": 5,
-    "problem": {
-        "kind": "mean_estimation", "data": "wine", "scale": "public_ranges", "normalise": "l2", "ridge": RIDGE,
-        "stream": {"batch": 2, "warm_start": 1},
-    },
-    "topology": {"kind": "small_world", "agents": 9, "degree": 2, "rewire": 0.4, "seed": 3},
-    "algorithm": {"kind": "ldp_single_level", "rounds": 7, "y": {"scale": LAMBDA, "decay": 0.2}, "init": {"x": 0.3}},
-    "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5, "decay": 0.1}},
-}  # fmt: skip
-
-
-def job_of(*overrides: str) -> Job:
-    return build(decentral_dp.load(SCENARIO, overrides))
+from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
+from tests.support.network_pairs_oracle import Case, worst_written_out
 
 
 @pytest.fixture(scope="module")

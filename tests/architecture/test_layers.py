@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -206,3 +207,15 @@ def test_algorithms_do_not_open_bounded_values() -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         wrong = [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in opened]
         assert not wrong, f"{path.relative_to(PACKAGE)} reads {wrong}"
+
+
+def test_no_test_imports_a_test() -> None:
+    """What two tests share stands in `tests/support`."""
+    tests = PACKAGE.parent / "tests"
+    for path in sorted(tests.rglob("*.py")):
+        if path.is_relative_to(tests / "benchmarks"):
+            continue
+        wrong = [n for n in imports(path) if re.match(r"tests\.(.*\.)?test_", n)]
+            n for n in imports(path) if n.startswith("tests.") and any(p.startswith("test_") for p in n.split("."))
+        ]
+        assert not wrong, f"{path.relative_to(tests)} imports {wrong}"

@@ -7,158 +7,25 @@ distinguisher does better.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
-from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.gossip.spdb import Spdb
-from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.data import Stream
-from decentral_dp.engines.host import Host
-from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
-from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.randomness import Streams, seeded_root
-from tests.audits.test_audit import log_law, lower_bound
-from tests.support.release_cost_oracle import grid
-from tests.support.replay import Crossed, Script
-
-ROUNDS, WEIGHT, CLIP, BOUND = 2, 0.6, 0.2, 0.2
-STEP = StepSize(0.5)
-START = {"x": 1.0, "y": 1.0}
-ALGORITHMS: dict[str, Any] = {
-    "ma_dsbo": MaDsbo(STEP, STEP, StepSize(0.2), inner=1, inverse=2, start=START),
-    "ldp_single_level": LdpSingleLevel(STEP, start=START),
-    "dp_dsgd": DpDsgd(STEP, start=START),
-    "spdb": Spdb(STEP, STEP, 0.5, STEP, smoothness=1.0, inverse=2, start=START),
-    "bsa": Bsa(STEP, STEP, inner=1, inverse=2, smoothness=1.0, start=START),
-}
-# How far one of two records moves a release: λ·2C/2 of y, 2C/2 of one d a round, α²·2C/2 of x (of SPDB's twice that),
-# 2C/2 of one term of a series with L = 1, and of an answer to a server.
-MOVES = {"y": 0.5 * BOUND, "d": BOUND, "x": 0.25 * BOUND, "v": BOUND, "gy": BOUND, "gx": BOUND}
-# So many records of the kind that is not replaced, so that the other kind decides the budget.
-MANY = 20
-
-
-class Heard:
-    """A mechanism, and everything it let out."""
-
-    def __init__(self, mechanism: ScheduledReleaser) -> None:
-        self.said: list[Bundle] = []
-        self._mechanism = mechanism
-
-    @property
-    def recorder(self) -> Recorder:
-        return self._mechanism.recorder
-
-    def release(self, index: int, values: Mapping[str, Any]) -> Bundle:
-        self.said.append(self._mechanism.release(index, values))
-        return self.said[-1]
-
-
-class Quieter(ScheduledReleaser):
-    """Writes the ledger lines of the stated noise, and draws a third of it."""
-
-    def _noised(self, index: int, bounded: Any, scales: Any) -> dict[str, np.ndarray]:
-        return super()._noised(index, bounded, scales / 3)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One agent, many times: its algorithm and problem, and the kind of record that turns around.
-
-    size: ε of one release that moves as far as `MOVES` says.
-    """
-
-    name: str
-    mechanism: str = "laplace"
-    kind: str = "train"
-    size: float = 0.4
-    copies: int = 2000
-    problem: Any = Crossed(2)  # noqa: RUF009  # It has no state.
-    algorithm: Any = None
-    sampler: type[ScheduledReleaser] = ScheduledReleaser
-
-    @property
-    def program(self) -> Any:
-        return self.algorithm or ALGORITHMS[self.name]
-
-    @property
-    def noise(self) -> dict[str, NoiseSchedule]:
-        flat = np.zeros(self.copies)
-        laplace = 2.0**0.5 if self.mechanism == "laplace" else 1.0
-        return {c: NoiseSchedule(flat + laplace * v / self.size, flat) for c, v in MOVES.items()}
-
-    def drive(self, world: int, releaser: Callable[[], Any]) -> Host:
-        """A run in this world, with a neighbour that keeps every term of the first record at its clip."""
-        norm: Any = "l1" if self.mechanism == "laplace" else "l2"
-        records: dict[Any, Any] = {}
-        for kind in ("train", "validation"):
-            n = 2 if kind == self.kind else MANY
-            features, labels = np.full((n, 2), 0.05), np.ones(n)
-            features[0] = [1e4, 0.0]
-            labels[0] = -1.0 if world and kind == self.kind else 1.0
-            records[kind] = [self.problem.prepare(features, labels, norm)] * self.copies
-        agents = np.arange(self.copies)
-        batches = Streams(seeded_root(world, b"family"), "batch", agents)
-        clip = Clip(norm, x=CLIP, y=CLIP, z=CLIP)
-        weights = np.full(self.copies, WEIGHT)
-        dataset = LocalDataset(agents, self.problem, records, weights, Stream("all"), clip, batches)
-        mixing = sp.csr_array(weights[:, None])
-        host = Host(AgentNode(agents, self.program, dataset, releaser, (0,), mixing), ROUNDS)
-        said = host.advance()
-        for _ in range(ROUNDS * self.program.releases_per_round):
-            said = host.advance(np.full((1, said.shape[1]), 5.0))
-        return host
-
-    def transcripts(self, world: int, seed: int) -> tuple[list[Bundle], Ledger]:
-        agents, releases_per_round = np.arange(self.copies), self.program.releases_per_round
-        streams = Streams(seeded_root(seed, b"family"), "noise", agents)
-        heard = Heard(self.sampler(self.mechanism, self.noise, streams, releases_per_round))
-        self.drive(world, lambda: heard)
-        return heard.said, assemble([(agents, heard.recorder)], self.copies, releases_per_round).only(np.array([0]))
-
-    def scores(self, said: list[Bundle]) -> np.ndarray:
-        """Exact log-likelihood ratio of the first world against the second, per copy."""
-        wanted = []
-        for world in (0, 1):
-            script = Script(said)
-            self.drive(world, lambda script=script: script)
-            wanted.append(script.wanted)
-        total, noise = np.zeros(self.copies), self.noise
-        drawn = 1.0 / 3.0 if self.sampler is Quieter else 1.0
-        for index in range(1, len(said)):
-            for channel, released in said[index].items():
-                pair = [w[index][channel] for w in wanted]
-                if not isinstance(pair[0], Bounded):
-                    # Sent in the clear: a difference between the worlds decides.
-                    apart = [np.abs(released - np.asarray(v)).max(axis=1) > 1e-12 for v in pair]
-                    total = total + 50.0 * apart[1] - 50.0 * apart[0]
-                    continue
-                scale = drawn * noise[channel].at(index // self.program.releases_per_round, self.mechanism)[:1, None]
-                g = grid(scale, self.mechanism, 1)
-                for sign, value in zip((1, -1), pair, strict=True):
-                    integers = np.rint((released - value.public) / g)
-                    total = total + sign * log_law(integers, value.private, scale, self.mechanism).sum(axis=1)
-        return total
-
-    def audit(self, delta: float = 0.0) -> tuple[float, float]:
-        """(lower bound on ε, certified ε) at δ."""
-        found, ledgers = zip(*(self.transcripts(w, seed=21 + w) for w in (0, 1)), strict=True)
-        shown = lower_bound(*(self.scores(said) for said in found), delta)
-        return shown, float(price(ledgers[0], delta).epsilon[0])
+from tests.support.replay import Crossed
+from tests.support.transcript_settings import (
+    START,
+    STEP,
+    Quieter,
+    Setting,
+)
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

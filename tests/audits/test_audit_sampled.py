@@ -26,10 +26,10 @@ from decentral_dp.privacy.accounting.loss_distributions import amplified
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from tests.audits.test_audit import log_law
-from tests.audits.test_audit_family import CLIP, ROUNDS, WEIGHT, Setting
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import Script
+from tests.support.transcript_settings import CLIP, ROUNDS, WEIGHT, Setting
+from tests.support.transcripts import log_law
 
 
 @dataclass(frozen=True)

@@ -12,32 +12,9 @@ import pytest
 from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.simulation import job_builder
+from tests.support.coordinator_scenarios import content
 
-BOX = {"kind": "box", "low": -4.0, "high": 1.0}
 SPLITS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
-
-
-def content(kind: str, **changes: Any) -> dict[str, Any]:
-    """A small scenario; changes by "table.key", None leaves the key out."""
-    made: dict[str, Any] = {
-        "seed": 3,
-        "problem": {
-            "kind": "logistic_regularisation",
-            "data": "breast_cancer",
-            "scale": "public_ranges",
-            "normalise": "l2",
-            "test": 0.2,
-        },
-        "topology": {"kind": "star", "agents": 5},
-        "algorithm": {"kind": kind, "rounds": 3, "domain": BOX},
-        "privacy": {"epsilon": 4.0, "delta": 1e-5},
-    }
-    for place, value in changes.items():
-        table, key = place.split(".")
-        made[table].pop(key, None)
-        if value is not None:
-            made[table][key] = value
-    return made
 
 
 def refusal(kind: str, **changes: Any) -> str:

@@ -25,7 +25,7 @@ from decentral_dp.privacy.mechanisms.box_sampler import Box
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
 from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.domain import Domain
-from tests.privacy.mechanisms.test_exact import rejected
+from tests.support.exact_laws import rejected
 from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, Exact, cases, dataset
 
 Array = np.ndarray

@@ -16,7 +16,7 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import box_sampler, log_concave_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, rate_for, regularised_by_cells
-from tests.privacy.mechanisms.test_exact import rejected
+from tests.support.exact_laws import rejected
 
 MU = 0.2367  # (1, 1e-6)
 UNIT = Box(np.array([-1.0]), np.array([1.0]))

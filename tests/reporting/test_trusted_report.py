@@ -26,7 +26,7 @@ from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.plan_text import print_plan
 from decentral_dp.simulation.plans import Plan
-from tests.config.test_trusted_refusals import content
+from tests.support.coordinator_scenarios import content
 from tests.support.run_folders import DOT, Page, read_page
 
 SECOND = "second_order_dp_bilevel"

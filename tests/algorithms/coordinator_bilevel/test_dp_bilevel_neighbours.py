@@ -14,24 +14,16 @@ from scipy.optimize import brentq
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel
 from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import Ask, ClippedSum
-from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
-from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.protocol import CHANGE
 from decentral_dp.simulation.jobs import Job
 from tests.support.coordinator_replay import Scripted, performed, scripted, with_noise
 from tests.support.oracles import gaussian_delta
+from tests.support.penalty_clients import Records, client_blocks
 from tests.support.penalty_jobs import SPLITS, agree, made, solved_by
 from tests.support.penalty_loop import Naive
-
-Records = dict[str, list[Any]]
-
-
-def client_blocks(job: Job, records: Records, clip: Clip | None = None) -> tuple[ClientBlock, ...]:
-    agents, coins = np.arange(job.n_agents), Streams(seeded_root(1, b"t"), "coins", np.arange(job.n_agents))
-    return (ClientBlock(agents, job.problem, records, clip or job.context.clip, coins),)
 
 
 def swapped(job: Job, kind: str, row: np.ndarray, label: float) -> Records:

@@ -20,7 +20,7 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
-from tests.privacy.mechanisms.test_exact import rejected
+from tests.support.exact_laws import rejected
 
 Array = np.ndarray
 Make = Callable[..., dict[str, Any]]

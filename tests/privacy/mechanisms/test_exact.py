@@ -16,20 +16,9 @@ from scipy import stats
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import integer_samplers
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
+from tests.support.exact_laws import exponential, rejected
 
 RATES = st.fractions(min_value=0, max_value=200, max_denominator=10**12)
-
-
-def exponential(gamma: Fraction, digits: int = 150) -> Decimal:
-    """e^{−γ}, by the decimal library."""
-    with localcontext(prec=digits):
-        return (-Decimal(gamma.numerator) / Decimal(gamma.denominator)).exp()
-
-
-def rejected(counts: Any, law: Any) -> bool:
-    """Whether these counts contradict the law, at 1 in 10^6."""
-    law = np.asarray(law, dtype=np.float64)
-    return bool(stats.chisquare(counts, law / law.sum() * np.sum(counts)).pvalue < 1e-6)
 
 
 class MoreBitsError(Exception):

@@ -25,7 +25,7 @@ from decentral_dp.privacy.mechanisms.finite_sampler import (
 )
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from decentral_dp.privacy.mechanisms.uncertified import gibbs, gumbel_max, regularised_on_grid
-from tests.privacy.mechanisms.test_exact import exponential, rejected
+from tests.support.exact_laws import exponential, rejected
 
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
 

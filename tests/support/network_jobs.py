@@ -1,0 +1,27 @@
+"""Small jobs that are seen from inside their network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import decentral_dp
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+
+LAMBDA, RIDGE, CLIP = 0.25, 0.4, 0.7
+
+
+SCENARIO: dict[str, Any] = {
+    "seed": 5,
+    "problem": {
+        "kind": "mean_estimation", "data": "wine", "scale": "public_ranges", "normalise": "l2", "ridge": RIDGE,
+        "stream": {"batch": 2, "warm_start": 1},
+    },
+    "topology": {"kind": "small_world", "agents": 9, "degree": 2, "rewire": 0.4, "seed": 3},
+    "algorithm": {"kind": "ldp_single_level", "rounds": 7, "y": {"scale": LAMBDA, "decay": 0.2}, "init": {"x": 0.3}},
+    "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5, "decay": 0.1}},
+}  # fmt: skip
+
+
+def job_of(*overrides: str) -> Job:
+    return build(decentral_dp.load(SCENARIO, overrides))
