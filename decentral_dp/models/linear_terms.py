@@ -35,6 +35,27 @@ def blocks(n_records: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + rows, n_records))
 
 
+def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, slice]]:
+    """Slices over agents and their records, each of about `BLOCK` numbers: many small shards, or a part of a large one.
+
+    How the records of one agent are cut depends on their number alone, and so do the bits of its sums.
+    """
+    together = max(1, BLOCK // max(1, n_records * width))
+    for start in range(0, n_agents, together):
+        for part in blocks(n_records, width):
+            yield slice(start, min(start + together, n_agents)), part
+
+
+def forward(rows: Array, vectors: Array) -> Array:
+    """a·v for every record, (g, n). rows: (g, n, d), vectors: (g, d). One agent at a time, as `dot` has it."""
+    return np.asarray(np.matmul(rows, vectors[:, :, None])[:, :, 0])
+
+
+def backward(coefficients: Array, rows: Array) -> Array:
+    """Σ_k c_k a_k for every agent, (g, d). coefficients: (g, n), rows: (g, n, d)."""
+    return np.asarray(np.matmul(coefficients[:, None, :], rows)[:, 0])
+
+
 def checked_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:
     """Features as a C-ordered float64 (N, d) array, with a last column of ones if `intercept`.
 
@@ -131,28 +152,28 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
 
 
 def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: float) -> Array:
-    """Scale the columns of coefficients (c, n) in place so that ‖column‖·norm ≤ bound; whatever is not finite: zero.
+    """Scale the columns of coefficients (…, c, n) in place so that ‖column‖·norm ≤ bound; whatever is not finite: zero.
 
-    norms: (n,) norms of what the columns are outer products with. Call it with floating-point warnings off.
+    norms: (…, n) norms of what the columns are outer products with. Call it with floating-point warnings off.
     """
     factors = column_norms(coefficients, norm)
     factors *= norms
     np.divide(bound, factors, out=factors)
     np.minimum(factors, 1.0, out=factors)
     np.putmask(factors, factors < LEAST_FACTOR, 0.0)
-    coefficients *= factors
+    coefficients *= factors[..., None, :]
     np.putmask(coefficients, coefficients != coefficients, 0.0)
     return coefficients
 
 
 def column_norms(columns: Array, norm: Norm) -> Array:
-    """(n,) norms of the columns of a (c, n) array. Call it with floating-point warnings off."""
+    """(…, n) norms of the columns of a (…, c, n) array. Call it with floating-point warnings off."""
     sizes = np.abs(columns)
     if norm == "l1":
-        return np.asarray(sizes.sum(axis=0))
+        return np.asarray(sizes.sum(axis=-2))
     # Scaled by the largest entry: plain squares underflow, and a record with norm 0 is never clipped.
-    largest = sizes.max(axis=0)
-    return np.asarray(np.sqrt(np.square(sizes / largest).sum(axis=0)) * largest)
+    largest = sizes.max(axis=-2)
+    return np.asarray(np.sqrt(np.square(sizes / largest[..., None, :]).sum(axis=-2)) * largest)
 
 
 def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> Array:

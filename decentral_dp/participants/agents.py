@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,10 +29,10 @@ from decentral_dp.bounded import (
 )
 from decentral_dp.data.streams import Stream, draw_batch
 from decentral_dp.exchange import Value
-from decentral_dp.participants.batch import Batch, mean_sensitivity
+from decentral_dp.participants.batch import Batch, Group, mean_sensitivity
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Started, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Stacked, Started, take
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16
@@ -77,6 +78,7 @@ class LocalDataset:
         self._box = dict(box or {})
         self._constants = constants
         self._batches = batches
+        self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
 
     def public(self, value: float, dimension: int) -> Array:
         """A constant start, (b, dimension)."""
@@ -118,7 +120,8 @@ class LocalDataset:
             return self._seen(t, row, split, int(used[split][row]), draw)
 
         drawn = (MIXED if kept else t * _DRAWS + draw) if self._stream.kind == "minibatch" else None
-        return Batch(self._problem, self._clip, seen, used, drawn)
+        groups = partial(self._groups, t, draw=draw) if isinstance(self._problem, Stacked) else None
+        return Batch(self._problem, self._clip, seen, used, drawn, groups)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """All directions at (x, y, z) over the records seen at round t.
@@ -165,6 +168,16 @@ class LocalDataset:
         }
         used = {k: self._stream.averaged(t, self.counts[k]) for k in SPLITS}
         rates = {k: np.ones(self.agents.size) for k in SPLITS}
+        if isinstance(self._problem, Stacked):
+            for split in SPLITS:
+                if not (wanted := [term for term in means if self._problem.reads_records[term] == split]):
+                    continue
+                for rows, stack, some in self._groups(t, split):
+                    found = self._problem.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
+                    rates[split][rows] = some
+                    for term in wanted:
+                        means[term][rows] = getattr(found, term)
+            return means, used, rates
         for row in range(self.agents.size):
             seen = {}
             for split in SPLITS:
@@ -173,6 +186,29 @@ class LocalDataset:
             for term, out in means.items():
                 out[row] = getattr(terms, term)
         return means, used, rates
+
+    def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
+        """The records of this round, agents with equally many of them together."""
+        used = self._stream.averaged(t, self.counts[split])
+        if split not in self._stacks:
+            self._stacks[split] = _stacked(self._records[split], self.counts[split])
+        return [
+            Group(rows, *self._of_stack(t, rows, split, records, int(used[rows][0]), draw))
+            for rows, records in self._stacks[split]
+        ]
+
+    def _of_stack(
+        self, t: int, rows: NDArray[np.int64] | slice, split: Split, records: Any, n: int, draw_number: int
+    ) -> tuple[Any, Array]:
+        """The records of a group that this round reads, (g, n, …), and the rates that what drew them states."""
+        members = np.arange(self.agents.size)[rows]
+        if self._stream.kind != "minibatch":
+            return type(records)(*(a[:, :n] for a in records)), np.ones(members.size)
+        name, size = tag(f"{split}/{draw_number}" if draw_number else split), int(self.counts[split][members[0]])
+        draws = [draw_batch(size, n, self._batches.at(int(row), t, name)) for row in members]
+        chosen = np.stack([draw.index for draw in draws])
+        each = np.arange(members.size)[:, None]
+        return type(records)(*(a[each, chosen] for a in records)), np.array([draw.rate for draw in draws])
 
     def _seen(self, t: int, row: int, split: Split, n: int, draw_number: int = 0) -> tuple[Any, float]:
         """The records of this round, and the rate that what drew them states."""
@@ -239,3 +275,14 @@ class LocalDataset:
         if regularised:
             total += self._constants.regulariser[v] @ state
         return np.asarray(total)
+
+
+def _stacked(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:
+    """Rows and their stacked records, one pair for each number of records that agents have."""
+    out: list[tuple[NDArray[np.int64] | slice, Any]] = []
+    for count in np.unique(counts):
+        members = np.flatnonzero(counts == count)
+        some = [records[int(row)] for row in members]
+        stack = type(some[0])(*(np.stack(arrays) for arrays in zip(*some, strict=True)))
+        out.append((slice(None) if members.size == counts.size else members, stack))
+    return out

@@ -8,7 +8,7 @@ record. At a private point (a `Bounded` argument) nothing is proven: its sensiti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem, regulariser_matrices
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem, Stacked, regulariser_matrices
+
+
+class Group(NamedTuple):
+    """Agents with equally many records. rows: which of the block. records: arrays (g, n, …). rates: (g,), as drawn."""
+
+    rows: NDArray[np.int64] | slice
+    records: Any
+    rates: Array
 
 
 class Batch:
@@ -24,7 +32,8 @@ class Batch:
 
     draw: (kind, row) → records and the share of the pool that was drawn afresh for them, as the sampler states it.
     used: kind → (b,) how many are averaged. drawn: what identifies a fresh batch, None without sampling, MIXED if it
-    lives on in a state, where sampling amplifies nothing.
+    lives on in a state, where sampling amplifies nothing. groups: kind → all rows, in groups of equally many records,
+    for a problem that is `Stacked`.
     """
 
     def __init__(
@@ -34,6 +43,7 @@ class Batch:
         draw: Callable[[Split, int], tuple[Any, float]],
         used: Mapping[Split, NDArray[np.int64]],
         drawn: int | None,
+        groups: Callable[[Split], list[Group]] | None = None,
     ) -> None:
         self._problem = problem
         self._clip = clip
@@ -42,6 +52,8 @@ class Batch:
         self._drawn = drawn
         self._seen: dict[Split, list[tuple[Any, float]]] = {}
         self._rows = len(used["train"])
+        self._make_groups = groups
+        self._stacks: dict[Split, list[Group]] = {}
 
     def lower_grad_y(self, x: Value, y: Value) -> Value:
         """∇_y g, (b, q)."""
@@ -84,7 +96,11 @@ class Batch:
         if term.startswith("lower_"):
             base = getattr(problem.regulariser(at[0], at[1], z), term.removeprefix("lower_"))
         mean = np.zeros_like(base)
-        if split is not None:
+        if split is not None and isinstance(problem, Stacked) and self._make_groups is not None:
+            for rows, stack, _ in self._groups(split):
+                some = problem.stacked_terms(at[0][rows], at[1][rows], z[rows], stack, self._clip, (term,))
+                mean[rows] = getattr(some, term)
+        elif split is not None:
             for row, (records, _) in enumerate(self._records(split)):
                 # In the place of the other kind, of which nothing is wanted, the same.
                 terms = problem.terms(at[0][row], at[1][row], z[row], records, records, self._clip, (term,))
@@ -114,11 +130,28 @@ class Batch:
             return Bounded(np.zeros_like(private), private, dict.fromkeys(SPLITS, nothing_proven), self._clip.norm)
         if split is None:
             return base
-        rates = np.ones(self._rows) if self._drawn == MIXED else np.array([rate for _, rate in self._records(split)])
+        rates = np.ones(self._rows)
+        if self._drawn is not None and self._drawn != MIXED:
+            rates = self._rates(split)
         sensitivity = mean_sensitivity(
             self._clip.bound(CLIP_OF_TERM[term]), self._used[split], base.shape[1], rates, self._drawn
         )
         return Bounded(base, mean, {split: sensitivity}, self._clip.norm)
+
+    def _rates(self, split: Split) -> Array:
+        """(b,) what drew the records states."""
+        if self._make_groups is None:
+            return np.array([rate for _, rate in self._records(split)])
+        rates = np.ones(self._rows)
+        for rows, _, some in self._groups(split):
+            rates[rows] = some
+        return rates
+
+    def _groups(self, split: Split) -> list[Group]:
+        """All rows, drawn once."""
+        if split not in self._stacks and self._make_groups is not None:
+            self._stacks[split] = self._make_groups(split)
+        return self._stacks[split]
 
     def _records(self, split: Split) -> list[tuple[Any, float]]:
         """Per row, drawn once."""

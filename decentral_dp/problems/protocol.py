@@ -159,6 +159,23 @@ class Problem(Protocol):
 
 
 @runtime_checkable
+class Stacked(Protocol):
+    """A problem whose terms of many agents with equally many records are one pass over stacked arrays."""
+
+    def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
+        """What `terms` gives, for g agents at once and to the bit, whoever else is in the stack.
+
+        x: (g, p), y and z: (g, q). records: arrays (g, n, …), of the one kind that all wanted terms read. Returns
+        means (g, ·) over the n records of each agent.
+        """
+        ...
+
+
+class StackedProblem(Problem, Stacked, Protocol):
+    """A bilevel problem that evaluates many agents at once."""
+
+
+@runtime_checkable
 class Placed(Protocol):
     """A problem that reads who holds a train record, and at which place: both public, and the same for a neighbour."""
 
@@ -217,6 +234,19 @@ def select_split(wanted: Collection[str], train: Any, validation: Any) -> tuple[
     lower = any(term.startswith("lower_") for term in wanted)
     upper = any(term.startswith("upper_") for term in wanted)
     return (train if lower else take(train, slice(0))), (validation if upper else take(validation, slice(0)))
+
+
+def terms_of_one(
+    problem: Any, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str]
+) -> Terms:
+    """`Problem.terms` by way of `Stacked.stacked_terms`: a stack of one agent."""
+    out = Terms()
+    for split, records in (("train", train), ("validation", validation)):
+        if some := [term for term in TERMS if term in wanted and problem.reads_records.get(term) == split]:
+            alone = type(records)(*(a[None] for a in records))
+            found = problem.stacked_terms(x[None], y[None], z[None], alone, clip, some)
+            out = out._replace(**{term: getattr(found, term)[0] for term in some})
+    return out
 
 
 def take(records: Any, index: slice | NDArray[np.int64]) -> Any:

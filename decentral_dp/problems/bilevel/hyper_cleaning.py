@@ -22,6 +22,7 @@ from decentral_dp.models.linear_terms import (
     clip_coefficients,
     clip_columns,
     curved_sums,
+    tiles,
     unit_rows,
 )
 from decentral_dp.privacy.clipping import Clip
@@ -34,7 +35,7 @@ from decentral_dp.problems.bilevel.softmax import (
     class_shares,
     norms_of,
 )
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, terms_of_one
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
@@ -153,27 +154,34 @@ class HyperCleaning:
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        train, validation = select_split(wanted, train, validation)
-        c, d = len(self.model.classes), self.model.p
-        both = np.concatenate([y, z]).reshape(2 * c, d)
-        grad, hvp, jvp = np.zeros((c, d)), np.zeros((c, d)), np.zeros(self.p + 1)
+        return terms_of_one(self, x, y, z, train, validation, clip, wanted)
+
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: CleaningRecords, clip: Clip, wanted: Collection[str]
+    ) -> Terms:
+        if "upper_grad_y" in wanted:
+            return self.model.stacked_terms(x, y, z, _plain(records), clip, wanted)
+        c, d, g, n = len(self.model.classes), self.model.p, len(y), max(records.label.shape[1], 1)
+        both = np.concatenate([y, z], axis=1).reshape(g, 2 * c, d)
+        norms, member = norms_of(_plain(records), clip), np.arange(g)[:, None]
+        grad, hvp, jvp = np.zeros((g, c, d)), np.zeros((g, c, d)), np.zeros((g, self.p + 1))
         weight, slope = weights_of(x)
         with np.errstate(all="ignore"):
-            for part in blocks(*train.features.shape):
-                a, norms, group = train.features[part], norms_of(_plain(train), clip)[part], train.group[part]
-                products = both @ a.T
-                share, along = class_shares(products[:c]), products[c:]
-                residual = class_residual(share, train.label[part])
-                through = slope[group] * (residual * along).sum(axis=0)
+            for agents, part in tiles(*records.features.shape):
+                a, size, group = records.features[agents, part], norms[agents, part], records.group[agents, part]
+                at = (member[agents], group)
+                products = np.matmul(both[agents], a.swapaxes(1, 2))
+                share, along = class_shares(products[:, :c]), products[:, c:]
+                residual = class_residual(share, records.label[agents, part])
+                through = slope[at] * (residual * along).sum(axis=1)
                 # The last place gathers what is in no group.
-                np.add.at(jvp, group, clip_coefficients(through, np.ones(len(group)), clip.x))
-                grad += clip_columns(residual * weight[group], norms, clip.norm, clip.y) @ a
+                np.add.at(jvp, at, clip_coefficients(through, np.ones(group.shape), clip.x))
+                each = weight[at][:, None]
+                grad[agents] += np.matmul(clip_columns(residual * each, size, clip.norm, clip.y), a)
                 turned = along * share
-                turned -= share * turned.sum(axis=0)
-                hvp += clip_columns(turned * weight[group], norms, clip.norm, clip.z) @ a
-        upper = self.model.terms(x, y, z, _plain(train), _plain(validation), clip, ("upper_grad_y",)).upper_grad_y
-        n = max(len(train.label), 1)
-        return Terms(grad.ravel() / n, hvp.ravel() / n, jvp[:-1] / n, upper, None)
+                turned -= share * turned.sum(axis=1, keepdims=True)
+                hvp[agents] += np.matmul(clip_columns(turned * each, size, clip.norm, clip.z), a)
+        return Terms(grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n, jvp[:, :-1] / n)
 
     def change(self, x: Array, y: Array, other: Array, train: CleaningRecords, clip: Clip) -> Array:
         """Mean of ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""
@@ -245,10 +253,12 @@ class HyperCleaning:
 
 
 def weights_of(x: Array) -> tuple[Array, Array]:
-    """σ(x_g) and σ'(x_g), (p + 1,): the last is for records in no group, whose weight is 1 and does not move."""
+    """σ(x_g) and σ'(x_g), (…, p + 1): the last is for records in no group, whose weight is 1 and does not move."""
     with np.errstate(invalid="ignore"):
         weight = expit(x)
-        return np.append(weight, 1.0), np.append(weight * expit(-x), 0.0)
+        last = np.ones((*x.shape[:-1], 1))
+        slope = weight * expit(-x)
+        return np.concatenate([weight, last], axis=-1), np.concatenate([slope, 0.0 * last], axis=-1)
 
 
 def _plain(records: CleaningRecords) -> SoftmaxRecords:

@@ -12,6 +12,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.models.linear_terms import (
+    backward,
     blocks,
     check_classes,
     check_n_features,
@@ -21,10 +22,12 @@ from decentral_dp.models.linear_terms import (
     curved_sums,
     declared_bounds,
     feature_norms,
+    forward,
+    tiles,
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Strengths
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, terms_of_one
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
@@ -101,13 +104,18 @@ class LogisticHyperparameter:
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        train, validation = select_split(wanted, train, validation)
+        return terms_of_one(self, x, y, z, train, validation, clip, wanted)
+
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: LogisticRecords, clip: Clip, wanted: Collection[str]
+    ) -> Terms:
+        norms = records.l1 if clip.norm == "l1" else records.l2
+        n, curved = max(norms.shape[1], 1), z if "lower_hvp" in wanted else None
         with np.errstate(all="ignore"):
-            curved = "lower_hvp" in wanted
-            grad, hvp = _train_sums(y, z if curved else None, train, clip)
-            upper = _validation_sum(y, validation, clip)
-            n_train, n_validation = max(len(train.l1), 1), max(len(validation.l1), 1)
-            return Terms(grad / n_train, hvp / n_train if curved else None, None, upper / n_validation, None)
+            if "upper_grad_y" in wanted:
+                return Terms(upper_grad_y=_sums(y, None, records.signed, norms, clip.z, clip.z)[0] / n)
+            grad, hvp = _sums(y, curved, records.signed, norms, clip.y, clip.z)
+            return Terms(lower_grad_y=grad / n, lower_hvp=None if curved is None else hvp / n)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]
@@ -173,22 +181,22 @@ class LogisticHyperparameter:
         )
 
 
-def _train_sums(y: Array, z: Array | None, records: LogisticRecords, clip: Clip) -> tuple[Array, Array]:
-    """Sums of the clipped ∇_y l and ∇²_yy l·z. One pass: forward and backward products while a block is in cache."""
-    signed, norms = records.signed, records.l1 if clip.norm == "l1" else records.l2
-    grad, hvp = np.zeros(len(y)), np.zeros(len(y))
-    for part in blocks(*signed.shape):
-        a, n = signed[part], norms[part]
-        # `dot` and not `@`: half the cost per call on a shard of fifty records. exp(t) = inf gives σ(−t) = 0, rightly,
-        # and inf·0 in the curvature, which the clip turns into its limit 0.
-        exp_t = np.exp(a.dot(y))
+def _sums(
+    y: Array, z: Array | None, signed: Array, norms: Array, bound: float, curved_bound: float
+) -> tuple[Array, Array]:
+    """Sums of the clipped ∇_y l and ∇²_yy l·z, (g, d). One pass: both products while a tile is in cache."""
+    grad, hvp = np.zeros(y.shape), np.zeros(y.shape)
+    for agents, part in tiles(*signed.shape):
+        a, n = signed[agents, part], norms[agents, part]
+        # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which the clip turns into its limit 0.
+        exp_t = np.exp(forward(a, y[agents]))
         slope = np.reciprocal(exp_t + 1.0)
         if z is not None:
             curvature = np.multiply(exp_t, slope, out=exp_t)
             curvature *= slope
-            curvature *= a.dot(z)
-            hvp += clip_coefficients(curvature, n, clip.z).dot(a)
-        grad += clip_coefficients(np.negative(slope, out=slope), n, clip.y).dot(a)
+            curvature *= forward(a, z[agents])
+            hvp[agents] += backward(clip_coefficients(curvature, n, curved_bound), a)
+        grad[agents] += backward(clip_coefficients(np.negative(slope, out=slope), n, bound), a)
     return grad, hvp
 
 
@@ -196,15 +204,3 @@ def _curvature(margins: Array) -> Array:
     """σ(t)σ(−t), (1, 1, n): even in t, so that exp never overflows."""
     small = np.exp(-np.abs(margins))
     return np.asarray(small / np.square(1.0 + small))[None, None]
-
-
-def _validation_sum(y: Array, records: LogisticRecords, clip: Clip) -> Array:
-    """Sum of the clipped ∇_y h."""
-    signed, norms = records.signed, records.l1 if clip.norm == "l1" else records.l2
-    grad = np.zeros(len(y))
-    for part in blocks(*signed.shape):
-        a = signed[part]
-        slope = np.exp(a.dot(y))
-        slope += 1.0
-        grad += clip_coefficients(np.divide(-1.0, slope, out=slope), norms[part], clip.z).dot(a)
-    return grad

@@ -12,16 +12,19 @@ import numpy as np
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import (
+    backward,
     blocks,
     check_n_features,
     checked_features,
     clip_coefficients,
     curved_sums,
     feature_norms,
+    forward,
+    tiles,
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Pull, check_ridge
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, terms_of_one
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
@@ -110,20 +113,24 @@ class Quadratic:
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        train, validation = select_split(wanted, train, validation)
-        grad, hvp, upper = np.zeros(self.q), np.zeros(self.q), np.zeros(self.q)
-        curved = "lower_hvp" in wanted
+        return terms_of_one(self, x, y, z, train, validation, clip, wanted)
+
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: QuadraticRecords, clip: Clip, wanted: Collection[str]
+    ) -> Terms:
+        norms, n = _norms(records, clip), max(records.target.shape[1], 1)
+        grad, hvp = np.zeros(y.shape), np.zeros(y.shape)
+        upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
         with np.errstate(all="ignore"):
-            for part in blocks(*train.features.shape):
-                a, norms = train.features[part], _norms(train, clip)[part]
-                grad += clip_coefficients(a.dot(y) - train.target[part], norms, clip.y).dot(a)
+            for agents, part in tiles(*records.features.shape):
+                a, size = records.features[agents, part], norms[agents, part]
+                residual = forward(a, y[agents]) - records.target[agents, part]
+                grad[agents] += backward(clip_coefficients(residual, size, clip.z if upper else clip.y), a)
                 if curved:
-                    hvp += clip_coefficients(a.dot(z), norms, clip.z).dot(a)
-            for part in blocks(*validation.features.shape):
-                a, norms = validation.features[part], _norms(validation, clip)[part]
-                upper += clip_coefficients(a.dot(y) - validation.target[part], norms, clip.z).dot(a)
-            n_train, n_validation = max(len(train.target), 1), max(len(validation.target), 1)
-            return Terms(grad / n_train, hvp / n_train if curved else None, None, upper / n_validation, None)
+                    hvp[agents] += backward(clip_coefficients(forward(a, z[agents]), size, clip.z), a)
+        if upper:
+            return Terms(upper_grad_y=grad / n)
+        return Terms(lower_grad_y=grad / n, lower_hvp=hvp / n if curved else None)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: QuadraticRecords, clip: Clip, wanted: Collection[str]

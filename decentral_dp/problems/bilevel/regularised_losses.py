@@ -20,7 +20,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.penalties import Penalty, Pull, SharedStrength, Strengths, check_ridge
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
+from decentral_dp.problems.protocol import TERMS, Regulariser, StackedProblem, Terms
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Regularised:
     """The losses of `model`, which must not use x, with R = `penalty` in place of its own regulariser."""
 
     name: str
-    model: Problem
+    model: StackedProblem
     penalty: Penalty
 
     @property
@@ -58,6 +58,9 @@ class Regularised:
         wanted: Collection[str] = TERMS,
     ) -> Terms:
         return self.model.terms(x, y, z, train, validation, clip, wanted)
+
+    def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
+        return self.model.stacked_terms(x, y, z, records, clip, wanted)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]

@@ -22,9 +22,10 @@ from decentral_dp.models.linear_terms import (
     curved_sums,
     declared_bounds,
     feature_norms,
+    tiles,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
+from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, terms_of_one
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
@@ -101,26 +102,31 @@ class SoftmaxHyperparameter:
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        train, validation = select_split(wanted, train, validation)
-        c = len(self.classes)
-        both = np.concatenate([y, z]).reshape(2 * c, self.p)
-        grad, hvp = np.zeros((c, self.p)), np.zeros((c, self.p))
-        upper = np.zeros((c, self.p))
+        return terms_of_one(self, x, y, z, train, validation, clip, wanted)
+
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: SoftmaxRecords, clip: Clip, wanted: Collection[str]
+    ) -> Terms:
+        c, n, g = len(self.classes), max(records.label.shape[1], 1), len(y)
+        upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
+        along = np.concatenate([y, z], axis=1) if curved else y
+        along = along.reshape(g, -1, self.p)
+        norms, grad, hvp = norms_of(records, clip), np.zeros((g, c, self.p)), np.zeros((g, c, self.p))
         with np.errstate(all="ignore"):
-            for part in blocks(*train.features.shape):
-                a, norms = train.features[part], norms_of(train, clip)[part]
-                products = both @ a.T
-                share = class_shares(products[:c])
-                grad += clip_columns(class_residual(share, train.label[part]), norms, clip.norm, clip.y) @ a
-                slope = products[c:] * share
-                slope -= share * slope.sum(axis=0)
-                hvp += clip_columns(slope, norms, clip.norm, clip.z) @ a
-            for part in blocks(*validation.features.shape):
-                a = validation.features[part]
-                residual = class_residual(class_shares(both[:c] @ a.T), validation.label[part])
-                upper += clip_columns(residual, norms_of(validation, clip)[part], clip.norm, clip.z) @ a
-            n_train, n_validation = max(len(train.label), 1), max(len(validation.label), 1)
-            return Terms(grad.ravel() / n_train, hvp.ravel() / n_train, None, upper.ravel() / n_validation, None)
+            for agents, part in tiles(*records.features.shape):
+                a, size = records.features[agents, part], norms[agents, part]
+                products = np.matmul(along[agents], a.swapaxes(1, 2))
+                share = class_shares(products[:, :c])
+                residual = class_residual(share, records.label[agents, part])
+                grad[agents] += np.matmul(clip_columns(residual, size, clip.norm, clip.z if upper else clip.y), a)
+                if curved:
+                    slope = products[:, c:] * share
+                    slope -= share * slope.sum(axis=1, keepdims=True)
+                    hvp[agents] += np.matmul(clip_columns(slope, size, clip.norm, clip.z), a)
+        first, second = grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n
+        if upper:
+            return Terms(upper_grad_y=first)
+        return Terms(lower_grad_y=first, lower_hvp=second if curved else None)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: SoftmaxRecords, clip: Clip, wanted: Collection[str]
@@ -214,17 +220,18 @@ def norms_of(records: SoftmaxRecords, clip: Clip) -> Array:
 
 
 def class_shares(scores: Array) -> Array:
-    """Shares of the classes, (c, n) → (c, n). The largest score is taken off first: exp never overflows."""
-    shares: Array = scores - scores.max(axis=0)
+    """Shares of the classes, (…, c, n) → (…, c, n). The largest score is taken off first: exp never overflows."""
+    shares: Array = scores - scores.max(axis=-2, keepdims=True)
     np.exp(shares, out=shares)
-    shares /= shares.sum(axis=0)
+    shares /= shares.sum(axis=-2, keepdims=True)
     return shares
 
 
 def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
-    """s − e_b."""
+    """s − e_b. shares: (…, c, n), label: (…, n)."""
+    own = label[..., None, :]
     residual = shares.copy()
-    residual[label, np.arange(len(label))] -= 1.0
+    np.put_along_axis(residual, own, np.take_along_axis(residual, own, axis=-2) - 1.0, axis=-2)
     return residual
 
 

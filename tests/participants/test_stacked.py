@@ -1,0 +1,114 @@
+"""Many agents in one pass: the bits of each agent's sums are those of that agent alone, whoever is hosted with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp.data.streams import Stream
+from decentral_dp.models import linear_terms
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.protocol import TERMS, Placed, Stacked, take
+
+WIDTH, CLASSES = 6, (0.0, 1.0, 2.0)
+TRAIN, VALIDATION = [7, 7, 3, 7, 1, 3, 12], [4, 9, 4, 4, 9, 9, 1]
+PROBLEMS = {
+    "logistic": LogisticHyperparameter(WIDTH),
+    "logistic with an intercept": LogisticHyperparameter(WIDTH, intercept=True),
+    "softmax": SoftmaxHyperparameter(WIDTH, CLASSES),
+    "quadratic": Quadratic(WIDTH),
+    "biased": biased_regularisation(WIDTH, CLASSES),
+    "hyper-cleaning": HyperCleaning.from_dataset(WIDTH, CLASSES, agents=len(TRAIN), groups=4),
+}
+
+
+def labels(problem: Any, draw: np.random.Generator, n: int) -> np.ndarray:
+    if isinstance(problem, LogisticHyperparameter):
+        return np.where(draw.uniform(size=n) < 0.5, -1.0, 1.0)
+    if isinstance(problem, Quadratic):
+        return draw.normal(size=n)
+    return draw.integers(3, size=n).astype(np.float64)
+
+
+def shards(problem: Any, sizes: list[int], seed: int, train: bool) -> list[Any]:
+    """Records of every agent: ordinary ones, huge ones, and one that overflows."""
+    draw, out = np.random.default_rng(seed), []
+    for agent, n in enumerate(sizes):
+        features = draw.normal(size=(n, WIDTH)) * 10.0 ** draw.integers(-3, 4, size=(n, 1))
+        if agent == 1:
+            features[0] = 1e200
+        found = problem.prepare(features, labels(problem, draw, n), "l2")
+        out.append(problem.placed(found, agent) if train and isinstance(problem, Placed) else found)
+    return out
+
+
+def dataset(problem: Any, chosen: np.ndarray, records: dict[str, list[Any]], stream: Stream) -> LocalDataset:
+    return LocalDataset(
+        chosen,
+        problem,
+        {k: [some[i] for i in chosen] for k, some in records.items()},
+        np.full(chosen.size, 0.5),
+        stream,
+        Clip("l2", 0.7, 0.9, 0.4),
+        Streams(seeded_root(3, b"stacked"), "batch", chosen),
+    )
+
+
+def directions(problem: Any, chosen: np.ndarray, records: Any, stream: Stream) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(4)
+    every = (draw.normal(size=(len(TRAIN), d)) for d in (problem.p, problem.q, problem.q))
+    x, y, z = (v[chosen] for v in every)
+    found = dataset(problem, chosen, records, stream).oracle(5, x, y, z)._asdict()
+    return {term: getattr(value, "private", value) for term, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    "stream", [Stream("all"), Stream("accumulate", batch=1), Stream("minibatch", batch=2)], ids=str
+)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_an_agent_alone_computes_the_same_bits(name: str, stream: Stream) -> None:
+    problem: Any = PROBLEMS[name]
+    assert isinstance(problem, Stacked)
+    if stream.kind == "minibatch":
+        sizes: tuple[list[int], list[int]] = ([max(n, 2) for n in TRAIN], [max(n, 2) for n in VALIDATION])
+    else:
+        sizes = (TRAIN, VALIDATION)
+    records = {"train": shards(problem, sizes[0], 1, True), "validation": shards(problem, sizes[1], 2, False)}
+    whole = directions(problem, np.arange(len(TRAIN)), records, stream)
+    assert any(np.abs(value).max() > 0.0 for value in whole.values())
+    for agent in range(len(TRAIN)):
+        alone = directions(problem, np.array([agent]), records, stream)
+        for term, value in alone.items():
+            np.testing.assert_array_equal(value[0], whole[term][agent], err_msg=f"{term} of agent {agent}")
+    some = np.array([6, 0, 3, 1])
+    for term, value in directions(problem, some, records, stream).items():
+        np.testing.assert_array_equal(value, whole[term][some], err_msg=term)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_large_shard_is_cut_by_its_own_size_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a small cache every shard is cut, and company changes no cut."""
+    problem: Any = PROBLEMS[name]
+    monkeypatch.setattr(linear_terms, "BLOCK", 4 * WIDTH)
+    records = {"train": shards(problem, [9, 9, 9], 1, True), "validation": shards(problem, [5, 5, 5], 2, False)}
+    clip, draw = Clip("l2", 0.7, 0.9, 0.4), np.random.default_rng(5)
+    x, y, z = (draw.normal(size=(3, d)) for d in (problem.p, problem.q, problem.q))
+    for split in ("train", "validation"):
+        wanted = [term for term in TERMS if problem.reads_records.get(term) == split]
+        stack = type(records[split][0])(*(np.stack(arrays) for arrays in zip(*records[split], strict=True)))
+        together = problem.stacked_terms(x, y, z, stack, clip, wanted)
+        for agent, shard in enumerate(records[split]):
+            empty = take(shard, slice(0))
+            pair = (shard, empty) if split == "train" else (empty, shard)
+            alone = problem.terms(x[agent], y[agent], z[agent], *pair, clip, wanted)
+            for term in wanted:
+                np.testing.assert_array_equal(getattr(alone, term), getattr(together, term)[agent])
