@@ -78,6 +78,8 @@ class LocalDataset:
         self._box = dict(box or {})
         self._constants = constants
         self._batches = batches
+        # Asked once: a runtime check of a protocol costs as much as a small round.
+        self._stackable: Stacked | None = problem if isinstance(problem, Stacked) else None
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
 
     def public(self, value: float, dimension: int) -> Array:
@@ -120,7 +122,7 @@ class LocalDataset:
             return self._seen(t, row, split, int(used[split][row]), draw)
 
         drawn = (MIXED if kept else t * _DRAWS + draw) if self._stream.kind == "minibatch" else None
-        groups = partial(self._groups, t, draw=draw) if isinstance(self._problem, Stacked) else None
+        groups = partial(self._groups, t, draw=draw) if self._stackable is not None else None
         return Batch(self._problem, self._clip, seen, used, drawn, groups)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
@@ -168,12 +170,12 @@ class LocalDataset:
         }
         used = {k: self._stream.averaged(t, self.counts[k]) for k in SPLITS}
         rates = {k: np.ones(self.agents.size) for k in SPLITS}
-        if isinstance(self._problem, Stacked):
+        if self._stackable is not None:
             for split in SPLITS:
                 if not (wanted := [term for term in means if self._problem.reads_records[term] == split]):
                     continue
                 for rows, stack, some in self._groups(t, split):
-                    found = self._problem.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
+                    found = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
                     rates[split][rows] = some
                     for term in wanted:
                         means[term][rows] = getattr(found, term)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem, Stacked, regulariser_matrices
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem, regulariser_matrices
 
 
 class Group(NamedTuple):
@@ -88,7 +88,8 @@ class Batch:
         return self._matrix("lower_hessian_product", x, y, matrix)
 
     def _term(self, term: str, x: Value, y: Value, along: Value | None) -> Value:
-        problem, split = self._problem, self._problem.reads_records.get(term)
+        problem: Any = self._problem
+        split: Split | None = problem.reads_records.get(term)
         hidden = any(isinstance(v, Bounded) for v in (x, y, along))
         at = [_opened(v) for v in (x, y)]
         z = np.zeros_like(at[1]) if along is None else _opened(along)
@@ -96,7 +97,7 @@ class Batch:
         if term.startswith("lower_"):
             base = getattr(problem.regulariser(at[0], at[1], z), term.removeprefix("lower_"))
         mean = np.zeros_like(base)
-        if split is not None and isinstance(problem, Stacked) and self._make_groups is not None:
+        if split is not None and self._make_groups is not None:
             for rows, stack, _ in self._groups(split):
                 some = problem.stacked_terms(at[0][rows], at[1][rows], z[rows], stack, self._clip, (term,))
                 mean[rows] = getattr(some, term)
