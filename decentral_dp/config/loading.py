@@ -20,18 +20,17 @@ from pydantic import BaseModel, ValidationError
 from decentral_dp.config.schema import Scenario, Table, is_file, is_there
 from decentral_dp.errors import InputError, quoted
 
-# What is shipped as TOML files → the folder they are in, in the installed package and in a checkout.
-_ROOMS = {"scenario": ("scenarios", "scenarios"), "study": ("scenarios/studies", "studies")}
+# What is shipped as TOML files → the folder they are in: of the installed package, or of a checkout.
+_FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
 # What each of them is for.
 _COMMANDS = {"scenario": "run", "study": "study"}
 
 
 def shipped_folder(what: str) -> Path:
     """Where the shipped scenarios or studies are: in the installed package, or beside it in a checkout."""
-    installed, checkout = _ROOMS[what]
     package = Path(__file__).parent.parent
-    inside = package / installed
-    return inside if inside.is_dir() else package.parent / checkout
+    inside = package / _FOLDERS[what]
+    return inside if inside.is_dir() else package.parent / _FOLDERS[what]
 
 
 def shipped_names(what: str) -> list[str]:
@@ -58,7 +57,7 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
         raise InputError(_mistaken(name_or_file, what, other))
     near = difflib.get_close_matches(path.stem, shipped, n=3, cutoff=0.5)
     meant = f"; did you mean {' or '.join(quoted(n) for n in near)}?" if near else "."
-    mend = f'Give the path of a .toml file, or a name from "decentral-dp list {_ROOMS[what][1]}".'
+    mend = f'Give the path of a .toml file, or a name from "decentral-dp list {Path(_FOLDERS[what]).name}".'
     name = quoted(name_or_file)
     wrong = f"{name} is no file" if path.suffix == ".toml" or is_there(path) else f"no {what} {name}"
     raise InputError(f"{what}: {wrong}{meant} {mend}")

@@ -1,0 +1,1 @@
+"""Bilevel algorithms of a trusted coordinator, one file each."""

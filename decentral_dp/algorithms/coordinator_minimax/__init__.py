@@ -1,0 +1,1 @@
+"""Minimax algorithms of a trusted coordinator, one file each."""

@@ -1,0 +1,1 @@
+"""Algorithms of agents who trust nobody, one file each."""

@@ -8,7 +8,7 @@ the records agent i has seen, and all right-hand sides at time t, every agent ru
     x_{i,t+1} = a_i x_{i,t} + Σ_j w_ij x̃_{j,t} − λ_{x,t} (∇_x f_{i,t} − ∇²_xy g_{i,t} z)
 
 y tracks the lower solution, z the Hessian-inverse-vector product (Σ ∇²_yy g_i)⁻¹ Σ ∇_y f_i, x the hypergradient.
-Noise protects one record of agent i from everybody who sees all messages. Three protocols differ in what stands on the
+Noise protects one record of agent i from everybody who sees all messages. Two protocols differ in what stands on the
 right-hand side; the messages are the same:
 
 `released` (default, "P1")
@@ -18,11 +18,10 @@ right-hand side; the messages are the same:
 `private` ("P2")
     the consensus term keeps the un-noised v_{i,t}; gradients at ṽ_{i,t}. One record moves v by
     D_{t+1} = |a_i| D_t + λ_{v,t}·2C/N_t (and what float64 rounds away, each round).
-`printed` (Algorithms 1 and 2 of the paper)
-    everything un-noised except what is received. D obeys a recursion in the Lipschitz constants of all terms; it is
-    infinite unless those exist, which for hyper-parameter problems needs z and y boxed and x capped.
+Algorithms 1 and 2 of the paper keep everything un-noised except what is received; that form, and what it is worth, is
+in `printed_ldp_dsbo`.
 
-Without noise the three coincide. One agent (W = 0) runs plain single-loop bilevel descent; on a complete graph with
+Without noise all coincide. One agent (W = 0) runs plain single-loop bilevel descent; on a complete graph with
 Metropolis weights all agents hold the same average each round up to their own steps.
 
 Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with

@@ -1,0 +1,1 @@
+"""Exponential mechanisms as algorithms: one draw of x."""
