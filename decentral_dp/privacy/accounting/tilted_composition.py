@@ -113,7 +113,8 @@ def tilted_epsilon(pairs: Sequence[Pair], step: float, delta: float) -> float:
 
 
 def _discretise(pair: Pair, step: float) -> _Losses:
-    n = max(1, math.ceil(pair.reach / step * (1.0 - 1e-12)))
+    # Past the largest loss of a bounded pair, where its profile is zero without an error.
+    n = math.ceil(pair.reach / step) + 2
     e = np.asarray(np.arange(n + 1) * step, dtype=np.float64)
     upper = np.clip(pair.profile(e), 0.0, 1.0)
     deltas = np.concatenate([(-np.expm1(-e) + np.exp(-e) * upper)[:0:-1], upper])
@@ -122,9 +123,10 @@ def _discretise(pair: Pair, step: float) -> _Losses:
     before = np.concatenate([[1.0], np.clip(more[:-1], 0.0, 1.0)])
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = np.where(before > 0.0, 4.0 + pair.reach - np.log(before), 0.0)
-    wrong = _PROFILE * _U * digits * before
-    infinite = (float(deltas[-1]) + float(wrong[-1])) * (1.0 + 1e-9)
-    more = np.clip(more, 0.0, None) + wrong * (3.0 / step + 3.0)
+    more = np.clip(more, 0.0, None)
+    wrong = _PROFILE * _U * digits
+    infinite = (float(deltas[-1]) + float(wrong[-1] * more[-1])) * (1.0 + 1e-9)
+    more = more + wrong * before * (3.0 / step + 3.0)
     ladder = np.concatenate([[1.0 + _PROFILE * _U * (3.0 / step + 3.0)], more, [infinite]])
     ladder = np.maximum.accumulate(ladder[::-1])[::-1]
     return _Losses(ladder[:-1] - ladder[1:], infinite, pair.number)
