@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,26 @@ def test_some_agents_are_the_same_agents(ledger: Ledger, data: st.DataObject) ->
     some = np.array(data.draw(st.lists(st.integers(0, ledger.n_agents - 1), min_size=1, max_size=4)))
     whole, part = price(ledger, 0.0).epsilon, price(ledger.only(some), 0.0).epsilon
     np.testing.assert_array_equal(part, whole[some])
+
+
+@given(ledgers(), st.floats(1e-6, 1.0))
+def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> None:
+    """By a larger sensitivity, less noise, or a sample that hides more than the one that was drawn."""
+
+    def spent(**changes: Any) -> Ledger:
+        return replace(plan, channels=(replace(plan.channels[0], **changes), *plan.channels[1:]))
+
+    c = plan.channels[0]
+    assert spent().costs_within(plan)
+    assert spent(sensitivity={"train": c.sensitivity["train"] / (1.0 + more)}).costs_within(plan)
+    assert not spent(sensitivity={"train": c.sensitivity["train"] * (1.0 + more)}).costs_within(plan)
+    assert not spent(scale=c.scale / (1.0 + more)).costs_within(plan)
+    assert not spent(sensitivity={"train": c.sensitivity["train"] * np.nan}).costs_within(plan)
+    assert not spent(rounds=c.rounds + 1).costs_within(plan)
+    assert not spent(sampling="poisson").costs_within(plan)
+    sampled = replace(plan, channels=(replace(c, rate={"train": 0.5 * c.rate["train"]}), *plan.channels[1:]))
+    assert not plan.costs_within(sampled)
+    assert sampled.costs_within(plan)
 
 
 @given(ledgers())
