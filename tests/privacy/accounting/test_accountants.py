@@ -346,6 +346,20 @@ def test_the_budget_is_the_dearer_kind_and_a_record_in_both_costs_the_sum() -> N
     assert realised == pytest.approx(both, rel=1e-5)
 
 
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_a_validation_record_may_be_the_dearer_one(mechanism: str) -> None:
+    rounds = np.ones(10)
+    both = ledger(
+        line("y", {"train": 0.1 * rounds}, rounds, mechanism),
+        line("z", {"validation": 0.3 * rounds}, rounds, mechanism),
+    )
+    alone = ledger(line("z", {"validation": 0.3 * rounds}, rounds, mechanism))
+    budget = price(both, DELTA)
+    assert budget.epsilon[0] == budget.records["validation"].epsilon[0] > budget.records["train"].epsilon[0] > 0.0
+    assert budget.epsilon[0] == price(alone, DELTA).epsilon[0] == epsilon_of(both, DELTA)[0]
+    assert spending(both, DELTA, [10])[0] == pytest.approx(budget.epsilon[0], rel=1e-6)
+
+
 def test_free_and_unmoved_channels_cost_nothing() -> None:
     charged = stream(20)
     free = ChannelLedger("x", "free", 3, np.zeros(1, dtype=int), np.arange(1, 21), np.zeros((20, 1)), {}, {}, "no data")

@@ -192,7 +192,7 @@ def test_what_is_far_out_under_either_world_is_charged(mu: float, coordinates: i
 
     parts = joined([drawn(np.full((1, 1), mu), coordinates, bits, False, np.zeros(1, dtype=np.int64))])
     wanted = coordinates * far(0.0) + 2.0 * (coordinates * far(0.0) + far(mu))
-    assert surely(parts).delta[0] == pytest.approx(wanted, rel=1e-9)
+    assert surely(parts).delta[0] == pytest.approx(wanted, rel=1e-9, abs=0.0)
 
 
 @pytest.mark.parametrize("cut", [4.33, 6.0, 9.0])
