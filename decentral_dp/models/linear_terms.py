@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.clipping import Clip, row_norms
+from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip, row_norms
 
 # Float64 numbers read at once, 2 MiB: small enough to stay in a core's cache from the forward product to the backward
 # one, so that the records cross the memory bus once per round; large enough to hide the cost of the loop.
@@ -139,11 +139,12 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
     """Scale coefficients in place so that every |coefficient|·norm ≤ bound; a non-finite contribution becomes zero.
 
     coefficients, norms: (N,). Call it with floating-point warnings off. Total without a branch: whatever is not
-    finite turns into NaN on the way (bound/NaN, inf·0, or inf/inf when nothing is clipped), and NaN into 0.
+    finite turns into NaN on the way (bound/NaN, inf·0, or inf/inf when nothing is clipped), and NaN into 0. A bound
+    below `SMALLEST_CLIP` lets nothing through.
     """
     factors = np.abs(coefficients)
     factors *= norms
-    np.divide(bound, factors, out=factors)
+    np.divide(bound if bound >= SMALLEST_CLIP else 0.0, factors, out=factors)
     np.minimum(factors, 1.0, out=factors)
     np.putmask(factors, factors < LEAST_FACTOR, 0.0)
     coefficients *= factors
@@ -154,11 +155,12 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
 def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: float) -> Array:
     """Scale the columns of coefficients (…, c, n) in place so that ‖column‖·norm ≤ bound; whatever is not finite: zero.
 
-    norms: (…, n) norms of what the columns are outer products with. Call it with floating-point warnings off.
+    norms: (…, n) norms of what the columns are outer products with. A bound below `SMALLEST_CLIP` lets nothing
+    through. Call it with floating-point warnings off.
     """
     factors = column_norms(coefficients, norm)
     factors *= norms
-    np.divide(bound, factors, out=factors)
+    np.divide(bound if bound >= SMALLEST_CLIP else 0.0, factors, out=factors)
     np.minimum(factors, 1.0, out=factors)
     np.putmask(factors, factors < LEAST_FACTOR, 0.0)
     coefficients *= factors[..., None, :]

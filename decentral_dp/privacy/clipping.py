@@ -7,6 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.errors import InputError
+
+# A record may contribute a coefficient times features, whose norm goes up to 1e250 (`models.linear_terms`); clipped,
+# the coefficient is C/‖a‖. Below 2⁻¹⁰²² float64 rounds to multiples of 2⁻¹⁰⁷⁴, so that k coefficients may add
+# k·2⁻¹⁰⁷⁵·1e250 to the norm: less than 2⁻⁵³·C only for C above k·2.3e-58. This leaves room for a billion coefficients,
+# and for a clip that is divided by 10⁸ because its term is asked for several times.
+SMALLEST_CLIP = 1e-40
 
 
 @dataclass(frozen=True)
@@ -15,12 +22,24 @@ class Clip:
 
     A record's ∇_y l and ∇_x terms are clipped at the channel they feed: `lower_grad_y` at y; `lower_hvp` and
     `upper_grad_y`, separately, at z; `upper_grad_x` and `lower_jvp`, separately, at x.
+
+    Raises InputError for a bound that is not 0 and below `SMALLEST_CLIP`, or no number.
     """
 
     norm: Norm = "l1"
     x: float = np.inf
     y: float = np.inf
     z: float = np.inf
+
+    def __post_init__(self) -> None:
+        for channel in ("x", "y", "z"):
+            value = self.bound(channel)
+            if value != 0.0 and not value >= SMALLEST_CLIP:
+                raise InputError(
+                    f"privacy.clip.{channel}: got {value:g}, wanted at least {SMALLEST_CLIP:g}: contributions "
+                    "clipped to less come near the smallest numbers of float64, where rounding takes them over their "
+                    "clip. Scale the records, or the loss, up."
+                )
 
     def bound(self, channel: str) -> float:
         return float(getattr(self, channel))

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import decentral_dp
+from decentral_dp.algorithms.gossip import ldp_dsbo, ma_dsbo, vrdsbo
 from decentral_dp.algorithms.protocol import Public
 from decentral_dp.algorithms.sensitivity_rules import (
     Use,
@@ -21,7 +23,9 @@ from decentral_dp.algorithms.sensitivity_rules import (
     reads,
     released,
 )
+from decentral_dp.bounded import memory_slack
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.simulation.job_builder import build
 
 ROUNDS = 4
 TRAIN = np.array([[3, 5], [4, 5], [5, 5], [5, 5]], dtype=float)
@@ -153,3 +157,31 @@ def test_the_grid_lists_the_exchanges_in_order(rounds: int, releases_per_round: 
         (r, r * releases_per_round + e) for r in range(rounds) for e in positions
     ]
     assert (np.diff(index) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("module", "change", "channel"),
+    [
+        (ldp_dsbo, 'algorithm.protocol="private"', "y"),
+        (ma_dsbo, "algorithm.x.scale=0.5", "x"),
+        (vrdsbo, "algorithm.rounds=20", "zg"),
+    ],
+    ids=["ldp_dsbo", "ma_dsbo", "vrdsbo"],
+)
+def test_plans_charge_the_rounding_of_what_is_remembered(
+    module: Any, change: str, channel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """γ = 1.01 in place of 1 + 10⁻¹⁴: the sensitivities of later releases rise by about as much."""
+    name = module.__name__.rpartition(".")[2]
+    algorithm: Any = build(decentral_dp.load(name, [change])).algorithm
+    plain = algorithm.planned_releases(public())[channel].sensitivity["train"]
+    monkeypatch.setattr(module, "memory_slack", lambda n: np.full(np.shape(n), 1.01), raising=False)
+    larger = algorithm.planned_releases(public())[channel].sensitivity["train"]
+    np.testing.assert_array_equal(larger[0], plain[0])
+    assert (larger[-1] > 1.002 * plain[-1]).all()
+
+
+def test_the_slack_of_a_memory_is_the_stated_one() -> None:
+    n = np.array([1.0, 1e3, 1e6])
+    np.testing.assert_allclose((memory_slack(n) - 1.0) * 2.0**53, 4.04 * (n + 4.0), rtol=0.2)
+    assert (memory_slack(n) > 1.0).all()

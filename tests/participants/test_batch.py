@@ -209,6 +209,20 @@ def test_two_fresh_batches_in_one_value_are_not_amplified() -> None:
     assert ((first + first).sensitivities["train"].rate < 1.0).all()
 
 
+def test_a_state_that_is_kept_is_charged_for_its_rounding() -> None:
+    """1 + 4.04(N + 4)2⁻⁵³ for every round that keeps it, N each agent's own count."""
+    one, at = dataset(rows()), point()
+    value = ask(one.batch(0), "lower_hvp", at)
+    kept = one.remembered(0, one.remembered(0, value))
+    assert isinstance(kept, Bounded)
+    for split, before in value.sensitivities.items():
+        growth = (1.0 + 4.04 * (np.array(COUNTS[split]) + 4.0) * 2.0**-53) ** 2
+        grown = kept.sensitivities[split].sensitivity / before.sensitivity
+        np.testing.assert_allclose(grown, growth, rtol=1e-15)
+        assert (grown > 1.0 + 4.0 * 2.0**-52).all()
+    assert one.remembered(0, at["x"]) is at["x"]
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(VECTORS))
 def test_by_hand_and_from_losses_agree(seed: int, name: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger, Recorder, assemble
 
@@ -86,6 +89,26 @@ def test_some_agents_are_the_same_agents(ledger: Ledger, data: st.DataObject) ->
     np.testing.assert_array_equal(part, whole[some])
 
 
+@given(ledgers(), st.floats(1e-6, 1.0))
+def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> None:
+    """By a larger sensitivity, less noise, or a sample that hides more than the one that was drawn."""
+
+    def spent(**changes: Any) -> Ledger:
+        return replace(plan, channels=(replace(plan.channels[0], **changes), *plan.channels[1:]))
+
+    c = plan.channels[0]
+    assert spent().costs_within(plan)
+    assert spent(sensitivity={"train": c.sensitivity["train"] / (1.0 + more)}).costs_within(plan)
+    assert not spent(sensitivity={"train": c.sensitivity["train"] * (1.0 + more)}).costs_within(plan)
+    assert not spent(scale=c.scale / (1.0 + more)).costs_within(plan)
+    assert not spent(sensitivity={"train": c.sensitivity["train"] * np.nan}).costs_within(plan)
+    assert not spent(rounds=c.rounds + 1).costs_within(plan)
+    assert not spent(sampling="poisson").costs_within(plan)
+    sampled = replace(plan, channels=(replace(c, rate={"train": 0.5 * c.rate["train"]}), *plan.channels[1:]))
+    assert not plan.costs_within(sampled)
+    assert sampled.costs_within(plan)
+
+
 @given(ledgers())
 def test_the_table_lists_every_release_once(ledger: Ledger) -> None:
     frame = ledger.to_frame()
@@ -122,3 +145,75 @@ def test_recorders_of_blocks_assemble_to_the_same_ledger(cut: list[int]) -> None
 
     assert recorded(cut).same_releases(recorded([4]))
     assert {c.channel: c.mechanism.name for c in recorded(cut).channels} == {"y": "laplace", "x": "free"}
+
+
+# What a recorder refuses to list ------------------------------------------------------------------------------------
+
+
+def fresh(batch: int | None, rate: float = 0.25, split: Split = "train", sampling: Any = "fixed") -> Bounded:
+    """A value of one agent that one record of a batch moves by 1."""
+    moved = Sensitivity(np.ones(1), np.full(1, rate), batch, sampling)
+    return Bounded(np.zeros((1, 2)), np.ones((1, 2)), {split: moved}, "l2")
+
+
+# Releases (index, channel, value), the last of which cannot be listed, and why.
+REFUSED: dict[str, tuple[list[tuple[int, str, Bounded]], str]] = {
+    "one batch at two indices": (
+        [(1, "y", fresh(7)), (2, "y", fresh(7))],
+        "y at index 2 uses the train batch of round 7 a second time",
+    ),
+    "one batch at two indices, on two channels": (
+        [(1, "y", fresh(7)), (2, "z", fresh(7))],
+        "z at index 2 uses the train batch of round 7 a second time",
+    ),
+    "one batch later, not even sampled": (
+        [(1, "y", fresh(7)), (3, "y", fresh(8)), (4, "y", fresh(7, 1.0))],
+        "y at index 4 uses the train batch of round 7 a second time",
+    ),
+    "two batches at one index": (
+        [(1, "y", fresh(7)), (1, "z", fresh(8))],
+        "z at index 1 uses a second train batch of the same index",
+    ),
+    "kept after it was charged as forgotten": (
+        [(1, "y", fresh(7)), (2, "z", fresh(MIXED, 1.0))],
+        "z at index 2 still depends on train batches whose releases were charged as if forgotten",
+    ),
+    "forgotten while others keep it": (
+        [(1, "z", fresh(MIXED, 1.0)), (2, "y", fresh(7))],
+        "y at index 2 amplifies a train batch that other channels may remember",
+    ),
+    "two ways of sampling": (
+        [(1, "y", fresh(7)), (2, "y", fresh(8, sampling="poisson"))],
+        "y at index 2 mixes batches drawn in several ways",
+    ),
+    "a start that depends on records": (
+        [(0, "y", fresh(None, 1.0))],
+        "y starts from data, but the release with index 0 is not charged",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_would_be_charged_too_little_is_refused(case: str) -> None:
+    releases, message = REFUSED[case]
+    recorder = Recorder(1)
+    for index, channel, value in releases[:-1]:
+        recorder.charge(index, channel, "gaussian", np.ones(1), value)
+    index, channel, value = releases[-1]
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        recorder.charge(index, channel, "gaussian", np.ones(1), value)
+
+
+def test_a_batch_of_its_own_at_every_index_is_listed() -> None:
+    recorder = Recorder(1)
+    for index, channel, value in (
+        (1, "y", fresh(7)),
+        (1, "z", fresh(7)),
+        (2, "y", fresh(8)),
+        (2, "z", fresh(9, split="validation")),
+        (3, "y", fresh(7, split="validation")),
+    ):
+        recorder.charge(index, channel, "gaussian", np.ones(1), value)
+    [y, z] = assemble([(np.zeros(1, dtype=np.int64), recorder)], 1).channels
+    assert y.rate["train"].ravel().tolist() == [0.25, 0.25, 1.0]
+    assert z.rate["validation"].ravel().tolist() == [1.0, 0.25]

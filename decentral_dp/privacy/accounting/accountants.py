@@ -39,10 +39,11 @@ from decentral_dp.privacy.accounting.charges import Charges, ComposedCharges, ac
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, log_gaussian_delta
 from decentral_dp.privacy.ledger import IntArray, Ledger
 
-# Below this δ the floating-point error of a numerical composition is no longer small.
-SMALLEST_NUMERICAL_DELTA = 1e-12
+# Below this δ tails are cut where float64 has no numbers left.
+SMALLEST_NUMERICAL_DELTA = 1e-100
 # Above this ε a finer number means nothing, and its grid would overflow.
 LARGEST_NUMERICAL_EPSILON = 1e4
+# Above this ε before amplification, samples are composed under a tilt alone.
 LARGEST_SAMPLED_EPSILON = 1e6
 # So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
 MOST_COLUMNS = 32
@@ -187,10 +188,13 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
         best = np.minimum(best, plain + gaussian_epsilon(mu, delta))
     # Before amplification a sampled release may look far dearer than it is.
     drawn = any(s.poisson.size or s.sampled_gaussian.size for s in segments)
-    most = LARGEST_SAMPLED_EPSILON if drawn else LARGEST_NUMERICAL_EPSILON
-    if delta < SMALLEST_NUMERICAL_DELTA or not 0.0 < best[-1] <= most:
+    if delta < SMALLEST_NUMERICAL_DELTA or not best[-1] > 0.0:
         return np.asarray(best)
-    return np.asarray(np.minimum(best, loss_distributions.epsilons(segments, delta)))
+    if not drawn and best[-1] > LARGEST_NUMERICAL_EPSILON:
+        return np.asarray(best)
+    return np.asarray(
+        np.minimum(best, loss_distributions.epsilons(segments, delta, tilted=best[-1] > LARGEST_SAMPLED_EPSILON))
+    )
 
 
 def _moves(releases: Releases) -> float:

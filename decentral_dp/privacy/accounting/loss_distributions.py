@@ -16,7 +16,8 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, w
   the other. That pair is its own mirror image.
 * Gaussian releases compose exactly: μ² adds, also adaptively.
 
-Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is read off.
+Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is read off. Where
+they would take a good part of it, after very many releases or at a very small δ, `tilted_composition` takes over.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri
 
 from decentral_dp.bounded import Array
+from decentral_dp.privacy.accounting.tilted_composition import Pair, tilted_epsilon
 
 _NONE = np.zeros(0)
 _ULP = 2.0**-52
 # Shares of Σε² that discretisation and bucketing may add; ε grows by about half of them.
 _GRID_SHARE, _BUCKET_SHARE, _BUCKETS = 0.002, 0.003, 128
-_MAX_POINTS = 2**18
+_COARSER = 64.0
+_MAX_POINTS, _TILTED_POINTS = 2**18, 2**22
+# Above this share of δ the errors of plain transforms show in ε.
+_NOISE_SHARE = 0.01
 
 
 class Releases(NamedTuple):
@@ -82,21 +87,49 @@ class _Part(NamedTuple):
     error: float
 
 
-def epsilons(segments: Sequence[Releases], delta: float) -> list[float]:
-    """Upper bounds on ε(δ) after the first, the first two, … segments; +inf where δ is too small to tell."""
+def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -> list[float]:
+    """Upper bounds on ε(δ) after the first, the first two, … segments; +inf where δ is too small to tell.
+
+    Where the errors of transforms add up to a good part of δ, and wherever `tilted` is set, the releases are composed
+    under an exponential tilt (`tilted_composition`), whose errors are relative to δ.
+    """
     every = reduce(Releases.joined, segments)
     releases = len(segments) + sum(part.shape[-1] for part in every if isinstance(part, np.ndarray))
     # What is cut off the tails is charged as infinite loss; all cuts together take less than a thousandth of δ.
     tail = 1e-4 * delta / releases
-    step = _resolution(every, delta, len(segments))
+    step = _resolution(every, delta, _MAX_POINTS)
     out: list[float] = []
     total: _Part | None = None
-    for segment in segments:
-        parts = list(_parts(segment, step, tail, _BUCKET_SHARE / len(segments)))
-        if parts:
+    first_tilted = len(segments)
+    for k, segment in enumerate(segments):
+        if not tilted:
+            pairs = list(_pairs(segment, step, tail, _BUCKET_SHARE / len(segments)))
+            # Errors never shrink: once they are too large, no later segment is composed so.
+            profiles = sum(p.number * _errors(_points(p.reach, step)) for p in pairs)
+            tilted = (total.error if total else 0.0) + profiles > _NOISE_SHARE * delta
+        if tilted:
+            # On the way, schedules are gathered more coarsely.
+            share = _BUCKET_SHARE if k + 1 == len(segments) else _COARSER * _BUCKET_SHARE
+            out.append(_tilted(segments[: k + 1], tail, delta, share))
+            first_tilted = min(first_tilted, k)
+            continue
+        if pairs:
+            parts = [_power(_discretise(p.profile, p.reach, step), p.number, tail) for p in pairs]
             total = _compose_all(parts if total is None else [total, *parts], tail)
         out.append(_read(total, delta))
+        if total is not None and total.error > _NOISE_SHARE * delta:
+            out[-1] = min(out[-1], _tilted(segments[: k + 1], tail, delta, _BUCKET_SHARE))
+    # Fewer releases never cost more.
+    for k in range(len(out) - 2, first_tilted - 1, -1):
+        out[k] = min(out[k], out[k + 1])
     return out
+
+
+def _tilted(segments: Sequence[Releases], tail: float, delta: float, share: float) -> float:
+    every = reduce(Releases.joined, segments)
+    step = _resolution(every, delta, _TILTED_POINTS)
+    pairs = list(_pairs(every, step, tail, share))
+    return tilted_epsilon(pairs, step, delta) if pairs else 0.0
 
 
 def _read(total: _Part | None, delta: float) -> float:
@@ -137,8 +170,11 @@ def _squares(releases: Releases) -> Array:
     return squares[squares > 0.0]
 
 
-def _resolution(releases: Releases, delta: float, segments: int) -> float:
-    """Grid step: connecting dots a step h apart adds min(h²/4, hε) to the variance of a loss of size ε."""
+def _resolution(releases: Releases, delta: float, points: int) -> float:
+    """Grid step: connecting dots a step h apart adds min(h²/4, hε) to the variance of a loss of size ε.
+
+    points: how many of them the composed losses may take, about.
+    """
     squares = _squares(releases)
     if not squares.size:
         return 1.0
@@ -156,24 +192,23 @@ def _resolution(releases: Releases, delta: float, segments: int) -> float:
     guess = max(guess, float(pure.max(initial=0.0)))
     if releases.mu == 0.0 and not releases.sampled_gaussian.size and not releases.poisson.size:
         guess = min(guess, float(pure.sum()))
-    return max(min(low, guess / 800.0), 4.0 * guess / _MAX_POINTS)
+    return max(min(low, guess / 800.0), 4.0 * guess / points)
 
 
-def _parts(releases: Releases, step: float, tail: float, share: float) -> Iterator[_Part]:
-    """Dominating distributions of the releases; equal ones are raised to their power."""
+def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterator[Pair]:
+    """Dominating pairs of the releases; no loss beyond the reach has a probability above `tail`."""
     for loss, count in _buckets(_merge_small(releases.laplace, step), share):
-        yield _power(_discretise(laplace_profile(loss, 1.0), loss, step), count, tail)
+        yield Pair(laplace_profile(loss, 1.0), loss, count)
     for loss, count in _buckets(_merge_small(np.concatenate([releases.pure, releases.ranged]), step), share):
-        yield _power(_discretise(response_profile(loss), loss, step), count, tail)
+        yield Pair(response_profile(loss), loss, count)
     for loss, rate, count in _sampled_buckets(releases.sampled_laplace, share):
-        reach = float(amplified(loss, rate))
-        yield _power(_discretise(laplace_profile(loss, rate), reach, step), count, tail)
+        yield Pair(laplace_profile(loss, rate), float(amplified(loss, rate)), count)
     for mu, rate, count in _sampled_buckets(releases.sampled_gaussian, share):
-        yield _power(_discretise(gaussian_profile(mu, rate), _gaussian_reach(mu, rate, tail), step), count, tail)
+        yield Pair(gaussian_profile(mu, rate), _gaussian_reach(mu, rate, tail), count)
     for mu, rate, count in _sampled_buckets(releases.poisson, share):
-        yield _power(_discretise(poisson_profile(mu, rate), _poisson_reach(mu, rate, tail), step), count, tail)
+        yield Pair(poisson_profile(mu, rate), _poisson_reach(mu, rate, tail), count)
     if releases.mu > 0.0:
-        yield _discretise(gaussian_profile(releases.mu, 1.0), _gaussian_reach(releases.mu, 1.0, tail), step)
+        yield Pair(gaussian_profile(releases.mu, 1.0), _gaussian_reach(releases.mu, 1.0, tail), 1)
 
 
 def _merge_small(losses: Array, step: float) -> Array:
@@ -220,13 +255,22 @@ def _discretise(profile: Callable[[Array], Array], reach: float, step: float) ->
     """Connect the dots of a profile δ(ε), ε ≥ 0, on the grid over [−reach, reach]."""
     from dp_accounting.pld import pld_pmf
 
-    points = max(1, math.ceil(reach / step * (1.0 - 1e-12)))
+    points = _points(reach, step)
     e = np.asarray(np.arange(points + 1) * step, dtype=np.float64)
     upper = np.clip(profile(e), 0.0, 1.0)
     lower = -np.expm1(-e) + np.exp(-e) * upper
     deltas = np.minimum.accumulate(np.concatenate([lower[:0:-1], upper]))
     pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -points, points, deltas)
-    return _Part(pmf.to_dense_pmf(), (2 * points + 5) * _ULP)
+    return _Part(pmf.to_dense_pmf(), _errors(points))
+
+
+def _points(reach: float, step: float) -> int:
+    return max(1, math.ceil(reach / step * (1.0 - 1e-12)))
+
+
+def _errors(points: int) -> float:
+    """A bound on the l1 error of the masses of one discretised pair."""
+    return (2 * points + 5) * _ULP
 
 
 # Profiles -----------------------------------------------------------------------------------------------------------

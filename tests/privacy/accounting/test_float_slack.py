@@ -179,6 +179,22 @@ def test_fewer_bits_by_trying_them_all(mantissa: int, ratio: float, copies: int)
     assert composed(p, law.mass, copies, float(alone.added(0.0)[0]) - near_by) <= delta
 
 
+@pytest.mark.parametrize(("mu", "coordinates"), [(0.5, 1), (2.0, 40), (5.0, 7)])
+def test_what_is_far_out_under_either_world_is_charged(mu: float, coordinates: int) -> None:
+    """δ of one release: beyond the cut of 10 u under P, and twice that under Q, where one coordinate moves by μ."""
+    bits = GAUSSIAN.bits(coordinates)
+    u = unit(bits)
+    c = K + math.log(10.0) / K
+
+    def far(shift: float) -> float:
+        near, away = math.exp(K * shift) * ndtr(shift + K - c), math.exp(-K * shift) * ndtr(K - c - shift)
+        return float(1.1 * (u * math.exp(-0.5 * K * K) * (near + away) + 2.0 * (ndtr(shift - 10) + ndtr(-shift - 10))))
+
+    parts = joined([drawn(np.full((1, 1), mu), coordinates, bits, False, np.zeros(1, dtype=np.int64))])
+    wanted = coordinates * far(0.0) + 2.0 * (coordinates * far(0.0) + far(mu))
+    assert surely(parts).delta[0] == pytest.approx(wanted, rel=1e-9, abs=0.0)
+
+
 @pytest.mark.parametrize("cut", [4.33, 6.0, 9.0])
 def test_far_outcomes_by_quadrature(cut: float) -> None:
     u = 2.0**-33

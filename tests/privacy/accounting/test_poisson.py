@@ -11,7 +11,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import pld_privacy_accountant
 from scipy.integrate import trapezoid
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from decentral_dp import InputError
 from decentral_dp.bounded import Split
@@ -89,6 +89,23 @@ def test_exponential_mechanisms_compose_at_an_eighth() -> None:
     assert ranged <= (rho + 2.0 * np.sqrt(rho * np.log(1e6))) * (1.0 + 1e-9)
     assert ranged < 0.62 * float(epsilon_of(Ledger(1, (line("pure", each, rounds),)), 1e-6)[0])
     assert price(Ledger(1, (line("exponential", each, rounds),)), 0.0).epsilon[0] == pytest.approx(rounds * each)
+
+
+@pytest.mark.parametrize(("rounds", "each"), [(4000, 0.01), (400, 0.1), (30, 0.5)])
+def test_exponential_mechanisms_cost_no_less_than_two_candidates_do(rounds: int, each: float) -> None:
+    """Two candidates whose odds one record turns from e^{ε/4} to e^{−ε/4}: losses ±ε/2, binomially often."""
+    half = 0.5 * each
+    k = np.arange(rounds + 1)
+    p = binom.pmf(k, rounds, 1.0 / (1.0 + np.exp(-half)))
+    loss = half * (2.0 * k - rounds)
+
+    def delta(epsilon: float) -> float:
+        above = loss > epsilon
+        return float((p[above] * -np.expm1(epsilon - loss[above])).sum())
+
+    exact = brentq(lambda e: delta(e) - 1e-6, 0.0, half * rounds * (1.0 - 1e-9))
+    found = float(epsilon_of(Ledger(1, (line("exponential", each, rounds),)), 1e-6)[0])
+    assert exact <= found <= 1.4 * exact
 
 
 def test_a_warm_start_and_gaussian_rounds_compose() -> None:

@@ -58,6 +58,28 @@ def test_agents_channels_and_rounds_have_independent_noise(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_channels_that_are_released_one_by_one_have_independent_noise(kind: str) -> None:
+    m, zero = mechanism(kind, 2), bounded(np.zeros((2, 4000)), kind)
+    rows = np.concatenate([m.release(1, {"y": zero})["y"], m.release(1, {"z": zero})["z"]])
+    assert np.abs(np.corrcoef(rows) - np.eye(len(rows))).max() < 5 / np.sqrt(4000)
+
+
+def test_purposes_have_streams_of_their_own() -> None:
+    """Batches are drawn from other bits than noise, at the same agent, index and tag."""
+    draws = [Streams(ROOT, purpose, [0]).at(0, 1, tag("y")).normal(size=4000) for purpose in ("noise", "batch")]
+    assert abs(np.corrcoef(draws)[0, 1]) < 5 / np.sqrt(4000)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_what_is_sent_lies_on_the_grid_whatever_is_public(kind: str) -> None:
+    """Off the grid, the sum of a public and a noised number is rounded by how large the noised one is."""
+    public = np.random.default_rng(3).normal(size=(2, 500))
+    sent = mechanism(kind, 2).release(1, {"y": bounded(np.zeros((2, 500)), kind, public)})["y"]
+    cells = sent / grid(1.0 / np.sqrt(2.0) if kind == "laplace" else 1.0, kind, 500)
+    np.testing.assert_array_equal(cells, np.rint(cells))
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_a_retry_repeats_the_draw_and_placement_does_not_matter(kind: str) -> None:
     query = np.random.default_rng(1).normal(size=(4, 7))
     together = released(kind, query)

@@ -5,11 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.models.linear_terms import clip_coefficients, feature_norms
-from decentral_dp.privacy.clipping import Clip
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.models.linear_terms import clip_coefficients, clip_columns, feature_norms
+from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.simulation.job_builder import build
 
 D = 3
 PROBLEMS = {
@@ -85,6 +88,63 @@ def test_a_record_with_tiny_features_and_a_huge_label_is_clipped():
         "quadratic", "lower_grad_y", "l2", np.full((1, D), 1e-170), np.array([1e300]), *np.zeros((2, D))
     )
     assert np.linalg.norm(contribution) == pytest.approx(BOUND["lower_grad_y"], rel=1e-12)
+
+
+def _weights(bound, coefficients, features, norm):
+    """Largest norm of a clipped contribution over its bound, of outer products with one and with three columns."""
+    norms = feature_norms(features)[0 if norm == "l1" else 1]
+    with np.errstate(all="ignore"):
+        single = clip_coefficients(coefficients.copy(), norms, bound)
+        triple = clip_columns(np.stack([coefficients, 0.3 * coefficients, -coefficients]), norms, norm, bound)
+    largest = np.abs(features).max(axis=1)
+    shape = np.array([LENGTH[norm](row) for row in features / largest[:, None]])
+    width = np.array([LENGTH[norm](column) for column in (triple * 1e200).T])
+    return (
+        float((np.abs(single) * largest * shape).max() / bound),
+        float((width * (largest * 1e-200) * shape).max() / bound),
+    )
+
+
+@pytest.mark.parametrize("norm", LENGTH)
+def test_features_too_large_for_float64_count_as_nothing(norm):
+    """1e-8/1.5e308 is a denormal number: rounded, a record exceeded its clip by 8e-9."""
+    rng = np.random.default_rng(4)
+    features = rng.uniform(0.1, 1.0, size=(2000, D)) * 10.0 ** rng.uniform(305.0, 307.5, size=(2000, 1))
+    coefficients = 10.0 ** rng.uniform(-45.0, -30.0, size=2000)
+    assert max(_weights(1e-8, coefficients, features, norm)) <= 1.0 + 1e-12
+    for size in (1e306, 1e307):
+        contribution = mean(
+            "quadratic", "lower_grad_y", norm, np.full((1, D), size), np.array([1e-30]), *np.zeros((2, D))
+        )
+        np.testing.assert_array_equal(contribution, 0.0)
+
+
+@pytest.mark.parametrize("norm", LENGTH)
+def test_the_smallest_clip_holds(norm):
+    """With features up to the largest that count, also where a clip is divided; below, nothing is let through."""
+    rng = np.random.default_rng(4)
+    features = rng.uniform(0.1, 1.0, size=(4000, D)) * 10.0 ** rng.uniform(200.0, 249.5, size=(4000, 1))
+    coefficients = 10.0 ** rng.uniform(-250.0, -10.0, size=4000)
+    weights = _weights(SMALLEST_CLIP, coefficients, features, norm)
+    assert all(1.0 - 1e-9 <= w <= 1.0 + 1e-12 for w in weights)
+    for bound in (0.99 * SMALLEST_CLIP, 1e-73, 1e-300):
+        assert _weights(bound, coefficients, features, norm) == (0.0, 0.0)
+
+
+def test_clips_near_the_smallest_floats_are_refused():
+    for channel in ("x", "y", "z"):
+        for value in (0.99 * SMALLEST_CLIP, 1e-60, 1e-320, -1.0, np.nan):
+            with pytest.raises(InputError, match=rf"privacy\.clip\.{channel}.*1e-40"):
+                Clip("l1", **{channel: value})
+        assert Clip("l1", **{channel: SMALLEST_CLIP}).bound(channel) == SMALLEST_CLIP
+        # Nothing is let through, of nothing.
+        assert Clip("l2", **{channel: 0.0}).bound(channel) == 0.0
+
+
+def test_a_scenario_with_such_a_clip_is_refused():
+    for name, channel in (("ldp_dsbo", "y"), ("ldp_dsbo", "z"), ("dp_bilevel", "x"), ("dp_sgda", "y")):
+        with pytest.raises(InputError, match=rf"privacy\.clip\.{channel}: got 1e-57"):
+            build(decentral_dp.load(name, [f"privacy.clip.{channel}=1e-57"]))
 
 
 def test_norms_of_features_by_hand():

@@ -1,0 +1,435 @@
+"""The planted errors: what would make noise too small, reused or misplaced, or a price too low."""
+
+from __future__ import annotations
+
+from .planting import Mutation
+
+_MECHANISMS = "tests/privacy/mechanisms/test_mechanisms.py"
+_ACCOUNTANTS = "tests/privacy/accounting/test_accountants.py"
+_TILTED = "tests/privacy/accounting/test_tilted_composition.py"
+_POISSON = "tests/privacy/accounting/test_poisson.py"
+_SLACK = "tests/privacy/accounting/test_float_slack.py"
+_TRAPS = "tests/audits/test_traps.py"
+_PRICES = "tests/audits/test_planned_prices.py"
+_BATCH = "tests/participants/test_batch.py"
+_LEDGER = "tests/privacy/test_ledger.py"
+_CLIPS = "tests/problems/bilevel/test_problems_sensitivity.py"
+_GRANULAR = "tests/constants/test_granular.py"
+_NOISE = "tests/simulation/test_noise_and_records.py"
+
+_LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    # Noise ----------------------------------------------------------------------------------------------------------
+    Mutation(
+        "gaussian noise of half its scale",
+        "privacy/mechanisms/gaussian.py",
+        "    normals *= ratio\n",
+        "    normals *= 0.5 * ratio\n",
+        (_LAW,),
+    ),
+    Mutation(
+        "laplace noise of nine tenths of its scale",
+        "privacy/mechanisms/laplace.py",
+        "    exponentials *= ratio\n",
+        "    exponentials *= 0.9 * ratio\n",
+        (_LAW,),
+    ),
+    Mutation(
+        "laplace noise to one side",
+        "privacy/mechanisms/laplace.py",
+        "    out -= exponentials[1]\n",
+        "    out += exponentials[1]\n",
+        (_LAW,),
+    ),
+    Mutation(
+        "a deviation taken for a scale",
+        "privacy/mechanisms/laplace.py",
+        "deviation / self.deviation",
+        "deviation / 2.0",
+        (_LAW,),
+    ),
+    Mutation(
+        "noise that falls twice as fast as its schedule",
+        "privacy/mechanisms/scheduled_releaser.py",
+        "(t + 1.0) ** -self.decay",
+        "(t + 1.0) ** (-2.0 * self.decay)",
+        (f"{_MECHANISMS}::test_noise_follows_its_schedule",),
+    ),
+    # Keys -----------------------------------------------------------------------------------------------------------
+    Mutation(
+        "one noise for all rounds",
+        "privacy/mechanisms/scheduled_releaser.py",
+        'self._streams.each(index, tag(",".join(channels)))',
+        'self._streams.each(1, tag(",".join(channels)))',
+        (f"{_MECHANISMS}::test_agents_channels_and_rounds_have_independent_noise",),
+    ),
+    Mutation(
+        "one noise for all channels",
+        "privacy/mechanisms/scheduled_releaser.py",
+        'self._streams.each(index, tag(",".join(channels)))',
+        'self._streams.each(index, tag("value"))',
+        (f"{_MECHANISMS}::test_channels_that_are_released_one_by_one_have_independent_noise",),
+    ),
+    Mutation(
+        "one noise for all agents",
+        "privacy/randomness.py",
+        'int(a).to_bytes(8, "little")',
+        'int(0 * a).to_bytes(8, "little")',
+        (f"{_MECHANISMS}::test_agents_channels_and_rounds_have_independent_noise",),
+    ),
+    Mutation(
+        "a retry that draws anew",
+        "privacy/randomness.py",
+        '            self._state["key"] = key\n            self._bits.state = self._full\n',
+        '            self._state["key"] = key\n',
+        (f"{_MECHANISMS}::test_a_retry_repeats_the_draw_and_placement_does_not_matter",),
+    ),
+    Mutation(
+        "one noise for two scenarios",
+        "privacy/randomness.py",
+        'seed.to_bytes(16, "little", signed=True), scenario)',
+        'seed.to_bytes(16, "little", signed=True))',
+        (f"{_MECHANISMS}::test_another_scenario_has_another_root_although_the_seed_is_the_same",),
+    ),
+    Mutation(
+        "batches drawn from the bits of the noise",
+        "privacy/randomness.py",
+        "_digest(root, purpose.encode(), ",
+        "_digest(root, ",
+        (f"{_MECHANISMS}::test_purposes_have_streams_of_their_own",),
+    ),
+    Mutation(
+        "noise that does not depend on the records",
+        "simulation/noise_root.py",
+        '"records": shards.digest.hex(),',
+        '"records": "",',
+        (_NOISE,),
+    ),
+    Mutation(
+        "noise that does not depend on its scale",
+        "simulation/noise_root.py",
+        'exclude={"run", "title", "description", "versions"}',
+        'exclude={"run", "title", "description", "versions", "privacy"}',
+        (f"{_TRAPS}::test_one_seed_in_two_scenarios_gives_two_noises",),
+    ),
+    # Rounding -------------------------------------------------------------------------------------------------------
+    Mutation(
+        "laplace releases rounded to the nearest",
+        "privacy/mechanisms/protocol.py",
+        "    out += uniforms < scaled\n",
+        "    out += scaled > 0.5\n",
+        (f"{_MECHANISMS}::test_laplace_rounds_stochastically",),
+    ),
+    Mutation(
+        "wide gaussian releases rounded to the nearest",
+        "privacy/mechanisms/gaussian.py",
+        "variates.transpose(1, 0, 2), uniforms if wide else None)",
+        "variates.transpose(1, 0, 2), None)",
+        (f"{_MECHANISMS}::test_wide_gaussian_releases_are_rounded_by_tosses_on_a_finer_grid",),
+    ),
+    Mutation(
+        "a grid that is no power of two",
+        "privacy/mechanisms/protocol.py",
+        "np.ldexp(1.0, exponent - 1 - bits)",
+        "np.ldexp(1.1, exponent - 1 - bits)",
+        (f"{_MECHANISMS}::test_low_bits_do_not_depend_on_the_input",),
+    ),
+    Mutation(
+        "a public part that is not rounded",
+        "privacy/mechanisms/scheduled_releaser.py",
+        "                np.rint(sent, out=sent)\n",
+        "",
+        (f"{_MECHANISMS}::test_what_is_sent_lies_on_the_grid_whatever_is_public",),
+    ),
+    # Prices ---------------------------------------------------------------------------------------------------------
+    Mutation(
+        "the laplace price without its grid",
+        "privacy/mechanisms/laplace.py",
+        "loss = (delta / g + width * 2.0**-52) * np.expm1(g / b)",
+        "loss = delta / b",
+        (f"{_ACCOUNTANTS}::test_prices_of_one_release_are_the_stated_formulas",),
+    ),
+    Mutation(
+        "the gaussian price without its grid",
+        "privacy/mechanisms/gaussian.py",
+        "mu = (delta + np.sqrt(width) * g) / sd",
+        "mu = delta / sd",
+        (f"{_ACCOUNTANTS}::test_prices_of_one_release_are_the_stated_formulas",),
+    ),
+    Mutation(
+        "no noise that costs nothing",
+        "privacy/mechanisms/protocol.py",
+        "np.where(unbounded, np.inf, price)",
+        "np.where(unbounded, 0.0, price)",
+        (f"{_ACCOUNTANTS}::test_prices_at_the_edges",),
+    ),
+    # Slack ----------------------------------------------------------------------------------------------------------
+    Mutation(
+        "sums without rounding errors",
+        "bounded.py",
+        "1.0 + 1.01 * n * (n + dimension + 8) * 2.0**-53",
+        "1.0 + 0.0 * n",
+        (
+            f"{_PRICES}::test_one_use_moves_by_twice_its_clip_over_the_count",
+            f"{_TRAPS}::test_sums_in_float64_need_their_slack_too",
+        ),
+    ),
+    Mutation(
+        "memories without rounding errors",
+        "bounded.py",
+        "1.0 + 4.04 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53",
+        "1.0 + 0.0 * np.asarray(records, dtype=np.float64)",
+        (f"{_PRICES}::test_the_slack_of_a_memory_is_the_stated_one",),
+    ),
+    Mutation(
+        "a plan that forgets the rounding of memories",
+        "algorithms/gossip/ldp_dsbo.py",
+        "hidden_state(d, weight, memory_slack(public.averaged[k]))",
+        "hidden_state(d, weight)",
+        (f"{_PRICES}::test_plans_charge_the_rounding_of_what_is_remembered",),
+    ),
+    Mutation(
+        "agents that forget the rounding of memories",
+        "participants/agents.py",
+        "s.sensitivity * memory_slack(self._stream.averaged(t, self.counts[k]))",
+        "s.sensitivity",
+        (f"{_BATCH}::test_a_state_that_is_kept_is_charged_for_its_rounding",),
+    ),
+    Mutation(
+        "laplace samplers without a δ",
+        "privacy/mechanisms/laplace.py",
+        "1.3e-16 * (2.0 * width + np.expm1(loss))",
+        "0.0 * (2.0 * width + np.expm1(loss))",
+        (f"{_ACCOUNTANTS}::test_slack_of_the_samplers_is_in_the_price",),
+    ),
+    Mutation(
+        "the samplers' δ not taken from the budget's",
+        "privacy/accounting/float_slack.py",
+        "np.maximum(0.0, delta - self.delta) * np.exp(-self.ratio)",
+        "delta * np.exp(-self.ratio)",
+        (f"{_ACCOUNTANTS}::test_slack_of_the_samplers_is_in_the_price",),
+    ),
+    Mutation(
+        "gaussian samplers without what is far out",
+        "privacy/accounting/float_slack.py",
+        "        delta += far_p[0] + far_q[0] + _COIN * part.randomised\n",
+        "        delta += _COIN * part.randomised\n",
+        (f"{_SLACK}::test_what_is_far_out_under_either_world_is_charged",),
+    ),
+    # Clips ----------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a clip that NaN passes",
+        "privacy/clipping.py",
+        "    return np.where(np.isfinite(norms), factor, 0.0)\n",
+        "    return np.where(np.isfinite(norms), factor, 1.0)\n",
+        (f"{_TRAPS}::test_the_obvious_clip_lets_nan_through",),
+    ),
+    Mutation(
+        "a clip on one side",
+        "models/linear_terms.py",
+        "    factors = np.abs(coefficients)\n    factors *= norms\n",
+        "    factors = np.maximum(coefficients, 0.0)\n    factors *= norms\n",
+        (f"{_CLIPS}::test_adversarial_neighbours_come_near_the_bound_and_not_over_it",),
+    ),
+    Mutation(
+        "squares that vanish in a norm",
+        "models/linear_terms.py",
+        '        l2 = row_norms(features / scale[:, None], "l2") * scale\n',
+        '        l2 = row_norms(features, "l2")\n',
+        (f"{_CLIPS}::test_a_record_with_tiny_features_and_a_huge_label_is_clipped",),
+    ),
+    Mutation(
+        "features of any length",
+        "models/linear_terms.py",
+        "LARGEST_NORM = 1e250",
+        "LARGEST_NORM = 1e400",
+        (f"{_CLIPS}::test_features_too_large_for_float64_count_as_nothing",),
+    ),
+    Mutation(
+        "clips down to the smallest float",
+        "privacy/clipping.py",
+        "if value != 0.0 and not value >= SMALLEST_CLIP:",
+        "if value < 0.0:",
+        (f"{_CLIPS}::test_clips_near_the_smallest_floats_are_refused",),
+    ),
+    Mutation(
+        "denormal coefficients let through",
+        "models/linear_terms.py",
+        "(coefficients)\n    factors *= norms\n    np.divide(bound if bound >= SMALLEST_CLIP else 0.0,",
+        "(coefficients)\n    factors *= norms\n    np.divide(bound,",
+        (f"{_CLIPS}::test_the_smallest_clip_holds",),
+    ),
+    # Amplification --------------------------------------------------------------------------------------------------
+    Mutation(
+        "each channel amplified by itself",
+        "privacy/accounting/charges.py",
+        "        total[where] += loss**power\n",
+        "        total[where] = np.maximum(total[where], loss**power)\n",
+        (f"{_ACCOUNTANTS}::test_a_batch_is_amplified_once_over_all_its_channels",),
+    ),
+    Mutation(
+        "a batch that is kept, amplified as if forgotten",
+        "participants/agents.py",
+        "drawn = (MIXED if kept else t * _DRAWS + draw)",
+        "drawn = (t * _DRAWS + draw)",
+        (f"{_BATCH}::test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_amplified",),
+    ),
+    Mutation(
+        "a plan that amplifies what is kept",
+        "algorithms/sensitivity_rules.py",
+        "rate[split] = np.ones(shape) if kept else np.broadcast_to(public.rate[split], shape)",
+        "rate[split] = np.broadcast_to(public.rate[split], shape)",
+        (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
+    ),
+    Mutation(
+        "two batches in one value, amplified as one",
+        "bounded.py",
+        "            merged[split] = Sensitivity(total, np.ones_like(total), MIXED)\n",
+        "            merged[split] = first._replace(sensitivity=total)\n",
+        (f"{_BATCH}::test_two_fresh_batches_in_one_value_are_not_amplified",),
+    ),
+    Mutation(
+        "a batch used twice",
+        "privacy/ledger.py",
+        "elif self._amplified.setdefault((split, sensitivity.batch), index) != index:",
+        "elif self._amplified.setdefault((split, sensitivity.batch), index) < 0:",
+        (f"{_LEDGER}::test_what_would_be_charged_too_little_is_refused",),
+    ),
+    Mutation(
+        "two batches of one index",
+        "privacy/ledger.py",
+        "        ) != sensitivity.batch:\n",
+        "        ) is None:\n",
+        (f"{_LEDGER}::test_what_would_be_charged_too_little_is_refused",),
+    ),
+    Mutation(
+        "a poisson sample priced for a record that is removed",
+        "privacy/accounting/loss_distributions.py",
+        "        second = e + np.logaddexp(out, math.log(rate) + log_ndtr(-m - tau))\n",
+        "        second = e + log_ndtr(-tau)\n",
+        (f"{_POISSON}::test_the_profile_is_that_of_the_pair",),
+    ),
+    Mutation(
+        "sampling that amplifies too much",
+        "privacy/accounting/loss_distributions.py",
+        "small = np.log1p(eta * np.expm1(e))",
+        "small = eta * e",
+        (f"{_ACCOUNTANTS}::test_minibatches_of_fifty_in_six_thousand",),
+    ),
+    # Sensitivities --------------------------------------------------------------------------------------------------
+    Mutation(
+        "C for 2C",
+        "algorithms/sensitivity_rules.py",
+        "return 2.0 * reach / n * summation_slack(",
+        "return reach / n * summation_slack(",
+        (f"{_PRICES}::test_one_use_moves_by_twice_its_clip_over_the_count",),
+    ),
+    Mutation(
+        "one record more than there are",
+        "algorithms/sensitivity_rules.py",
+        "return 2.0 * reach / n * summation_slack(",
+        "return 2.0 * reach / (n + 1.0) * summation_slack(",
+        (f"{_PRICES}::test_one_use_moves_by_twice_its_clip_over_the_count",),
+    ),
+    Mutation(
+        "the dearest use of a release for their sum",
+        "algorithms/sensitivity_rules.py",
+        "            bound += step\n",
+        "            bound = np.maximum(bound, step)\n",
+        (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
+    ),
+    Mutation(
+        "a memory that fades too fast",
+        "algorithms/sensitivity_rules.py",
+        "np.where(kept[t] == 0.0, 0.0, kept[t] * now) + bound",
+        "np.where(kept[t] == 0.0, 0.0, kept[t] ** 2 * now) + bound",
+        (f"{_PRICES}::test_what_is_remembered_fades_as_in_a_loop",),
+    ),
+    Mutation(
+        "an exact minimiser that is not",
+        "constants/problem_constants.py",
+        "2.0 * c.radius) + 2.0 * accuracy)",
+        "2.0 * c.radius))",
+        (f"{_GRANULAR}::test_minimisers",),
+    ),
+    # Accountants ----------------------------------------------------------------------------------------------------
+    Mutation(
+        "train records only",
+        "privacy/accounting/accountants.py",
+        "    whole = _largest([nothing, *records.values()])\n",
+        '    whole = _largest([nothing, records.get("train", nothing)])\n',
+        (f"{_ACCOUNTANTS}::test_a_validation_record_may_be_the_dearer_one",),
+    ),
+    Mutation(
+        "the dearest release for the sum of all",
+        "privacy/accounting/accountants.py",
+        "    plain = releases.laplace.sum() + releases.pure.sum() + releases.ranged.sum()\n",
+        "    plain = releases.laplace.max(initial=0.0) + releases.pure.sum() + releases.ranged.sum()\n",
+        (f"{_ACCOUNTANTS}::test_very_small_delta_costs_no_more_than_what_is_proven_without_numerics",),
+    ),
+    Mutation(
+        "one round less than there were, composed plainly",
+        "privacy/accounting/loss_distributions.py",
+        "parts = [_power(_discretise(p.profile, p.reach, step), p.number, tail) for p in pairs]",
+        "parts = [_power(_discretise(p.profile, p.reach, step), max(1, p.number - 1), tail) for p in pairs]",
+        (f"{_POISSON}::test_composed_as_dp_accounting_composes_it",),
+    ),
+    Mutation(
+        "an eighth of the rounds left out, composed under a tilt",
+        "privacy/accounting/tilted_composition.py",
+        "        product *= _power(values, p.number)\n",
+        "        product *= _power(values, p.number - p.number // 8)\n",
+        (f"{_TILTED}::test_gaussian_releases_against_the_closed_form",),
+    ),
+    Mutation(
+        "losses beyond the grid forgotten",
+        "privacy/accounting/tilted_composition.py",
+        "    left = delta - sum(p.number * p.infinite for p in parts) * mass * (1.0 + 1e-9)\n",
+        "    left = delta\n",
+        (f"{_TILTED}::test_losses_beyond_the_reach_are_charged_as_infinite",),
+    ),
+    Mutation(
+        "errors of transforms not charged",
+        "privacy/accounting/tilted_composition.py",
+        "_read(composed + error, first,",
+        "_read(composed, first,",
+        (f"{_TILTED}::test_the_errors_are_charged",),
+    ),
+    Mutation(
+        "exponential mechanisms at a quarter of their ρ",
+        "privacy/accounting/accountants.py",
+        "0.25 * (releases.ranged**2).sum()",
+        "0.0625 * (releases.ranged**2).sum()",
+        (f"{_POISSON}::test_exponential_mechanisms_cost_no_less_than_two_candidates_do",),
+    ),
+    Mutation(
+        "an ε that is just too small",
+        "privacy/accounting/accountants.py",
+        "np.where(within, 0.0, high)))",
+        "np.where(within, 0.0, 0.999 * high)))",
+        (f"{_ACCOUNTANTS}::test_gaussian_closed_form",),
+    ),
+    # Ledger and plan ------------------------------------------------------------------------------------------------
+    Mutation(
+        "a start from data that is free",
+        "privacy/ledger.py",
+        "            if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):\n",
+        "            if any((s.sensitivity < 0.0).any() for s in value.sensitivities.values()):\n",
+        (f"{_TRAPS}::test_a_start_from_data_is_not_free",),
+    ),
+    Mutation(
+        "a kind of record that joins later, free for ever",
+        "privacy/ledger.py",
+        "0.0 if sensitivity is None else _compact(sensitivity.sensitivity)",
+        "0.0 if sensitivity is None or 0.0 in column.sensitivity[split] else _compact(sensitivity.sensitivity)",
+        (f"{_TRAPS}::test_a_kind_of_record_that_joins_later_is_charged_from_then_on",),
+    ),
+    Mutation(
+        "runs that may release more than was planned",
+        "privacy/ledger.py",
+        "if not (price <= allowed * (1.0 + rtol)).all() or",
+        "if not (price <= np.inf).all() or",
+        (f"{_LEDGER}::test_spending_more_than_was_planned_is_seen",),
+    ),
+)

@@ -1,0 +1,97 @@
+"""Plant an error in a copy of the package and its tests, and see whether the tests that should find it do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).parents[2]
+COPIED = ("decentral_dp", "tests", "scenarios", "topologies", "docs", "pyproject.toml", "CHANGELOG.md", "README.md")
+# What a test says that found something; whatever else ends a test (a name that is missing, say) shows nothing.
+FOUND = ("AssertionError", "assert ", "Failed", "hypothesis.errors.Flaky")
+LIMIT_S = 120
+
+
+class Mutation(NamedTuple):
+    """file: in `decentral_dp`. old: text that stands there exactly once. new: the error. tests: that have to fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+class Verdict(NamedTuple):
+    """word: "caught", "survived" or "broken" (planted nothing, or failed by accident). told: what was seen."""
+
+    word: str
+    told: str
+
+
+class Copy:
+    """A copy of the repository's package and tests, in which errors are planted one after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        leave_out = shutil.ignore_patterns("__pycache__", ".*_cache", "*.pyc")
+        for name in COPIED:
+            source = REPOSITORY / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name, ignore=leave_out)
+            elif source.exists():
+                shutil.copy(source, folder / name)
+
+    def verdict(self, mutation: Mutation) -> Verdict:
+        path = self.folder / "decentral_dp" / mutation.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(mutation.old) != 1:
+            return Verdict("broken", f"{mutation.file} holds the text {text.count(mutation.old)} times: {mutation.old}")
+        path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+        try:
+            return self.tested(mutation.tests)
+        finally:
+            path.write_text(text, encoding="utf-8")
+
+    def tested(self, tests: tuple[str, ...]) -> Verdict:
+        """What these tests say of the package as it is in this folder."""
+        report = self.folder / "report.xml"
+        report.unlink(missing_ok=True)
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junit-xml={report}"]
+        environment = os.environ | {
+            "PYTHONPATH": str(self.folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            # Hypothesis would write examples, and try those of another error first.
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(self.folder / "examples"),
+        }
+        environment.pop("PYTEST_ADDOPTS", None)
+        shutil.rmtree(self.folder / "examples", ignore_errors=True)
+        command = [sys.executable, "-m", "pytest", *options, *tests]
+        try:
+            done = subprocess.run(
+                command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return Verdict("broken", f"no answer within {LIMIT_S} s")
+        if done.returncode == 0:
+            return Verdict("survived", "every test passed")
+        if done.returncode != 1 or not report.exists():
+            return Verdict("broken", done.stdout.strip()[-300:])
+        return judged(report.read_text(encoding="utf-8"))
+
+
+def judged(report: str) -> Verdict:
+    """Of a JUnit report in which something failed."""
+    cases = list(ElementTree.fromstring(report).iter("testcase"))
+    for case in cases:
+        failure = case.find("failure")
+        if failure is not None:
+            told = f"{case.get('name')}: {failure.get('message', '')[:160]}".replace("\n", " ")
+            return Verdict("caught" if failure.get("message", "").startswith(FOUND) else "broken", told)
+    return Verdict("broken", "an error outside of any test")
