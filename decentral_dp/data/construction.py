@@ -12,9 +12,14 @@
 One of share, keep and tail at most; keep and tail count classes before `positive` joins them. Test records are held out
 first, and keep their classes as they are. What is drawn at random follows from the public seed.
 
-A construction reads the labels of all train records, and nothing protects that: the guarantee of a run is for the
-records that it keeps, whose number is public, within the given shards. What `keep` declares is met exactly or refused;
-other counts are those that the rule gives on the records at hand. A refusal names counts of the records too: it is said
+A construction reads the labels of all train records, and nothing protects that: its choice is taken as given, like a
+deal by label. The guarantee of a run is for the records that it keeps, whose number is public, within the given shards.
+For a replaced label of one record the following holds all the same: `positive` alone changes nothing about any other
+record; every record's role (train, validation, test) is cut by place beforehand; and what is drawn at random is the
+first of one public order of places, so that of the other records at most 2 are kept or left out by `keep` and `tail`,
+one of each class that the label leaves and joins, and at most 1 + ⌈share/(1 − share)⌉ by `share`, as one negative
+record takes share/(1 − share) positive ones with it. What `keep` declares is met exactly or refused; other counts are
+those that the rule gives on the records at hand. A refusal names counts of the records too: it is said
 to whoever holds them, when they are loaded and before anything is released, like that of a malformed file.
 """
 
@@ -128,7 +133,7 @@ def _tail(dataset: Dataset, tail: float, train: IntArray, seed: int) -> IntArray
                 f"problem.construction.tail: {tail:g} leaves none of the {members.size} train records of class "
                 f"{label!r}. Give a larger tail, or more records."
             )
-        parts.append(_drawn(members, count, seed, k))
+        parts.append(_drawn(members, count, dataset.n, seed, k))
     return np.sort(np.concatenate(parts))
 
 
@@ -147,7 +152,7 @@ def _rare(dataset: Dataset, share: float, train: IntArray, seed: int) -> IntArra
             f"problem.construction.share: {share:g} beside {negatives.size} negative train records takes {count} "
             f"positive ones, and {dataset.source!r} has {positives.size}. Give a share that needs from 1 to so many."
         )
-    return np.sort(np.concatenate([negatives, _drawn(positives, count, seed, 1)]))
+    return np.sort(np.concatenate([negatives, _drawn(positives, count, dataset.n, seed, 1)]))
 
 
 def _check_share(key: str, share: float) -> None:
@@ -160,8 +165,10 @@ def _whole(count: float) -> int:
     return math.floor(round(count, 9))
 
 
-def _drawn(members: IntArray, count: int, seed: int, k: int) -> IntArray:
-    return public_generator(seed, "construction", k).permutation(members)[:count]
+def _drawn(members: IntArray, count: int, n: int, seed: int, k: int) -> IntArray:
+    """The first of the members in a public order of all n places: whoever joins or leaves them moves no other."""
+    order = public_generator(seed, "construction", k).permutation(n)
+    return order[np.isin(order, members)][:count]
 
 
 def _note(given: Mapping[str, Any], kept: int, among: int) -> str:
@@ -178,6 +185,6 @@ def _note(given: Mapping[str, Any], kept: int, among: int) -> str:
     if kept == among:
         return note
     return (
-        f"{note} It kept {kept} of {among} train records, and all held-out ones. It read the labels: the guarantee is "
-        "for the records that it kept, and not for the others."
+        f"{note} It kept {kept} of {among} train records, and all held-out ones. It read the labels, and its choice is "
+        "taken as given: the guarantee is for the records that it kept, and not for the others."
     )
