@@ -1,7 +1,8 @@
 """Who holds which record: test set, shards of the agents, and their train and validation parts.
 
-Everything here depends on the seed and on what is public: counts, the declared columns, and, where records are dealt by
-label, the labels. Nothing here reads a feature, no split is stratified, and the indices of every part are in file order.
+Everything here depends on the seed and on what is public: counts, the declared columns, and, where records are dealt
+by label, the labels. Nothing here reads a feature, no split is stratified, and the indices of every part are in file
+order.
 
 A rule that reads no label ("iid", "column") gives the same parts whatever the records are. `split` then cuts every
 agent's shard into train and validation records.
@@ -241,7 +242,7 @@ def _by_function(
     wrong = (owner < 0) | (owner >= n_agents)
     if wrong.any():
         raise InputError(
-            f"problem.partition: the function gives a record to agent {owner[wrong][0]}; there are agents 0 to "
+            f"problem.partition: the function gives a record to an agent that there is not; there are agents 0 to "
             f"{n_agents - 1}. Mend it."
         )
     return [np.sort(index[owner == i]) for i in range(n_agents)]
@@ -282,9 +283,7 @@ def split(
     return Split(tuple(train), tuple(held))
 
 
-def _share(
-    dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None
-) -> tuple[float, bool]:
+def _share(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> tuple[float, bool]:
     """The share of validation records, and whether a column says which they are instead. Raises InputError."""
     by_column = values_by_column(dataset, validation, test)
     share = validation if isinstance(validation, float | int) else 0.5

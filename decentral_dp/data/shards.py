@@ -106,7 +106,7 @@ def make_shards(
     aside = held_out(dataset, validation=validation, test=test, seed=seed)
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
-        dataset, dealt = construct(dataset, construction, among, seed=seed)
+        dataset, dealt = construct(dataset, construction, among, seed=seed, certified=certified)
     why_not = _why_not(dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size)
     thinned, by_label = dealt.size < among.size, deals_by_label(partition_spec)
     if by_label or (thinned and levels == 2):
