@@ -157,10 +157,12 @@ def instance(s: Scenario, found: Any, table_keys: Mapping[str, Any]) -> Any:
 
 def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
     """Key → (type, default or ... where it is required), of the options of a class: its dataclass fields."""
+    # Read first: asking a class without annotations for them adds an entry to what is gone through.
+    typed = getattr(found, "__annotations__", {})
     untyped = [
         key
         for key, value in vars(found).items()
-        if key not in getattr(found, "__annotations__", {})
+        if key not in typed
         and key.islower()
         and not key.startswith("_")
         and isinstance(value, bool | int | float | str | list | dict)

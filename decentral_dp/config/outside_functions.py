@@ -105,7 +105,7 @@ def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified:
     try:
         features, labels = np.asarray(columns["features"], dtype=np.float64), np.asarray(columns["labels"])
     except USER_ERRORS as error:
-        raise InputError(f"{where} has features that are no table of numbers: {blamed(error)}. Mend it.") from error
+        raise InputError(f"{where} has features that are no table of numbers. Mend it.") from error
     if features.ndim != 2 or labels.shape != (len(features),):
         raise InputError(
             f"{where} has features of shape {features.shape} and labels of shape {labels.shape}; wanted records × "

@@ -119,7 +119,7 @@ def _lines(declared: Declared, root: Path | None) -> list[list[str]]:
     try:
         text = read(declared, root).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{declared.key}: {declared.place!r} is no text in UTF-8 ({error}); get it anew.") from error
+        raise InputError(f"{declared.key}: {declared.place!r} is no text in UTF-8; get it anew.") from error
     return [words for line in text.splitlines() if (words := line.split())]
 
 
@@ -141,10 +141,9 @@ def _attribute(declared: Declared, label: str | None, root: Path | None) -> Attr
     place = attributes.index(label) + 1
     for k, row in enumerate(rows):
         if len(row) != len(attributes) + 1 or row[place] not in ("-1", "1"):
-            got = f"{len(row) - 1} attributes" if len(row) != len(attributes) + 1 else f"{label} = {row[place]!r}"
+            got = f"{len(row) - 1} attributes" if len(row) != len(attributes) + 1 else f"another value of {label}"
             raise InputError(
-                f"{where}, image {k + 1} ({row[0]}) has {got}, but {len(attributes)} of 1 or -1 are wanted; get it "
-                "anew."
+                f"{where}, image {k + 1} has {got}, but {len(attributes)} of 1 or -1 are wanted; get it anew."
             )
     return Attribute(tuple(row[0] for row in rows), np.array([row[place] == "1" for row in rows], dtype=np.int64))
 
@@ -155,9 +154,7 @@ def _split(declared: Declared, names: tuple[str, ...], root: Path | None) -> Tex
     _same([row[0] for row in rows], names, where)
     for k, row in enumerate(rows):
         if len(row) != 2 or row[1] not in _PARTS:
-            raise InputError(
-                f"{where}, image {k + 1} ({row[0]}) has {' '.join(row[1:])!r}, but 0, 1 or 2 is wanted; get it anew."
-            )
+            raise InputError(f"{where}, image {k + 1} has no part, or another than 0, 1 and 2; get it anew.")
     return np.array([_PARTS[row[1]] for row in rows], dtype=np.str_)
 
 
@@ -180,8 +177,7 @@ def _same(found: list[str], names: tuple[str, ...], where: str) -> None:
     if tuple(found) == names:
         return
     row = next((k for k, (a, b) in enumerate(zip(found, names, strict=False)) if a != b), min(len(found), len(names)))
-    got, wanted = (some[row] if row < len(some) else "nothing" for some in (tuple(found), names))
     raise InputError(
-        f"{where} has {got} as image {row + 1}, where the list of attributes has {wanted}; give the same images in the "
-        "same order."
+        f"{where} and the list of attributes have different names for image {row + 1}, or one ends before it; give the "
+        "same images in the same order."
     )

@@ -12,10 +12,15 @@
 One of share, keep and tail at most; keep and tail count classes before `positive` joins them. Test records are held out
 first, and keep their classes as they are. What is drawn at random follows from the public seed.
 
-A construction reads the labels of all train records, and nothing protects that: the guarantee of a run is for the
-records that it keeps, whose number is public, within the given shards. What `keep` declares is met exactly or refused;
-other counts are those that the rule gives on the records at hand. A refusal names counts of the records too: it is said
-to whoever holds them, when they are loaded and before anything is released, like that of a malformed file.
+A construction reads the labels of all train records, and nothing protects that: its choice is taken as given, like a
+deal by label. The guarantee of a run is for the records that it keeps, whose number is public, within the given shards.
+For a replaced label of one record the following holds all the same: `positive` alone changes nothing about any other
+record; every record's role (train, validation, test) is cut by place beforehand; and what is drawn at random is the
+first of one public order of places, so that of the other records at most 2 are kept or left out by `keep` and `tail`,
+one of each class that the label leaves and joins, and at most 1 + ⌈share/(1 − share)⌉ by `share`, as one negative
+record takes share/(1 − share) positive ones with it. What `keep` declares is met exactly or refused; other counts are
+those that the rule gives on the records at hand. A refusal is said when records are
+loaded and before anything is released, like that of a malformed file; that of a certified run names no count of them.
 """
 
 from __future__ import annotations
@@ -40,11 +45,13 @@ class Constructed(NamedTuple):
     train: IntArray
 
 
-def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int) -> Constructed:
+def construct(
+    dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int, certified: bool = False
+) -> Constructed:
     """Make other records of these, as `table` says: the keys positive, share, keep and tail, see above.
 
-    train: indices of the records that are not held out, in file order. Raises InputError: first for what the declared
-    classes already exclude, then for what the records do not have.
+    train: indices of the records that are not held out, in file order. certified: refuse without a count of records.
+    Raises InputError: first for what the declared classes already exclude, then for what the records do not have.
     """
     given = {key: value for key, value in table.items() if value is not None}
     if not dataset.classes:
@@ -61,14 +68,14 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
     positive = _positive(dataset, given["positive"]) if "positive" in given else None
     kept = train
     if "keep" in given:
-        kept = _last(dataset, given["keep"], train)
+        kept = _last(dataset, given["keep"], train, certified)
     elif "tail" in given:
-        kept = _tail(dataset, float(given["tail"]), train, seed)
+        kept = _tail(dataset, float(given["tail"]), train, seed, certified)
     if positive is not None:
         labels = np.isin(dataset.labels, positive).astype(np.int64)
         dataset = replace(dataset, labels=labels, classes=(0, 1))
     if "share" in given:
-        kept = _rare(dataset, float(given["share"]), train, seed)
+        kept = _rare(dataset, float(given["share"]), train, seed, certified)
     return Constructed(replace(dataset, notes=(*dataset.notes, _note(given, kept.size, train.size))), kept)
 
 
@@ -99,7 +106,7 @@ def _positive(dataset: Dataset, named: Sequence[Label]) -> IntArray:
     return codes
 
 
-def _last(dataset: Dataset, keep: Mapping[str, int], train: IntArray) -> IntArray:
+def _last(dataset: Dataset, keep: Mapping[str, int], train: IntArray, certified: bool) -> IntArray:
     names = list(keep)
     codes = _codes(dataset, names, "keep")
     if not names:
@@ -109,30 +116,32 @@ def _last(dataset: Dataset, keep: Mapping[str, int], train: IntArray) -> IntArra
     for name, code in zip(names, codes, strict=True):
         members = train[of_all == code]
         if not 1 <= keep[name] <= members.size:
+            has = "does not have so many. Keep fewer" if certified else f"has {members.size}. Keep from 1 to so many"
             raise InputError(
                 f"problem.construction.keep: {keep[name]} train records of class {name!r} are wanted, and "
-                f"{dataset.source!r} has {members.size}. Keep from 1 to so many."
+                f"{dataset.source!r} {has}."
             )
         parts.append(members[members.size - keep[name] :])
     return np.sort(np.concatenate(parts))
 
 
-def _tail(dataset: Dataset, tail: float, train: IntArray, seed: int) -> IntArray:
+def _tail(dataset: Dataset, tail: float, train: IntArray, seed: int, certified: bool) -> IntArray:
     _check_share("tail", tail)
     last, parts = len(dataset.classes) - 1, []
     for k, label in enumerate(dataset.classes):
         members = train[dataset.labels[train] == k]
         count = _whole(members.size * tail ** (k / last))
         if count < 1:
+            those = "" if certified else f"{members.size} "
             raise InputError(
-                f"problem.construction.tail: {tail:g} leaves none of the {members.size} train records of class "
-                f"{label!r}. Give a larger tail, or more records."
+                f"problem.construction.tail: {tail:g} leaves none of the {those}train records of class {label!r}. Give "
+                "a larger tail, or more records."
             )
-        parts.append(_drawn(members, count, seed, k))
+        parts.append(_drawn(members, count, dataset.n, seed, k))
     return np.sort(np.concatenate(parts))
 
 
-def _rare(dataset: Dataset, share: float, train: IntArray, seed: int) -> IntArray:
+def _rare(dataset: Dataset, share: float, train: IntArray, seed: int, certified: bool) -> IntArray:
     _check_share("share", share)
     if len(dataset.classes) != 2:
         raise InputError(
@@ -143,11 +152,16 @@ def _rare(dataset: Dataset, share: float, train: IntArray, seed: int) -> IntArra
     negatives, positives = train[labels == 0], train[labels == 1]
     count = _whole(negatives.size * share / (1.0 - share))
     if not 1 <= count <= positives.size:
+        if certified:
+            raise InputError(
+                f"problem.construction.share: {share:g} takes no positive train record, or more than "
+                f"{dataset.source!r} has. Give another share."
+            )
         raise InputError(
             f"problem.construction.share: {share:g} beside {negatives.size} negative train records takes {count} "
             f"positive ones, and {dataset.source!r} has {positives.size}. Give a share that needs from 1 to so many."
         )
-    return np.sort(np.concatenate([negatives, _drawn(positives, count, seed, 1)]))
+    return np.sort(np.concatenate([negatives, _drawn(positives, count, dataset.n, seed, 1)]))
 
 
 def _check_share(key: str, share: float) -> None:
@@ -160,8 +174,10 @@ def _whole(count: float) -> int:
     return math.floor(round(count, 9))
 
 
-def _drawn(members: IntArray, count: int, seed: int, k: int) -> IntArray:
-    return public_generator(seed, "construction", k).permutation(members)[:count]
+def _drawn(members: IntArray, count: int, n: int, seed: int, k: int) -> IntArray:
+    """The first of the members in a public order of all n places: whoever joins or leaves them moves no other."""
+    order = public_generator(seed, "construction", k).permutation(n)
+    return order[np.isin(order, members)][:count]
 
 
 def _note(given: Mapping[str, Any], kept: int, among: int) -> str:
@@ -178,6 +194,6 @@ def _note(given: Mapping[str, Any], kept: int, among: int) -> str:
     if kept == among:
         return note
     return (
-        f"{note} It kept {kept} of {among} train records, and all held-out ones. It read the labels: the guarantee is "
-        "for the records that it kept, and not for the others."
+        f"{note} It kept {kept} of {among} train records, and all held-out ones. It read the labels, and its choice is "
+        "taken as given: the guarantee is for the records that it kept, and not for the others."
     )

@@ -38,7 +38,8 @@ class Dataset:
     alike: those that `split` calls "test" are independent draws from the distribution of all others. trajectory: (L, d)
     where each record is a trajectory of at most L steps with observations in R^d, laid out as `trajectories` says.
     made_up: whether settings and seeds decide every record, as in simulations, so that no bits of them need be hashed.
-    Row numbers in messages count records from 1. Raises InputError where these do not hold.
+    Row numbers in messages count records from 1. Raises InputError where these do not hold. Messages about records name
+    places, and quote no value of a record: a refusal is seen by more people than the file.
     """
 
     features: FloatArray
@@ -76,8 +77,8 @@ class Dataset:
         if not np.isfinite(x).all():
             row, column = np.argwhere(~np.isfinite(x))[0]
             raise InputError(
-                f"{where}, row {row + 1}, column {self.feature_names[column]!r} has {x[row, column]}, but a finite "
-                "number is wanted; remove or fill the record before loading it."
+                f"{where}, row {row + 1}, column {self.feature_names[column]!r} holds no finite number, but one is "
+                "wanted; remove or fill the record before loading it."
             )
         for name, column in (("labels", self.labels), ("agent", self.agent), ("split", self.split)):
             if column is not None and column.shape != (x.shape[0],):
@@ -164,7 +165,7 @@ def encode_labels(
         if len(classes) < 2:
             raise InputError(f"{where} has the single label {classes[0]!r}, but at least two classes are wanted.")
     if not classes:
-        return _numbers(values, keys, inverse, where), ()
+        return _numbers(keys, inverse, where), ()
     code = {label_key(c): k for k, c in enumerate(classes)}
     if len(classes) < 2 or len(code) < len(classes):
         raise InputError(f"problem.classes: got {list(classes)}, but at least two different labels are wanted.")
@@ -172,8 +173,8 @@ def encode_labels(
     if (labels < 0).any():
         row = int(np.argmax(labels < 0))
         raise InputError(
-            f"{where}, row {row + 1} has the label {raw[row].item()!r}, which is not one of the declared classes "
-            f"{list(classes)}; add it to `classes` or mend the record."
+            f"{where}, row {row + 1} has a label that is not one of the declared classes {list(classes)}; add it to "
+            "`classes` or mend the record."
         )
     return labels, tuple(classes)
 
@@ -182,13 +183,13 @@ def _plain(key: float | str) -> Label:
     return int(key) if isinstance(key, float) and key.is_integer() else key
 
 
-def _numbers(values: NDArray[Any], keys: list[float | str], inverse: IntArray, where: str) -> FloatArray:
+def _numbers(keys: list[float | str], inverse: IntArray, where: str) -> FloatArray:
     for k, key in enumerate(keys):
         if isinstance(key, str):
             row = int(np.argmax(inverse == k))
             raise InputError(
-                f"{where}, row {row + 1} has the label {values[k].item()!r}, but classes = [] says that labels are "
-                "finite numbers to predict; declare the classes or mend the record."
+                f"{where}, row {row + 1} has a label that is no finite number, but classes = [] says that labels are "
+                "numbers to predict; declare the classes or mend the record."
             )
     return np.array(keys, dtype=np.float64)[inverse]
 
@@ -201,8 +202,8 @@ def as_agents(raw: NDArray[Any], where: str) -> IntArray:
         if isinstance(key, str) or not key.is_integer() or not 0 <= key < 2**31:
             row = int(np.argmax(inverse == k))
             raise InputError(
-                f"{where}, row {row + 1} has the agent {values[k].item()!r}, but agents are whole numbers from 0; "
-                "number them 0, 1, … in the file."
+                f"{where}, row {row + 1} has an agent that is no whole number from 0; number agents 0, 1, … in the "
+                "file."
             )
     return np.array(keys, dtype=np.float64).astype(np.int64)[inverse]
 
@@ -214,7 +215,6 @@ def as_split(raw: NDArray[Any], where: str) -> TextArray:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise InputError(
-            f"{where}, row {row + 1} has the split {str(words[row])!r}, but train, validation or test is wanted"
-            f" ({nearest(str(words[row]), SPLITS)})."
+            f"{where}, row {row + 1} has a split that is none of train, validation and test; mend the cell."
         )
     return np.asarray(words, dtype=np.str_)

@@ -276,7 +276,7 @@ def _body(content: bytes, where: str, head: int, n: int, each: int, what: str) -
 def _checked(labels: Bytes, where: str) -> Bytes:
     if labels.max() >= len(CLASSES):
         row = int(np.argmax(labels >= len(CLASSES)))
-        raise InputError(f"{where}, record {row + 1} has the label {labels[row]}, but 0 to 9 are wanted; get it anew.")
+        raise InputError(f"{where}, record {row + 1} has a label that is none of 0 to 9; get the file anew.")
     return labels
 
 

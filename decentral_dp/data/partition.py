@@ -1,9 +1,25 @@
 """Who holds which record: test set, shards of the agents, and their train and validation parts.
 
-Everything here depends on the seed and on what is public: counts, the declared columns, and, for `by_class` and
-`dirichlet`, the labels. The guarantee is therefore "within the given shards and splits": a neighbouring data set
-replaces one record's contents and keeps its agent, its part and its place. Nothing here reads a feature, no split is
-stratified, and the indices of every part are in file order.
+Everything here depends on the seed and on what is public: counts, the declared columns, and, where records are dealt
+by label, the labels. Nothing here reads a feature, no split is stratified, and the indices of every part are in file
+order.
+
+A rule that reads no label ("iid", "column") gives the same parts whatever the records are. `split` then cuts every
+agent's shard into train and validation records.
+
+A rule that deals by label ("by_class", "dirichlet", a function) is different, and the deal is taken as given: the
+guarantee of a run is for neighbours that replace one record's contents and keep its agent, its role and its place.
+That is what agents have who hold records of their own, which such a rule imitates. What the deal itself tells is not
+covered: who holds a record says something of its label, and so do the numbers of records that agents hold. For a
+replaced label L → L' the following holds all the same, and is tested:
+
+- Roles (train, validation, test) are cut by place before anything is dealt (`cut_roles`): every record keeps its role,
+  the replaced one included, and so do the numbers of train, validation and test records of all agents together.
+- Of "by_class" and "dirichlet", at most 2(m − 1) other records change their agent, all of the replaced record's role.
+  The rule shares out the records of a class, in a public order of places, at public shares S_1 ≤ … ≤ S_(m−1) of their
+  number n. One record less moves the cut ⌊S_j·n + 1/2⌋ by 0 or 1 and later records by 1, so that no more than one
+  record crosses it; one record more likewise; and L and L' are two classes of m − 1 cuts each.
+- A function is asked once, and where its answer puts the others is its own affair.
 """
 
 from __future__ import annotations
@@ -19,6 +35,21 @@ from decentral_dp.errors import InputError
 
 PARTITIONS = ("iid", "by_class", "dirichlet", "column")
 _OPTIONS = {"iid": (), "by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}
+
+
+# Said beside every result on records that are dealt by label.
+DEAL_NOTE = (
+    "These records are dealt by label: the deal is taken as given. What is said of privacy is for neighbours that "
+    "keep it, with every record's agent, role and place. What the deal tells of labels is not covered: who holds a "
+    "record, and how many records an agent has."
+)
+
+
+class Roles(NamedTuple):
+    """Indices of the train and of the validation records of all agents together: disjoint, each in file order."""
+
+    train: IntArray
+    validation: IntArray
 
 
 class Split(NamedTuple):
@@ -76,25 +107,109 @@ def partition(
     if callable(spec):
         _check_agents(n_agents, index.size)
         return _by_function(spec, dataset, n_agents, seed, index)
-    kind, options = _read_spec(spec if spec is not None else ("iid" if dataset.agent is None else {"kind": "column"}))
+    kind, options = _rule(dataset, spec)
     _check_agents(n_agents, index.size)
+    return _by_rule(dataset, n_agents, kind, options, seed, index, index)
+
+
+def deals_by_label(spec: str | Mapping[str, Any] | Callable[..., Any] | None) -> bool:
+    """Whether a partition's spec reads labels. A function may, and nothing tells whether it does."""
+    kind = spec.get("kind") if isinstance(spec, Mapping) else spec
+    return callable(spec) or kind in ("by_class", "dirichlet")
+
+
+def cut_roles(
+    dataset: Dataset,
+    among: IntArray,
+    *,
+    validation: float | Mapping[str, str] | None = None,
+    test: float | None = None,
+    seed: int,
+    levels: int = 2,
+) -> Roles:
+    """Divide the records of `among` into train and validation ones by their places, before they are dealt.
+
+    The arguments are those of `split`; the share is of all records together. It reads the seed, the number of records
+    and the split column, and no label. Raises InputError.
+    """
+    share, by_column = _share(dataset, validation, test)
+    if levels == 1:
+        return Roles(among, among[:0])
+    if by_column:
+        words = _words(dataset)[among]
+        return Roles(among[words == "train"], among[words == "validation"])
+    chosen = np.zeros(among.size, dtype=np.bool_)
+    order = public_generator(seed, "validation").permutation(among.size)
+    chosen[order[: math.floor(share * among.size + 0.5)]] = True
+    return Roles(among[~chosen], among[chosen])
+
+
+def deal(
+    dataset: Dataset,
+    n_agents: int,
+    spec: str | Mapping[str, Any] | Callable[..., Any] | None,
+    seed: int,
+    roles: Roles,
+    levels: int = 2,
+) -> Split:
+    """Give the records of each role to agents, whose train and validation parts these are; spec as of `partition`.
+
+    The shares of a class that agents get are the same in both roles, and so is the public order of places in which its
+    records are shared out. A function is asked once, for the records of both roles. Raises InputError, also for an
+    empty part.
+    """
+    n = roles.train.size + roles.validation.size
+    if callable(spec):
+        _check_agents(n_agents, n)
+        everyone = np.sort(np.concatenate(roles))
+        shards = _by_function(spec, dataset, n_agents, seed, everyone)
+        parts = [[shard[np.isin(shard, role)] for shard in shards] for role in roles]
+    else:
+        kind, options = _rule(dataset, spec)
+        _check_agents(n_agents, n)
+        places = np.arange(dataset.n)
+        parts = [_by_rule(dataset, n_agents, kind, options, seed, role, places) for role in roles]
+    for i, (lower, upper) in enumerate(zip(*parts, strict=True)):
+        _check_parts(i, lower, upper, levels)
+    return Split(tuple(parts[0]), tuple(parts[1]))
+
+
+def _rule(dataset: Dataset, spec: str | Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any]]:
+    return _read_spec(spec if spec is not None else ("iid" if dataset.agent is None else {"kind": "column"}))
+
+
+def _by_rule(
+    dataset: Dataset,
+    n_agents: int,
+    kind: str,
+    options: Mapping[str, Any],
+    seed: int,
+    index: IntArray,
+    places: IntArray,
+) -> list[IntArray]:
+    """Per agent, its records of `index`. places: what the public order of "iid" is drawn of; it has all of `index`."""
     if kind == "column":
         return _by_owner(dataset, n_agents, index)
     rng = public_generator(seed, f"partition {kind}")
     if kind == "iid":
-        return [np.sort(part) for part in np.array_split(rng.permutation(index), n_agents)]
+        order = rng.permutation(places)
+        return [np.sort(part) for part in np.array_split(order[np.isin(order, index)], n_agents)]
     if not dataset.classes:
         raise InputError(
             f"problem.partition: {kind} needs classes, but the labels of {dataset.source!r} are numbers; use iid."
         )
+    # One order of all places, drawn before any label is read: a record that changes its class leaves it as it is.
+    order = rng.permutation(dataset.n)
+    order = order[np.isin(order, index)]
     parts: list[list[IntArray]] = [[] for _ in range(n_agents)]
-    labels = dataset.labels[index]
     for k in range(len(dataset.classes)):
-        members = rng.permutation(index[labels == k])
+        members = order[dataset.labels[order] == k]
         if kind == "by_class":
             shares = _home_shares(k, len(dataset.classes), n_agents, _number(options, "share", 0.5))
         else:
-            shares = rng.dirichlet(np.full(n_agents, _number(options, "alpha", 1.0)))
+            # Of its own key, so that it depends on the class alone and not on how many records others have.
+            proportions = public_generator(seed, "partition dirichlet shares", k)
+            shares = proportions.dirichlet(np.full(n_agents, _number(options, "alpha", 1.0)))
         # Rounded cumulative shares give every record to somebody; the shift spreads the rounding over the agents.
         shift = k % n_agents
         cuts = np.floor(np.cumsum(np.roll(shares, -shift))[:-1] * members.size + 0.5).astype(np.int64)
@@ -127,7 +242,7 @@ def _by_function(
     wrong = (owner < 0) | (owner >= n_agents)
     if wrong.any():
         raise InputError(
-            f"problem.partition: the function gives a record to agent {owner[wrong][0]}; there are agents 0 to "
+            f"problem.partition: the function gives a record to an agent that there is not; there are agents 0 to "
             f"{n_agents - 1}. Mend it."
         )
     return [np.sort(index[owner == i]) for i in range(n_agents)]
@@ -148,10 +263,7 @@ def split(
     records; or {"column": …}; None takes the split column where the data have one and no `test` share is given.
     A record that the column calls "test" is in neither. Raises InputError, also for an empty part.
     """
-    by_column = values_by_column(dataset, validation, test)
-    share = validation if isinstance(validation, float | int) else 0.5
-    if not by_column and not 0 < share < 1:
-        raise InputError(f"problem.validation: got {share}, but a share above 0 and below 1 is wanted.")
+    share, by_column = _share(dataset, validation, test)
     train, held = [], []
     for i, shard in enumerate(shards):
         shard = np.sort(shard)
@@ -165,16 +277,30 @@ def split(
             order = public_generator(seed, "validation", i).permutation(shard.size)
             chosen[order[: math.floor(share * shard.size + 0.5)]] = True
             upper, lower = shard[chosen], shard[~chosen]
-        if levels == 1 and not lower.size:
-            raise InputError(f"problem.partition: agent {i} has no records; use fewer agents, or an even partition.")
-        if levels == 2 and not (upper.size and lower.size):
-            raise InputError(
-                f"problem.partition: agent {i} has {lower.size} train and {upper.size} validation records, but needs "
-                "at least one of each; use fewer agents, a more even partition, or another validation share."
-            )
+        _check_parts(i, lower, upper, levels)
         train.append(lower)
         held.append(upper)
     return Split(tuple(train), tuple(held))
+
+
+def _share(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> tuple[float, bool]:
+    """The share of validation records, and whether a column says which they are instead. Raises InputError."""
+    by_column = values_by_column(dataset, validation, test)
+    share = validation if isinstance(validation, float | int) else 0.5
+    if not by_column and not 0 < share < 1:
+        raise InputError(f"problem.validation: got {share}, but a share above 0 and below 1 is wanted.")
+    return share, by_column
+
+
+def _check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
+    """Refuse an agent without records. Raises InputError."""
+    if levels == 1 and not lower.size:
+        raise InputError(f"problem.partition: agent {i} has no records; use fewer agents, or an even partition.")
+    if levels == 2 and not (upper.size and lower.size):
+        raise InputError(
+            f"problem.partition: agent {i} has {lower.size} train and {upper.size} validation records, but needs "
+            "at least one of each; use fewer agents, a more even partition, or another validation share."
+        )
 
 
 def values_by_column(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> bool:

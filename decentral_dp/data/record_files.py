@@ -73,14 +73,14 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
                 encoding="utf-8-sig",
             )
     except (ValueError, pd.errors.ParserWarning) as error:
-        _explain(path, header, names, str(error).strip())
+        _explain(path, header, names, error)
     if frame.empty:
         raise InputError(f"{where} has a header but no records.")
     features = np.ascontiguousarray(frame[list(names)].to_numpy(dtype=np.float64))
     words = {c: np.char.strip(frame[c].to_numpy(dtype=np.str_)) for c in text}
     # An empty text cell may be a row that is too short: pandas fills those up.
     if not np.isfinite(features).all() or any((w == "").any() for w in words.values()):
-        _explain(path, header, names, "there are empty cells")
+        _explain(path, header, names)
     return Table(
         features,
         words[label],
@@ -97,7 +97,7 @@ def _header(path: Path, where: str) -> list[str]:
     except OSError as error:
         raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a CSV file.") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{where} is not text in UTF-8 ({error}); save it as CSV in UTF-8.") from error
+        raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
     if names is None:
         raise InputError(f"{where} is empty, but a header line and records are wanted.")
     names = [name.strip() for name in names]
@@ -109,8 +109,8 @@ def _header(path: Path, where: str) -> list[str]:
     return names
 
 
-def _explain(path: Path, header: list[str], names: tuple[str, ...], otherwise: str) -> NoReturn:
-    """Name the first cell or row that cannot be used."""
+def _explain(path: Path, header: list[str], names: tuple[str, ...], cause: Exception | None = None) -> NoReturn:
+    """Name the first cell or row that cannot be used, by its place: what a cell holds is private."""
     where = f"problem.data: {str(path)!r}"
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -126,12 +126,14 @@ def _explain(path: Path, header: list[str], names: tuple[str, ...], otherwise: s
                     if not cell.strip() or (column in names and not _is_finite(cell)):
                         wanted = "a finite number" if column in names else "a value"
                         raise InputError(
-                            f"{where}, row {number}, column {column!r} has {cell!r}, but {wanted} is wanted; mend the "
-                            "cell, or leave the column or record out."
+                            f"{where}, row {number}, column {column!r} does not hold {wanted}; mend the cell, or leave "
+                            "the column or record out."
                         )
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{where} is not text in UTF-8 ({error}); save it as CSV in UTF-8.") from error
-    raise InputError(f"{where} cannot be read as a table of numbers: {otherwise}.")
+        raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
+    raise InputError(
+        f"{where} cannot be read as a table of numbers; save it as CSV with one line for each record."
+    ) from cause
 
 
 def _is_finite(cell: str) -> bool:

@@ -12,7 +12,17 @@ import numpy as np
 
 from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
-from decentral_dp.data.partition import Split, held_out, partition, split, values_by_column
+from decentral_dp.data.partition import (
+    DEAL_NOTE,
+    Roles,
+    cut_roles,
+    deal,
+    deals_by_label,
+    held_out,
+    partition,
+    split,
+    values_by_column,
+)
 from decentral_dp.data.scaling import Normalisation, ScaleSpec, normalise, scale
 from decentral_dp.errors import InputError
 
@@ -28,8 +38,9 @@ class Shards:
     that belong beside every result on these records.
     exchangeable: whether which records are held out was drawn evenly at random from all, so that a held-out record and
     a train record are alike before anything is trained; else why_not says in a sentence why.
-    trajectory: (L, d) where records are trajectories, laid out as in `Dataset`. digest: of the records as loaded, as
-    in `Dataset`.
+    trajectory: (L, d) where records are trajectories, laid out as in `Dataset`. given: a sentence on what of the deal
+    the guarantee takes as given, where labels decided on it; else "". digest: of the records as loaded, as in
+    `Dataset`.
     """
 
     features: FloatArray
@@ -47,7 +58,13 @@ class Shards:
     exchangeable: bool = False
     why_not: str = "Nothing says how the held-out records were chosen."
     trajectory: tuple[int, int] | None = None
+    given: str = ""
     digest: bytes = b""
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """`notes`, and `given` where there is something to say."""
+        return (*self.notes, self.given) if self.given else self.notes
 
     @property
     def n_agents(self) -> int:
@@ -82,19 +99,26 @@ def make_shards(
 ) -> Shards:
     """Hold out test records, make others of the rest, deal them, divide train from validation, scale and normalise.
 
-    The arguments are those of `held_out`, `construct`, `partition`, `split`, `scale` and `normalise`. "standard" is
-    fitted on the records of the agents, never on test records. levels: 1 where a problem has no validation records.
-    Raises InputError.
+    Where labels decide who holds which record, train is divided from validation first, so that no label changes the
+    role of another record (see `partition`). The arguments are those of `held_out`, `construct`, `partition`, `split`,
+    `scale` and `normalise`. "standard" is fitted on the records of the agents, never on test records. levels: 1 where a
+    problem has no validation records. Raises InputError.
     """
     _check_trajectories(dataset, scale_spec, normalisation)
     digest = dataset.digest
     aside = held_out(dataset, validation=validation, test=test, seed=seed)
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
-        dataset, dealt = construct(dataset, construction, among, seed=seed)
+        dataset, dealt = construct(dataset, construction, among, seed=seed, certified=certified)
     why_not = _why_not(dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size)
-    shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
-    parts: Split = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
+    thinned, by_label = dealt.size < among.size, deals_by_label(partition_spec)
+    if by_label or (thinned and levels == 2):
+        cut = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
+        kept = Roles(*(role[np.isin(role, dealt)] for role in cut))
+        parts = deal(dataset, n_agents, partition_spec, seed, kept, levels)
+    else:
+        shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
+        parts = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
     scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
     final = normalise(scaled.features, normalisation, radius)
     l1, l2 = final.l1, final.l2
@@ -117,6 +141,7 @@ def make_shards(
         not why_not,
         why_not,
         dataset.trajectory,
+        DEAL_NOTE if by_label else "",
         digest,
     )
 

@@ -229,10 +229,9 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
         wrong = ~np.isfinite(values).reshape(n, values.shape[1], -1).all(axis=2)
         if wrong.any():
             row, step = np.argwhere(wrong)[0]
-            found = values[row, step].reshape(-1)
             raise InputError(
-                f"{where}, array {name!r}, trajectory {row + 1}, step {step} has {found[~np.isfinite(found)][0]}, but "
-                "finite numbers are wanted; mend the step, or leave the trajectory out."
+                f"{where}, array {name!r}, trajectory {row + 1}, step {step} has no finite numbers, but these are "
+                "wanted; mend the step, or leave the trajectory out."
             )
     return _dataset(
         observations,
@@ -269,7 +268,8 @@ def _whole(values: FloatArray, least: int, most: int, where: str) -> IntArray:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise InputError(
-            f"{where}, trajectory {row + 1} has {values[row]:g}, but a whole number from {least} to {most} is wanted."
+            f"{where}, trajectory {row + 1} has no whole number from {least} to {most}; mend it, or leave the "
+            "trajectory out."
         )
     return values.astype(np.int64)
 

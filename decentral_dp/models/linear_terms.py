@@ -84,8 +84,8 @@ def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:
     if unknown.any():
         row = int(np.argmax(unknown))
         raise InputError(
-            f"problem: record {row} has the label {labels[row]:g}, and the declared classes are {list(classes)}; "
-            "declare the class, or remove the record."
+            f"problem: record {row} has a label that is none of the declared classes {list(classes)}; declare the "
+            "class, or remove the record."
         )
     return np.asarray(np.argmax(match, axis=1), dtype=np.int64)
 

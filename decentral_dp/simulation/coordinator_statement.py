@@ -92,7 +92,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         free_channels=free_channels(job.ledger),
         noise=noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=numerical_slack(budget) if certified else None,
-        notes=(*job.shards.notes, *budget.notes, *cautions, *author_notes(job), *notes(job)),
+        notes=(*job.shards.all_notes, *budget.notes, *cautions, *author_notes(job), *notes(job)),
         cautions=tuple(cautions),
     )
 

@@ -220,7 +220,7 @@ def claimed(job: GossipJob) -> Claim | None:
 
 def _notes(job: GossipJob, cautions: Sequence[str]) -> list[str]:
     """Sentences that belong beside the numbers."""
-    out = [*job.shards.notes, *job.budget.notes, *cautions, *author_notes(job)]
+    out = [*job.shards.all_notes, *job.budget.notes, *cautions, *author_notes(job)]
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
     if isinstance(job.mechanism, OutsideMechanism):

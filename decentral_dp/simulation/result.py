@@ -222,7 +222,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
         "data": job.shards.source
         if job.shards.notes or outside.is_given(job.scenario, "data")
         else job.scenario.problem.data,
-        "notes": list(job.shards.notes),
+        "notes": list(job.shards.all_notes),
         "p": job.problem.p,
         "q": job.problem.q,
         "records": {**counts, "test": int(job.shards.test.size)},

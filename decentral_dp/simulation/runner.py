@@ -33,6 +33,7 @@ from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.result import RunResult, problem_summary, topology_summary
+from decentral_dp.user_code import USER_ERRORS
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25
@@ -110,7 +111,8 @@ def run(
         progress: told of progress at every evaluation.
 
     Returns:
-        The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged".
+        The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged", which
+        under "certified" is told from released values alone; metrics may be infinite or missing whatever the status.
 
     Raises:
         InputError: one sentence about whatever is wrong.
@@ -157,6 +159,7 @@ def _perform(job: Job, progress: ProgressCallback | None) -> tuple[list[Row], Ou
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
     spent = _spent(job, evaluation_rounds)
     rows: list[Row] = []
+    certified = job.scenario.privacy.guarantee == "certified"
 
     def observe(s: Snapshot) -> bool:
         if s.divergence is not None:
@@ -164,7 +167,12 @@ def _perform(job: Job, progress: ProgressCallback | None) -> tuple[list[Row], Ou
         averaging = job.scenario.run.average > 1
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
-            rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, s.state))
+            try:
+                rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, s.state))
+            except USER_ERRORS:
+                # Scores read records, and no certified run may end because of one: it goes on without these scores.
+                if not certified:
+                    raise
         if s.round in spent:
             rows.append((s.round, "mean", "epsilon_spent", spent[s.round]))
         if progress is not None:
@@ -197,7 +205,8 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
             f"the released value of {divergence.channel} stopped being finite at round {divergence.round}; "
             f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
-    elif not math.isfinite(ends.get("primal", 0.0)):
+    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
+        # A metric reads records, and what a certified run ends with follows from what it released.
         status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = 0 if metrics.empty else int(metrics["round"].max())

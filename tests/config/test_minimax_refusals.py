@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,17 +154,24 @@ def owned(data: str, **changes: Any) -> dict[str, Any]:
     return content(**{"problem.data": data, "problem.classes": [0, 1], "problem.scale": None, **changes})
 
 
+def unprotected(made: dict[str, Any]) -> dict[str, Any]:
+    return {**made, "privacy": {"guarantee": "none"}}
+
+
 @pytest.mark.parametrize(("labels", "absent"), [(0, 1), (1, 0)])
-def test_a_declared_class_without_a_record_is_refused_when_the_file_is_loaded(
+def test_a_declared_class_without_a_record_is_refused_unless_certified(
     tmp_path: Path, labels: int, absent: int
 ) -> None:
     data = own(tmp_path, np.full(60, labels))
-    said = refusal(owned(data))
+    said = refusal(unprotected(owned(data)))
     assert said.startswith("problem.data: no train record")
     assert f"has the class {absent}, and auc_maximisation needs" in said
+    # Which classes have records is private, and refusing would tell.
+    assert job_builder.build(load(owned(data))).status == "ok"
     one = np.full(60, labels)
     one[::2] = absent
-    assert job_builder.build(load(owned(own(tmp_path, one)))).status == "ok"
+    for made in (owned(own(tmp_path, one)), unprotected(owned(own(tmp_path, one)))):
+        assert job_builder.build(load(made)).status == "ok"
 
 
 def test_a_class_whose_only_records_are_held_out_is_absent(tmp_path: Path) -> None:
@@ -171,12 +179,12 @@ def test_a_class_whose_only_records_are_held_out_is_absent(tmp_path: Path) -> No
     words = np.where(labels == 1, "test", "train")
     path = tmp_path / "split.npz"
     np.savez(path, X=np.random.default_rng(1).normal(size=(60, 4)), y=labels, split=words)
-    assert "has the class 1" in refusal(owned(str(path)))
+    assert "has the class 1" in refusal(unprotected(owned(str(path))))
 
 
 def test_a_class_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     data = own(tmp_path, np.arange(60) % 3)
-    assert "has the label 2, which is not one of the declared classes [0, 1]" in refusal(owned(data))
+    assert "has a label that is not one of the declared classes [0, 1]" in refusal(owned(data))
     assert "must not discover" in refusal(owned(data, **{"problem.classes": None}))
     three = owned(data, **{"problem.classes": [0, 1, 2]})
     assert "needs exactly 2 classes, and the data have 3" in refusal(three)
@@ -193,7 +201,11 @@ def test_a_class_that_is_not_declared_is_refused(tmp_path: Path) -> None:
 def test_a_construction_is_refused_before_anything_is_released(tmp_path: Path) -> None:
     data = own(tmp_path, np.arange(60) % 2)
     for table, words in (({"share": 0.9}, "positive ones, and"), ({"keep": {"1": 31}}, "31 train records of class")):
-        assert words in refusal(owned(data, **{"problem.construction": table}))
+        made = owned(data, **{"problem.construction": table})
+        assert words in refusal(unprotected(made))
+        # What is asked for is in the scenario; what there is is private.
+        said = refusal(made).replace(data, "")
+        assert not set(re.findall(r"[0-9.]*[0-9]", said)) - {"0.9", "31", "1"}
     for table, words in (
         ({"shares": 0.1}, "problem.construction.shares: unknown key"),
         ({"share": 0.0}, "problem.construction.share: got 0"),
@@ -253,8 +265,12 @@ def test_accuracy_is_that_of_the_cut_that_tells_as_many_positive_as_there_are() 
 
 def test_what_is_minimised_and_not_finite_is_no_ok_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AucObjective, "scores", lambda *_: {"primal": np.inf})
-    done = decentral_dp.run(load(content(**{"algorithm.rounds": 1})))
+    made = content(**{"algorithm.rounds": 1})
+    done = decentral_dp.run(load({**made, "privacy": {"guarantee": "none"}}))
     assert (done.result["status"], "not finite" in done.result["reason"]) == ("diverged", True)
+    # A metric reads records: the status of a certified run follows from what it released.
+    done = decentral_dp.run(load(made))
+    assert (done.result["status"], done.result["reason"], done.result["metrics"]["primal"]) == ("ok", None, np.inf)
 
 
 def test_prices_of_a_scenario_for_another_machine_are_planned_here() -> None:

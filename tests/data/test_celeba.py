@@ -124,14 +124,14 @@ def test_the_label_is_an_attribute(tmp_path: Path, label: str | None, words: str
         (attributes(head=str(N + 1)), "says it has 31 images, but has 30"),
         (attributes().replace("000002.jpg -1", "000002.jpg  0").replace("000002.jpg  1", "000002.jpg  0"), ""),
         (attributes() + "000031.jpg 1\n", "but has 31"),
-        (attributes().replace("\n000004.jpg", "\n000004.jpg 1"), "image 4 (000004.jpg) has 4 attributes"),
+        (attributes().replace("\n000004.jpg", "\n000004.jpg 1"), "image 4 has 4 attributes"),
     ],
 )
 def test_a_damaged_list_is_refused(tmp_path: Path, text: str, words: str) -> None:
     folder = written(tmp_path)
     (folder / LISTS["attributes"]).write_text(text, encoding="utf-8")
     if words == "":
-        assert "image 2 (000002.jpg) has 5_o_Clock_Shadow = '0'" in said({"folder": str(folder)}, "5_o_Clock_Shadow")
+        assert "image 2 has another value of 5_o_Clock_Shadow" in said({"folder": str(folder)}, "5_o_Clock_Shadow")
         return
     assert words in said({"folder": str(folder)})
 
@@ -142,11 +142,11 @@ def test_other_damage_is_refused(tmp_path: Path) -> None:
     assert "no text in UTF-8" in said({"folder": str(folder)})
     written(tmp_path)
     (folder / LISTS["partition"]).write_text(parts().replace("000003.jpg 1", "000003.jpg 3"), encoding="utf-8")
-    assert "image 3 (000003.jpg) has '3'" in said({"folder": str(folder)})
+    assert "image 3 has no part, or another than 0, 1 and 2" in said({"folder": str(folder)})
     (folder / LISTS["partition"]).write_text(parts(N - 1), encoding="utf-8")
-    assert "has nothing as image 30, where the list of attributes has 000030.jpg" in said({"folder": str(folder)})
+    assert "different names for image 30, or one ends before it" in said({"folder": str(folder)})
     (folder / LISTS["partition"]).write_text(parts().replace("000009.jpg", "000090.jpg"), encoding="utf-8")
-    assert "has 000090.jpg as image 9" in said({"folder": str(folder)})
+    assert "different names for image 9" in said({"folder": str(folder)})
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_other_damage_is_refused(tmp_path: Path) -> None:
     [
         ({"X": features(N - 1)}, "has 29 rows, but 30 images have attributes"),
         ({"X": features()[:, 0]}, "(records, features) of real numbers is wanted"),
-        ({"X": np.where(features() > 9, 0.0, np.nan)}, "a finite number is wanted"),
-        ({"names": np.array([*names()[1:], "x"])}, "has 000002.jpg as image 1"),
+        ({"X": np.where(features() > 9, 0.0, np.nan)}, "holds no finite number"),
+        ({"names": np.array([*names()[1:], "x"])}, "different names for image 1"),
     ],
 )
 def test_features_that_do_not_belong_to_the_list_are_refused(

@@ -336,3 +336,42 @@ def test_another_construction_is_another_scenario_to_the_noise() -> None:
     first, second = (job_builder.build(load(content())) for _ in range(2))
     assert first._root != second._root
     assert all(np.array_equal(a, b) for a, b in zip(first.shards.train, second.shards.train, strict=True))
+
+
+# What one replaced record moves
+
+
+@pytest.mark.parametrize(
+    ("table", "most"),
+    [
+        ({"positive": [1, 2]}, 0),
+        ({"keep": {"1": 20, "2": 20}}, 2),
+        ({"tail": 0.3}, 2),
+        ({"positive": [2], "share": 0.2}, 2),
+        ({"positive": [0, 1], "share": 0.55}, 3),
+    ],
+)
+def test_one_replaced_label_changes_no_role_and_what_is_kept_of_few_others(table: dict[str, Any], most: int) -> None:
+    n, seen = 240, 0
+    for seed in range(3):
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, 3, n)
+        before = make_shards(dataset(labels, (0, 1, 2)), 3, seed=seed, construction=table)
+        for row in draw.permutation(n)[:40]:
+            changed = labels.copy()
+            changed[row] = (labels[row] + draw.integers(1, 3)) % 3
+            after = make_shards(dataset(changed, (0, 1, 2)), 3, seed=seed, construction=table)
+            assert np.array_equal(before.test, after.test)
+            roles = []
+            for made in (before, after):
+                role = np.zeros(n, dtype=int)
+                role[np.concatenate(made.train)], role[np.concatenate(made.validation)] = 1, 2
+                role[row] = 0
+                roles.append(role)
+            here, there = roles
+            both = (here > 0) & (there > 0)
+            assert np.array_equal(here[both], there[both])
+            other = int(((here > 0) != (there > 0)).sum())
+            assert other <= most
+            seen = max(seen, other)
+    assert seen == most or most == 3

@@ -266,3 +266,127 @@ def test_standard_is_fitted_without_the_test_records() -> None:
     assert np.allclose(shards.features[dealt].mean(axis=0), 0, atol=1e-9)
     assert np.allclose(shards.features[dealt].std(axis=0), 1)
     assert np.abs(shards.features.mean(axis=0)).max() > 1e-3
+
+
+# Dealt by label: what one replaced record moves
+
+
+def sorted_deal(labels: np.ndarray, agents: int, seed: int) -> np.ndarray:
+    """Label after label: one changed label moves the place of all records in between."""
+    order = np.argsort(labels + 0.5 * np.random.default_rng(seed).random(len(labels)), kind="stable")
+    owner = np.empty(len(labels), dtype=int)
+    owner[order] = np.arange(len(labels)) * agents // len(labels)
+    return owner
+
+
+def deal_of_mine(labels: np.ndarray, classes: int, agents: int, seed: int) -> np.ndarray:
+    return sorted_deal(labels, agents, seed)
+
+
+BY_LABEL: dict[str, Any] = {
+    "by_class": {"kind": "by_class", "share": 0.6},
+    "dirichlet": {"kind": "dirichlet", "alpha": 3.0},
+    "function": deal_of_mine,
+}
+
+
+def roles_and_owners(shards: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) role of every place: 0 train, 1 validation, 2 test; and (n,) its agent, −1 for test records."""
+    n = len(shards.labels)
+    roles, owners = np.full(n, 9), np.full(n, -1)
+    roles[shards.test] = 2
+    for agent, (train, validation) in enumerate(zip(shards.train, shards.validation, strict=True)):
+        roles[train], roles[validation] = 0, 1
+        owners[train] = owners[validation] = agent
+    return roles, owners
+
+
+def replaced(dataset: Dataset, row: int, label: int) -> Dataset:
+    features, labels = dataset.features.copy(), dataset.labels.copy()
+    features[row], labels[row] = -7.0, label
+    return Dataset(features, labels, dataset.classes, dataset.feature_names, dataset.source, None, dataset.split)
+
+
+@pytest.mark.parametrize("rule", BY_LABEL)
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("column", [False, True])
+def test_one_replaced_record_changes_no_role_and_few_owners(rule: str, levels: int, column: bool) -> None:
+    agents, n, classes = 4, 120, 3
+    words = np.array(["train", "validation", "test", "train", "validation"] * (n // 5)) if column else None
+    for seed in range(4):
+        draw = np.random.default_rng(seed)
+        here = records(draw.integers(0, classes, n), words=words)
+        asked = {"seed": seed, "partition_spec": BY_LABEL[rule], "levels": levels}
+        asked |= {"validation": {"column": "split"} if column else 0.4}
+        before = make_shards(here, agents, **asked)
+        roles, owners = roles_and_owners(before)
+        assert not (roles == 9).any()
+        for row in draw.permutation(n)[:30]:
+            label = (int(here.labels[row]) + int(draw.integers(1, classes))) % classes
+            after = make_shards(replaced(here, int(row), label), agents, **asked)
+            roles_after, owners_after = roles_and_owners(after)
+            assert np.array_equal(roles, roles_after)
+            for one, other in ((before.train_counts, after.train_counts), (before.test, after.test)):
+                assert one.sum() == other.sum()
+            assert before.validation_counts.sum() == after.validation_counts.sum()
+            others = np.arange(n) != row
+            moved = (owners != owners_after) & others
+            assert not moved[roles == 2].any()
+            if rule != "function":
+                assert not moved[roles != roles[row]].any()
+                assert moved.sum() <= 2 * (agents - 1)
+            # Features say nothing about the deal.
+            same = make_shards(replaced(here, int(row), int(here.labels[row])), agents, **asked)
+            assert np.array_equal(roles_and_owners(same)[1], owners)
+
+
+def test_every_record_that_is_dealt_by_label_has_one_role_and_both_roles_have_the_same_shares() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1], 400))
+    for rule in ("by_class", "dirichlet"):
+        made = make_shards(records(labels, classes=2), 4, seed=3, partition_spec=BY_LABEL[rule], validation=0.25)
+        roles, owners = roles_and_owners(made)
+        assert np.bincount(roles, minlength=3).tolist() == [480, 160, 160]
+        for k in (0, 1):
+            held = [np.bincount(owners[(roles == role) & (labels == k)], minlength=4) for role in (0, 1)]
+            shares = [counts / counts.sum() for counts in held]
+            assert np.abs(shares[0] - shares[1]).max() < 0.02
+
+
+def test_a_function_is_asked_once_for_all_records_that_are_dealt() -> None:
+    asked = []
+
+    def owner(labels: np.ndarray, classes: int, agents: int, seed: int) -> np.ndarray:
+        asked.append(labels)
+        return np.arange(len(labels)) % agents
+
+    data = records(np.random.default_rng(1).integers(0, 3, 50))
+    made = make_shards(data, 2, seed=1, partition_spec=owner, validation=0.3)
+    (labels,) = asked
+    dealt = np.sort(np.concatenate([*made.train, *made.validation]))
+    assert np.array_equal(labels, data.labels[dealt])
+    assert made.validation_counts.sum() == 12
+    owners = roles_and_owners(made)[1][dealt]
+    assert np.array_equal(owners, np.arange(40) % 2)
+
+
+def test_a_deal_by_label_says_so_and_others_say_nothing() -> None:
+    data = records(np.arange(60) % 3, np.arange(60) % 2)
+    for spec in BY_LABEL.values():
+        made = make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5)
+        assert "dealt by label: the deal is taken as given" in made.given
+        assert made.all_notes == (made.given,)
+    for spec in ("iid", {"kind": "column", "name": "agent"}, None):
+        assert make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5).all_notes == ()
+
+
+def test_empty_parts_of_a_deal_by_label_are_refused() -> None:
+    data = records(np.arange(6) % 3)
+    spec = {"kind": "by_class", "share": 1.0}
+    with pytest.raises(InputError, match=r"agent \d has \d train and \d validation records, but needs at least one"):
+        make_shards(data, 3, seed=0, partition_spec=spec, validation=0.2, test=0.0)
+    with pytest.raises(InputError, match="7 agents cannot share 6 records"):
+        make_shards(data, 7, seed=0, partition_spec=spec, test=0.0)
+    with pytest.raises(InputError, match="agent 1 has no records"):
+        make_shards(records(np.zeros(6, int)), 3, seed=0, partition_spec=spec, test=0.0, levels=1)
+    with pytest.raises(InputError, match=r"problem\.validation: got 1\.5"):
+        make_shards(data, 2, seed=0, partition_spec=spec, validation=1.5, test=0.0)
