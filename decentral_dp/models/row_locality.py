@@ -11,7 +11,7 @@ array that it closes over) is not seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,15 @@ Oracle = Callable[..., Mapping[str, Array]]
 COUNTS = (1, 2, 7)
 # Farther out than whatever a tolerance or a cut could hide.
 _EXTREME = 1e6
+
+
+@runtime_checkable
+class Apart(Protocol):
+    """What computes rows of records, and can be tried."""
+
+    def check_rows_apart(self, counts: Collection[int]) -> None:
+        """Raises InputError where a row reads another record, in batches of so many."""
+        ...
 
 
 class Trial(NamedTuple):
