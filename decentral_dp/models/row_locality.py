@@ -81,7 +81,7 @@ def trials(counts: Collection[int], width: int, classes: int) -> Iterator[Trial]
             other = tuple(a.copy() for a in records)
             fresh = _drawn(generator, 1, width, classes, mild)
             other[0][place] = _EXTREME * np.where(fresh[0][0] < 0.5, -1.0, 1.0) if far else fresh[0][0]
-            other[1][place] = (records[1][place] + 1.0) % classes if classes else fresh[1][0]
+            other[1][place] = (records[1][place] + 1.0) % classes if classes else 1.0 - records[1][place]
             yield Trial(records, other, place)
 
 

@@ -147,9 +147,11 @@ class LossProblem:
             for function in ("lower_loss", "upper_loss"):
                 found = mixed(self._evaluated(function, x, y, z), tried[turn::2])
                 if found is not None:
+                    solves = " (torch.linalg.solve does so two derivatives deep; take torch.linalg.inv)"
                     raise InputError(
                         f"{self.name}: {function} {found.what}, and no clip bounds what one record moves then; write "
-                        "the loss of one record only, as a pure function of (x, y, features, label)."
+                        f"the loss of one record only, as a pure function of (x, y, features, label)"
+                        f"{solves if found.term in MATRICES else ''}."
                     )
 
     def _evaluated(self, function: str, x: Array, y: Array, z: Array) -> Oracle:
