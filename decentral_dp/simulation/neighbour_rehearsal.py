@@ -109,10 +109,10 @@ class Left(NamedTuple):
 
 
 class Log:
-    """What left one participant. place: where its code was then, as ", in line 3 of file.py", or ""."""
+    """What left one participant. place: where its code was then, as ", in line 3 of file.py", or ""; round: of it."""
 
     def __init__(self, script: Script, agents: Any, releases_per_round: int) -> None:
-        self.place = ""
+        self.place, self.round = "", 0
         self._script = script
         self._agents = agents
         self._releases_per_round = releases_per_round
@@ -163,6 +163,23 @@ class Log:
         elif not _same(before, value):
             raise self._free(when, "asks for" if now.kind == "question" else "sends")
 
+    def check_answers(self, agents: Any, before: Mapping[str, Array], answers: Mapping[str, Array]) -> None:
+        """What agents answer who do not hold the replaced record is what they answered before."""
+        replaced = self._script.replaced
+        if replaced is None:
+            return
+        others = np.asarray(agents) != replaced.agent
+        for name, rows in answers.items():
+            with np.errstate(all="ignore"):
+                distance = float(np.abs(rows[others] - before[name][others]).max(initial=0.0))
+                size = float(np.abs(rows[others]).max(initial=0.0))
+            if not distance <= _ROUNDING * size:
+                raise InputError(
+                    f"{self._script.name}: one made-up {replaced.split} record moves {name} in round {self.round} of "
+                    f"agents who do not hold it by {distance:.6g}{self.place}; nothing was run. Let every term be a "
+                    "function of one record."
+                )
+
     def _check_moved(self, when: str, before: Bounded, value: Bounded) -> None:
         """What one record moves is at most its sensitivity, and nothing of another agent."""
         replaced = self._script.replaced
@@ -197,14 +214,7 @@ class Log:
         )
 
     def _round(self, now: Left) -> int:
-        if now.kind != "release":
-            return (self._latest_index()) // self._releases_per_round
-        first = 0 if self._agents is not None else 1
-        return (now.number - first) // self._releases_per_round
-
-    def _latest_index(self) -> int:
-        """Releases of a coordinator that came before the present moment."""
-        return sum(event.kind == "release" for event in self._events[: max(0, self._at - 1)])
+        return now.number // self._releases_per_round if self._agents is not None else self.round
 
 
 class _Releaser:
@@ -233,8 +243,9 @@ class _Block:
         self._log = log
 
     def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
-        self._log.left(Left("question", number, dict(questions), None))
         answers: dict[str, Array] = self._inner.answer(number, questions)
+        before = self._log.left(Left("question", number, dict(questions), answers))
+        self._log.check_answers(self._inner.agents, before, answers)
         return answers
 
     def hand_over(self) -> Any:
@@ -259,6 +270,7 @@ class _Watched:
         return self._program.init(known)
 
     def step(self, t: int, known: Any, s: Any) -> Generator[Any, Any, Any]:
+        self._log.round = t
         running, reply = self._program.step(t, known, s), None
         while True:
             try:

@@ -44,8 +44,8 @@ def needs_rehearsal(job: Any) -> bool:
         return True
     if outside.component(job.scenario, "problem") is None:
         return False
-    posed = getattr(job.problem, "objective", job.problem)
-    ours = type(posed).__module__.startswith(_OURS)
+    posed = [job.problem, *(getattr(job.problem, part, None) for part in ("objective", "model"))]
+    ours = all(part is None or type(part).__module__.startswith(_OURS) for part in posed)
     return job.scenario.privacy.guarantee == "certified" and not ours
 
 
