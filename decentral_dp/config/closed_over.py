@@ -27,7 +27,7 @@ _LIBRARIES = tuple(
 )
 
 
-def components_of(thing: Any, name: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+def components_of(thing: Any, name: str = "", depth: int = 2 * _DEPTH) -> Iterator[tuple[str, Any]]:
     """Name → a problem and what it is made of: the values of its fields, and of theirs."""
     yield name, thing
     if depth == 0 or isinstance(thing, type):
@@ -54,7 +54,7 @@ def arrays_seen(*things: Any) -> list[str]:
         for field, part in components_of(thing):
             if not _is_written(part):
                 continue
-            is_function = isinstance(part, FunctionType)
+            is_function = isinstance(part, FunctionType | MethodType)
             name = (field or part.__name__) if is_function else type(part).__name__
             for variable, array in _arrays(part, "", seen, _DEPTH):
                 out[f"`{name}` closes over `{variable}`, {array}"] = None
@@ -63,9 +63,9 @@ def arrays_seen(*things: Any) -> list[str]:
 
 def _is_written(part: Any) -> bool:
     """Whether one part of a problem is a function, an object or a module that the user wrote."""
-    if isinstance(part, FunctionType):
+    if isinstance(part, FunctionType | MethodType):
         return not _is_foreign(part.__code__.co_filename)
-    if isinstance(part, partial | MethodType) or hasattr(part, "named_buffers"):
+    if isinstance(part, partial) or hasattr(part, "named_buffers"):
         return True
     return not isinstance(part, type) and bool(_methods(part))
 
