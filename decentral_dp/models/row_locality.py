@@ -102,7 +102,7 @@ def mixed(oracle: Oracle, tried: Iterable[Trial]) -> Mixed | None:
     for trial in tried:
         count = len(trial.records[0])
         before = _rows(oracle, trial.records)
-        if trial.place == 0 and count <= max(COUNTS):
+        if trial.place == 0 and count in (1, max(COUNTS)):
             found = _moved(before, _rows(oracle, trial.records), None)
             if found is not None:
                 return Mixed(found[0], count, found[1], None)

@@ -166,7 +166,7 @@ class LossProblem:
                 grid = over_grid(loss, 2)
                 out = rows_or_nan(self._rows_of(names, x, y, z), *chunk)
                 out |= rows_or_nan(lambda *r: {"the value": grid(tensor(x)[None], tensor(y)[None], *r)[0]}, *chunk)
-                if lower and len(labels) * self.q * self._width <= _TRIED_MATRICES:
+                if lower and len(labels) > 1 and len(labels) * self.q * self._width <= _TRIED_MATRICES:
                     whole = asked(MATRICES, self.reads_records)
                     out |= rows_or_nan(self._matrices_of(whole, x, y, np.outer(z, x)), *chunk)
             return {name: part.numpy(force=True) for name, part in out.items()}
