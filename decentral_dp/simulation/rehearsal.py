@@ -108,7 +108,7 @@ def _name(job: Any) -> str:
     s = job.scenario
     if entry_of(s).origin:
         return f"algorithm.kind: {s.algorithm.kind}"
-    return f"problem.kind: {outside.name_of(s, 'problem')}"
+    return f"problem.kind: {outside.name_of(s, 'problem')}{outside.source_of(outside.component(s, 'problem'))}"
 
 
 def _made_up(shards: Shards, key: int) -> Shards:

@@ -256,6 +256,11 @@ class PrivacyStatement:
         return self.constants == "declared"
 
     @property
+    def is_on_authors_word(self) -> bool:
+        """Whether part of what ε rests on was not checked, but taken from whoever wrote it."""
+        return self.is_noisy and any("author's word" in note for note in self.notes)
+
+    @property
     def claimed_epsilon(self) -> float | None:
         """ε that a paper claims, of the worst agent."""
         return None if self.claimed is None else self.claimed.epsilon_max

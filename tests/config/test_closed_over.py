@@ -221,3 +221,4 @@ def test_data_and_a_partition_are_code_too(scenario: Any) -> None:
 def test_our_own_code_is_on_nobodys_word(scenario: Any) -> None:
     for job in (build(scenario()), build(MINIMAX)):
         assert not any("author's word" in note for note in notes(job))
+        assert not job.statement().is_on_authors_word

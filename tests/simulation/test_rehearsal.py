@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import re
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,14 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError, build, load
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.protocol import TERMS
+from decentral_dp.simulation.plan_text import console, guarantee, print_plan
+from decentral_dp.simulation.plans import Plan
 from decentral_dp.simulation.rehearsal import needs_rehearsal
+from decentral_dp.user_code import run_file
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(
@@ -219,7 +225,8 @@ def test_an_honest_problem_that_clips_by_itself_passes(scenario: Any) -> None:
 def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any, made: Any) -> None:
     """Refused, not labelled: a record of one agent moves the terms of the others, who do not hold it."""
     text = said(scenario(), problem=made(30, CLASSES))
-    assert text.startswith(f"problem.kind: {made.__name__}: one made-up train record moves")
+    assert text.startswith(f"problem.kind: {made.__name__} (line ")
+    assert f"{__file__}): one made-up train record moves" in text
     assert "who does not hold it" in text
 
 
@@ -245,4 +252,57 @@ def test_a_minimax_problem_that_reads_its_batch_is_refused(tmp_path: Path) -> No
     content["algorithm"] = {"kind": "dp_sgda", "rounds": 3, "rate": 0.1, "x": {"scale": 0.1}, "y": {"scale": 0.1}}
     ours = build(load(content, folder=scenario.folder)).problem
     text = said(load(content, folder=scenario.folder), problem=Whole(ours.model, ours.objective))
-    assert "problem.kind: Whole: one made-up train record moves" in text
+    assert text.startswith("problem.kind: Whole (line ")
+    assert "one made-up train record moves" in text
+
+
+# What stands on the statement, whichever way a component comes.
+
+
+class Taken(Composite):
+    """Ours, under another name."""
+
+
+def by_file(folder: Path, name: str) -> Any:
+    return changed(folder, name), {}
+
+
+def by_object(folder: Path, name: str) -> Any:
+    scenario = changed(folder, name)
+    made = getattr(run_file(folder / f"{name}.py", ""), {"heavy_ball": "HeavyBall", "averaged": "Averaged"}[name])
+    table = tomllib.loads(BLOCKS[f"{name}.toml"])["algorithm"]
+    given = {k: StepSize(**v) if isinstance(v, dict) else v for k, v in table.items() if k not in ("kind", "rounds")}
+    return scenario, {"algorithm": made(**given)}
+
+
+def by_problem(folder: Path, name: str) -> Any:
+    scenario = changed(folder, name)
+    content = tomllib.loads(BLOCKS[f"{name}.toml"])
+    if name == "heavy_ball":
+        content["algorithm"] = {"kind": "dp_dsgd", "rounds": 3, "y": {"scale": 0.1}}
+        return load(content, folder=folder), {"problem": Mine(30, CLASSES)}
+    content["algorithm"] = {"kind": "dp_sgda", "rounds": 3, "rate": 0.25, "x": {"scale": 0.1}, "y": {"scale": 0.1}}
+    ours = build(load(content, folder=scenario.folder)).problem
+    return load(content, folder=folder), {"problem": Taken(ours.model, ours.objective)}
+
+
+@pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
+@pytest.mark.parametrize("way", [by_file, by_object, by_problem])
+def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path, way: Any, name: str) -> None:
+    scenario, given = way(tmp_path, name)
+    shown = StringIO()
+    print_plan(Plan.of(build(scenario, **given)), console(shown, 10_000))
+    run = decentral_dp.run(scenario, out=tmp_path / "out", **given)
+    # What a run prints at its end is in a line.
+    assert "certified, but for what is on the author's word" in shown.getvalue()
+    assert "certified, but for what is on the author's word" in dict(guarantee(run.result.privacy))["Privacy"]
+    page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    told = [
+        "On the author's word: ",
+        "What Python code closes over, or reads from a disk, is taken on its author's word",
+    ]
+    for said in told:
+        assert any(note.startswith(said) for note in run.result["privacy"]["notes"])
+        assert said in shown.getvalue()
+        assert said in page
+    assert "This holds by construction, but for what the notes take on the author's word" in page
