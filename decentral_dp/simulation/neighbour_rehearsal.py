@@ -186,7 +186,8 @@ class Log:
         if replaced is None:
             return
         with np.errstate(all="ignore"):
-            gap = before.private - value.private
+            here, there = before.private, value.private
+            gap = np.where((here == there) | (np.isnan(here) & np.isnan(there)), 0.0, here - there)
             moved = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
             size = np.abs(before.private).max(initial=0.0) + np.abs(value.private).max(initial=0.0)
         stated = value.sensitivities.get(replaced.split)

@@ -22,7 +22,7 @@ from decentral_dp.config.closed_over import components_of
 from decentral_dp.config.scenario_components import entry_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
-from decentral_dp.models.row_locality import COUNTS, Apart
+from decentral_dp.models.row_locality import Apart
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.neighbour_rehearsal import Replaced, Script
@@ -32,8 +32,6 @@ _OURS = "decentral_dp."
 _PACKAGE = str(Path(__file__).parent.parent) + "/"
 # Enough to meet the start, a step, and a step from where a step led.
 ROUNDS = 2
-
-
 # Where nothing bounds records, one that is replaced is moved so far.
 _FAR = 1e3
 
@@ -57,10 +55,11 @@ def try_rows(job: Any) -> None:
     """
     if job.scenario.privacy.guarantee != "certified":
         return
-    held = [int(n) for split in job.counts.values() for n in split if n > max(COUNTS)]
-    batch = job.stream.batch if job.stream.kind == "minibatch" and job.stream.batch else 0
-    counts = sorted({min(held), max(held)} if held else set()) + ([batch] if batch > max(COUNTS) else [])
-    for _, part in components_of(job.problem) if counts else ():
+    held = [int(n) for split in job.counts.values() for n in split if n]
+    counts = {min(held), max(held)} if held else set()
+    if job.stream.kind == "minibatch" and job.stream.batch:
+        counts.add(int(job.stream.batch))
+    for _, part in components_of(job.problem):
         if isinstance(part, Apart):
             part.check_rows_apart(counts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,13 @@ def test_a_certified_job_tries_as_many_records_as_it_holds(scenario: Any, many: 
     # Nothing is certified without noise, and agents with few records never evaluate so many at once.
     decentral_dp.build(scenario(privacy={"guarantee": "none", "epsilon": None, "clip": {}}), problem=many)
     decentral_dp.build(scenario(topology={"agents": 40}), problem=many)
+
+
+def test_a_problem_whose_loss_was_exchanged_is_tried(scenario: Any) -> None:
+    problem = replace(made(squares, squares), lower_loss=on(Centred.apply))
+    for agents in (5, 100):
+        with pytest.raises(InputError, match="lower_loss mixes records"):
+            decentral_dp.build(scenario(topology={"agents": agents}), problem=problem)
 
 
 def test_a_minibatch_is_tried(scenario: Any, many: Any) -> None:
