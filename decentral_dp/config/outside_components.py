@@ -259,7 +259,26 @@ def notes(s: Scenario) -> list[str]:
         f"On the author's word: {quoted(name_of(s, what))} {text}."
         for what, text in said.items()
         if component(s, what) is not None
+    ] + [
+        f"On the author's word: {quoted(file)} {text}; made-up records were tried, no more."
+        for file, text in _files_of_code(s).items()
     ]
+
+
+def _files_of_code(s: Scenario) -> dict[str, str]:
+    """File → what is taken on its author's word, of files of Python code that are no components."""
+    table, model = s.problem, s.problem.model
+    out = {} if table.losses is None else {str(table.losses): "gives losses of one record alone"}
+    if str(table.loss).lower().endswith(".py"):
+        out[str(table.loss)] = "gives the loss of one record alone"
+    if model is not None and model.file is not None:
+        out[str(model.file)] = "makes a module whose outputs and gradients are of one record alone"
+    return out
+
+
+def reads_user_code(s: Scenario) -> bool:
+    """Whether Python code of the user's own, found by whatever way, computes on records or deals them."""
+    return bool(_files_of_code(s)) or any(component(s, what) is not None for what in ("problem", "data", "partition"))
 
 
 def fingerprints(s: Scenario) -> dict[str, str]:

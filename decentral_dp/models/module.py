@@ -17,7 +17,7 @@ and with its noise, takes 1.9 to 2.4 of the plain gradient for 8 records and 0.9
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -28,9 +28,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch, rows_or_nan, tensor
 from decentral_dp.models.mlp import Activation, Dense, Mlp
 from decentral_dp.models.protocol import Slope
+from decentral_dp.models.row_locality import mixed, trials
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 
 # Float64 numbers of one group of rows: 32 MiB on a processor, 1 GiB on a device that is slow to start.
@@ -51,7 +53,7 @@ class TorchModel:
     """A module of torch in float64 on its device, from records (n, d) to outputs (n, e).
 
     x lists its trainable parameters in their order. start: (p,). row: float64 numbers that one record's gradient takes
-    while it is formed.
+    while it is formed. where: of a user's module, the file and the function that made it; "" for ours.
     """
 
     module: nn.Module
@@ -60,6 +62,7 @@ class TorchModel:
     start: Array
     row: int
     device: str = "cpu"
+    where: str = ""
 
     @property
     def p(self) -> int:
@@ -137,6 +140,37 @@ class TorchModel:
         shapes = {name: tuple(value.shape) for name, value in parameters.items()}
         return _told(rows, tape.inputs[part], self._tensor(at.cotangents[part]), shapes)
 
+    def check_rows_apart(self, counts: Collection[int]) -> None:
+        """Try that outputs and gradients are of their own record alone, for batches of so many; ours are known to be.
+
+        Raises InputError where a row reads another record, or where one question has two answers.
+        """
+        if not self.where or self.device != "cpu":
+            # Another device may add up in another order each time.
+            return
+        tried = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
+        draw = np.random.default_rng(1)
+        for turn, x in enumerate((self.start, self.start + 0.1 * draw.normal(size=self.p))):
+            found = mixed(self._evaluated(x), tried[turn::2])
+            if found is not None:
+                raise InputError(
+                    f"{self.where}: the module {found.what}, and no clip bounds what one record moves then; let no "
+                    "operation run over the first axis, and remember nothing."
+                )
+
+    def _evaluated(self, x: Array) -> Callable[..., dict[str, Array]]:
+        """What is ever taken of records at one point: outputs, and gradients along a made-up cotangent."""
+
+        def rows(inputs: Array, labels: Array) -> dict[str, Array]:
+            outputs, tape = self.forward(x, inputs)
+            cotangents = np.cos(np.arange(self.outputs)) + labels[:, None]
+            with quiet_torch():
+                gradients = self._rows(Slope(tape, cotangents), slice(0, len(labels)))
+            named = {f"the gradient by {name!r}": part.numpy(force=True) for name, part in gradients.items()}
+            return {"the output": outputs} | named
+
+        return rows
+
     def _parts(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Views of the trainable parameters, by name."""
         done = 0
@@ -157,13 +191,16 @@ def weights_of(module: nn.Module) -> Array:
     return np.concatenate([value.detach().cpu().numpy().ravel() for _, value in trainable(module)])
 
 
-def as_model(module: nn.Module, n_features: int, outputs: int, device: str) -> Mlp | TorchModel:
-    """The model of a sound float64 module: by ghost norms where they are exact, else row by row."""
+def as_model(module: nn.Module, n_features: int, outputs: int, device: str, where: str = "") -> Mlp | TorchModel:
+    """The model of a sound float64 module: by ghost norms where they are exact, else row by row.
+
+    where: of a user's module, as in `TorchModel`.
+    """
     stack = stack_of(module, n_features)
     if stack is not None:
         return Mlp(stack, weights_of(module), device)
     record = torch.zeros((1, n_features), dtype=torch.float64, device=device)
-    return TorchModel(module, n_features, outputs, weights_of(module), _cells(module, record), device)
+    return TorchModel(module, n_features, outputs, weights_of(module), _cells(module, record), device, where)
 
 
 def stack_of(module: nn.Module, n_features: int) -> tuple[Dense, ...] | None:

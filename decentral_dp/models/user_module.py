@@ -10,7 +10,10 @@ The module maps a batch (n, n_features) to (n, outputs). It is made float64, wha
 one row, channels first. Its trainable parameters are x, and start as the file makes them, from the public seed where
 they are drawn by torch's own generator. It stays in training mode, for private gradients and for scores alike.
 
-What Python alone can hide (a module that counts its own calls, or reads the clock) is not seen.
+Forward hooks, forward pre-hooks and parametrizations are part of the module. Hooks on gradients are refused: a record's
+gradient is taken by `torch.func`, which would leave them out.
+
+What Python alone can hide (a module that reads the clock, or that holds records in a buffer) is not seen.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch, tensor
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel, alone, as_model, trainable
+from decentral_dp.models.row_locality import COUNTS
 from decentral_dp.user_code import USER_ERRORS, reason, run_file
 
 # Made-up records that a module is tried on.
@@ -61,7 +65,15 @@ def load_module(path: Path, name: str, n_features: int, outputs: int, seed: int,
         raise InputError(f"{path}: {name} returned {type(made).__name__}, not a torch module; return an nn.Module.")
     with quiet_torch():
         checked = _checked(made, f"{path}: {name}", n_features, outputs, seed, device)
-        return as_model(checked, n_features, outputs, device)
+        return _apart(checked, f"{path}: {name}", n_features, outputs, device)
+
+
+def _apart(module: nn.Module, where: str, n_features: int, outputs: int, device: str) -> Mlp | TorchModel:
+    """The model, its rows tried on the processor, where they have the same bits every time. Raises InputError."""
+    on_processor = as_model(module.cpu(), n_features, outputs, "cpu", where)
+    if isinstance(on_processor, TorchModel):
+        on_processor.check_rows_apart(COUNTS)
+    return on_processor if device == "cpu" else as_model(module.to(device), n_features, outputs, device, where)
 
 
 @contextmanager
@@ -74,8 +86,10 @@ def _public_draws(seed: int) -> Iterator[None]:
 
 
 def _checked(module: nn.Module, where: str, n_features: int, outputs: int, seed: int, device: str) -> nn.Module:
+    _check_global_hooks(where)
     for name, layer in module.named_modules():
         _check_layer(f"{where}: layer {name!r}" if name else where, layer)
+    _check_parameter_hooks(module, where)
     draw = np.random.default_rng(0)
     # In [0, 1), where logarithms, roots and indices of embeddings are what they should be.
     inputs, others = (tensor(draw.random((_TRIED, n_features))) for _ in range(2))
@@ -98,8 +112,33 @@ def _checked(module: nn.Module, where: str, n_features: int, outputs: int, seed:
     return module
 
 
+def _check_global_hooks(where: str) -> None:
+    """Refuse hooks on all modules of the process: they are no part of the module, and of no other process."""
+    for kind in ("forward", "forward_pre", "backward", "backward_pre"):
+        if getattr(nn.modules.module, f"_global_{kind}_hooks"):
+            raise InputError(
+                f"{where}: torch has a {kind} hook on all modules, and a record's gradient has to be the module's own; "
+                "remove it, and write what it does into the module."
+            )
+
+
+def _check_parameter_hooks(module: nn.Module, where: str) -> None:
+    """Refuse hooks of parameters: a record's gradient is taken by values in the place of the parameters."""
+    for name, value in module.named_parameters():
+        if value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None):
+            raise InputError(
+                f"{where}: parameter {name!r} has a hook on its gradient, which a record's gradient would not meet; "
+                "remove it, and write what it does into the module."
+            )
+
+
 def _check_layer(where: str, layer: nn.Module) -> None:
     kind = type(layer).__name__
+    if layer._backward_hooks or layer._backward_pre_hooks:
+        raise InputError(
+            f"{where} is {kind} with a backward hook, which a record's gradient would not meet; remove it, and write "
+            "what it does into the module (forward hooks and parametrizations are taken)."
+        )
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):
         raise InputError(
             f"{where} is {kind}, which normalises a record by the others of its batch, so that no clip bounds what one "
@@ -185,6 +224,16 @@ def _check_gradients(module: nn.Module, where: str, inputs: Tensor) -> None:
         raise InputError(f"{where}: the module's outputs under torch.func.vmap are others than without; {_MEND}.")
     if not any(bool(row.any()) for row in rows.values()):
         raise InputError(f"{where}: no output depends on a trainable parameter; use them, and detach nothing.")
+    for k, record in enumerate(inputs):
+        with torch.enable_grad():
+            values = dict(trainable(module))
+            plain = torch.autograd.grad(module(record[None]).sum(), list(values.values()), allow_unused=True)
+        for (name, value), slope in zip(values.items(), plain, strict=True):
+            if not _same(rows[name][k], torch.zeros_like(value) if slope is None else slope):
+                raise InputError(
+                    f"{where}: a record's gradient by {name!r} under torch.func is another than by torch's own "
+                    f"backward pass; {_MEND}."
+                )
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -21,7 +21,6 @@ from decentral_dp.config import outside_components as outside
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import (
     algorithm_of,
-    entry_of,
     is_coordinated,
     is_minimax,
     mechanism_of_scenario,
@@ -53,7 +52,7 @@ from decentral_dp.simulation.gossip_noise import calibrated_schedules, capped, c
 from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
 from decentral_dp.simulation.noise_root import noise_root
-from decentral_dp.simulation.rehearsal import rehearse
+from decentral_dp.simulation.rehearsal import needs_rehearsal, rehearse, try_rows
 from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
 
@@ -96,7 +95,8 @@ def build(
     s = s if algorithm is None else with_algorithm(s, algorithm)
     s, chosen = (s, None) if mechanism is None else with_mechanism(s, mechanism)
     job = _built(s, chosen)
-    if entry_of(job.scenario).origin:
+    try_rows(job)
+    if needs_rehearsal(job):
         rehearse(job, lambda shards: _records(job.problem, shards, job.clip))
     return job
 

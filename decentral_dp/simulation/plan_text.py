@@ -72,6 +72,8 @@ def guarantee(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     word = "certified" if privacy.guarantee == "certified" else "provable for the protocol as printed"
     if privacy.is_declared:
         word += ", if the declared constants are true"
+    if privacy.is_on_authors_word:
+        word += ", but for what is on the author's word (see the notes)"
     delta = delta_text(privacy.delta)
     lines = [
         (

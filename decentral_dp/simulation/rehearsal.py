@@ -1,30 +1,67 @@
-"""A rehearsal of an algorithm from outside: its first rounds on made-up records, before anything real is read by it.
+"""A rehearsal of a component from outside: the first rounds on made-up records, before it reads anything real.
 
-What it then releases must be what it plans, which is what the budget is the price of. No record is used, and nothing
-of a rehearsal is kept.
+What an algorithm then releases must be what it plans, which is what the budget is the price of. Under "certified" the
+rounds are run again on other made-up records, and what leaves without noise must be the same; see
+`neighbour_rehearsal`. No record is used, and nothing of a rehearsal is kept.
 """
 
 from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from decentral_dp.bounded import Split
+from decentral_dp.config import outside_components as outside
+from decentral_dp.config.closed_over import components_of
+from decentral_dp.config.scenario_components import entry_of
 from decentral_dp.data import Shards
-from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
+from decentral_dp.models.row_locality import Apart
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.neighbour_rehearsal import Replaced, Script
 from decentral_dp.user_code import USER_ERRORS, reason
 
+_OURS = "decentral_dp."
 _PACKAGE = str(Path(__file__).parent.parent) + "/"
 # Enough to meet the start, a step, and a step from where a step led.
 ROUNDS = 2
+# Where nothing bounds records, one that is replaced is moved so far.
+_FAR = 1e3
+
+
+def needs_rehearsal(job: Any) -> bool:
+    """Whether the algorithm is from outside, or a problem whose rows nothing else tries."""
+    if entry_of(job.scenario).origin:
+        return True
+    if outside.component(job.scenario, "problem") is None:
+        return False
+    posed = [job.problem, *(getattr(job.problem, part, None) for part in ("objective", "model"))]
+    ours = all(part is None or type(part).__module__.startswith(_OURS) for part in posed)
+    return job.scenario.privacy.guarantee == "certified" and not ours
+
+
+def try_rows(job: Any) -> None:
+    """Try rows of the user's own losses, formulas and modules, for as many records as the job will evaluate at once.
+
+    Raises:
+        InputError: where a row reads another record.
+    """
+    if job.scenario.privacy.guarantee != "certified":
+        return
+    held = [int(n) for split in job.counts.values() for n in split if n]
+    counts = {min(held), max(held)} if held else set()
+    if job.stream.kind == "minibatch" and job.stream.batch:
+        counts.add(int(job.stream.batch))
+    for _, part in components_of(job.problem):
+        if isinstance(part, Apart):
+            part.check_rows_apart(counts)
 
 
 def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
@@ -35,42 +72,81 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
         records_of: records of shards as the job's problem reads them.
 
     Raises:
-        InputError: where the algorithm does not run, or releases something else than it plans.
+        InputError: where the component does not run, releases something else than is planned, or lets something that
+            depends on records leave without noise.
     """
-    rounds, kind = min(ROUNDS, job.rounds), job.scenario.algorithm.kind
+    rounds, name = min(ROUNDS, job.rounds), _name(job)
     if rounds == 0:
         return
-    rehearsed = replace(
-        job, records=records_of(_made_up(job.shards)), rounds=rounds, _root=seeded_root(0, b"rehearsal")
-    )
+    shards, script = _made_up(job.shards, 0), Script(name)
+
+    def played(made_up: Shards, replaced: Replaced | None = None) -> Ledger:
+        rehearsed = replace(job, records=records_of(made_up), rounds=rounds, _root=seeded_root(0, b"rehearsal"))
+        return script.play(rehearsed, replaced).ledger
+
     try:
-        recorded = rehearsed.start(LocalEngine(), [], lambda _: False).ledger
+        recorded = played(shards)
+        planned = job.ledger.until(rounds)
+        # Ours release what they plan, and a plan of more rounds may end otherwise than one of few.
+        if entry_of(job.scenario).origin and not job.covers(recorded):
+            raise InputError(
+                f"{name} releases something else than it plans: {_difference(recorded, planned)}; nothing was run. "
+                "Mend what it states that it releases, or its step."
+            )
+        if job.scenario.privacy.guarantee == "certified":
+            for other, replaced in _others(shards):
+                played(other, replaced)
     except InputError:
         raise
     except (*USER_ERRORS, StopIteration) as error:
-        raise InputError(f"algorithm.kind: {kind} does not run: {_what(error)}; nothing was run. Mend it.") from error
-    planned = job.ledger.until(rounds)
-    if not job.covers(recorded):
-        raise InputError(
-            f"algorithm.kind: {kind} releases something else than it plans: {_difference(recorded, planned)}; nothing "
-            "was run. Mend what it states that it releases, or its step."
-        )
+        raise InputError(f"{name} does not run: {_what(error)}; nothing was run. Mend it.") from error
 
 
-def _made_up(shards: Shards) -> Shards:
+def _name(job: Any) -> str:
+    """The component that is rehearsed, as a refusal begins."""
+    s = job.scenario
+    if entry_of(s).origin:
+        return f"algorithm.kind: {s.algorithm.kind}"
+    return f"problem.kind: {outside.name_of(s, 'problem')}{outside.source_of(outside.component(s, 'problem'))}"
+
+
+def _made_up(shards: Shards, key: int) -> Shards:
     """As many records, of the same shape and within the same bounds, of public random numbers."""
-    generator = np.random.Generator(np.random.Philox(key=0))
+    generator = np.random.Generator(np.random.Philox(key=key))
     n, d = shards.features.shape
     # Below 1 in every norm.
     features = generator.uniform(0.0, 1.0 / d, (n, d))
     if shards.trajectory is not None:
         # Where records are trajectories, labels say how many steps each has.
         labels: Any = np.full(n, shards.trajectory[0])
-        return replace(shards, features=np.zeros((n, d)), labels=labels.astype(shards.labels.dtype))
+        return replace(shards, features=key * features, labels=labels.astype(shards.labels.dtype))
     # Class numbers, or numbers below 1.
     drawn = generator.uniform(0.0, max(1, len(shards.classes)), n)
     labels = np.floor(drawn) if shards.classes else drawn
     return replace(shards, features=features, labels=labels.astype(shards.labels.dtype))
+
+
+def _others(shards: Shards) -> Iterator[tuple[Shards, Replaced | None]]:
+    """All records made up again; then one train and one validation record replaced, of one agent."""
+    yield _made_up(shards, 1), None
+    kinds: tuple[tuple[Split, Any], ...] = (("train", shards.train), ("validation", shards.validation))
+    for split, held in kinds:
+        agent = next((i for i, index in enumerate(held) if index.size), None)
+        if agent is not None:
+            yield _with_another(shards, int(held[agent][0])), Replaced(agent, split)
+
+
+def _with_another(shards: Shards, record: int) -> Shards:
+    """With one record replaced, by one as far out as the bounds on records allow."""
+    features, labels = shards.features.copy(), shards.labels.copy()
+    if shards.trajectory is not None:
+        features[record] = 1.0 / features.shape[1]
+        return replace(shards, features=features)
+    known = [bound for bound in (shards.l1, shards.l2) if bound is not None]
+    features[record] = 0.0
+    features[record, 0] = -min(known, default=_FAR)
+    labels[record] = (labels[record] + 1) % len(shards.classes) if shards.classes else 1.0 - labels[record]
+    return replace(shards, features=features, labels=labels)
 
 
 def _what(error: BaseException) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.config import outside_components as outside
+from decentral_dp.config.closed_over import arrays_seen
 from decentral_dp.config.scenario_components import entry_of
 from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
@@ -29,6 +30,9 @@ Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minim
 
 # What an agent hands to a coordinator that holds all records, in the words of `PrivacyStatement.seen`.
 HANDS_RECORDS = "Every agent hands its records to the coordinator, which holds them all."
+
+# Arrays that a note names at most.
+_NAMED = 5
 
 
 def number(value: object) -> float | None:
@@ -252,6 +256,11 @@ class PrivacyStatement:
         return self.constants == "declared"
 
     @property
+    def is_on_authors_word(self) -> bool:
+        """Whether part of what ε rests on was not checked, but taken from whoever wrote it."""
+        return self.is_noisy and any("author's word" in note for note in self.notes)
+
+    @property
     def claimed_epsilon(self) -> float | None:
         """ε that a paper claims, of the worst agent."""
         return None if self.claimed is None else self.claimed.epsilon_max
@@ -324,6 +333,10 @@ class Planned(Protocol):
     @property
     def scenario(self) -> Scenario: ...
     @property
+    def problem(self) -> Any: ...
+    @property
+    def algorithm(self) -> Any: ...
+    @property
     def counts(self) -> Counts: ...
     @property
     def mechanism(self) -> Mechanism: ...
@@ -343,14 +356,23 @@ def delta_cautions(job: Planned) -> list[str]:
 def author_notes(job: Planned) -> list[str]:
     """What the ledger cannot know of components from outside."""
     entry, parts = entry_of(job.scenario), outside.notes(job.scenario)
-    if not entry.origin or job.mechanism == NO_NOISE:
+    if job.mechanism == NO_NOISE:
         return parts
-    return [
-        *parts,
-        f"On the author's word: {entry.kind} ({entry.origin}) reaches records through bounded queries alone and opens "
-        "no bounded value. Whatever it released was recorded and priced; what its code does beside that is not "
-        "checked.",
-    ]
+    if entry.origin:
+        parts.append(
+            f"On the author's word: {entry.kind} ({entry.origin}) reaches records through bounded queries alone and "
+            "opens no bounded value. Whatever it released was recorded and priced; what its code does beside that is "
+            "not checked."
+        )
+    if entry.origin or outside.reads_user_code(job.scenario):
+        deal = outside.component(job.scenario, "partition")
+        found = arrays_seen(job.problem, *((job.algorithm,) if entry.origin else ()), *((deal,) if deal else ()))
+        named = f" Here {'; '.join(found[:_NAMED])}{' and more' * (len(found) > _NAMED)}." if found else ""
+        parts.append(
+            "What Python code closes over, or reads from a disk, is taken on its author's word: nothing here can tell "
+            f"whether it holds records.{named}"
+        )
+    return parts
 
 
 def agent_budgets(budget: Budget, limits: Sequence[Horizon | None]) -> tuple[AgentBudget, ...]:

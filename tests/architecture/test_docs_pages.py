@@ -230,7 +230,7 @@ BROKEN = {
     "a file that raises": ("import numpy as np", "import numpy as np\n\nraise RuntimeError('not today')"),
     "no dataclass": ("@dataclass(frozen=True)\n", ""),
 }
-SAID = ("mixes records", "gives shape (5,)", "NameError", "two answers", "without a type", "not today", "option")
+SAID = ("mixes records", "gives shape (7,)", "NameError", "two answers", "without a type", "not today", "option")
 
 
 @pytest.mark.parametrize(("case", "said"), list(zip(BROKEN, SAID, strict=True)))

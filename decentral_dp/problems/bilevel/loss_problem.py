@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import (
     Loss,
     Penalty,
@@ -21,6 +22,7 @@ from decentral_dp.models.autodiff import (
     tensor,
 )
 from decentral_dp.models.linear_terms import checked_features, class_index
+from decentral_dp.models.row_locality import Oracle, mixed, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked
 from decentral_dp.user_code import USER_ERRORS
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 # Numbers that one vectorised call may hold per operation: 16 MiB, about a processor's cache.
 CELLS = 2**21
+# Numbers of matrices that are formed where rows are tried: so small that nobody waits for it.
+_TRIED_MATRICES = 2**14
 
 
 class LossRecords(NamedTuple):
@@ -84,57 +88,95 @@ class LossProblem:
         wanted: Collection[str] = TERMS,
     ) -> Terms:
         """Clipped per-record means of the terms in `reads_records`. Clips and sums are numpy's, in float64."""
-        from torch.func import grad
-
         if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
             raise ValueError(
                 f"x, y, z have shapes {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)"
             )
+        means: dict[str, Array] = {}
         with quiet_torch():
-            at, along = (tensor(x), tensor(y)), tensor(z)
-
-            def lower(*record: Tensor) -> dict[str, Tensor]:
-                parts = directions(self.lower_loss, self.forward, *at, along, *record)
-                return {"lower_grad_y": parts.grad_y, "lower_hvp": parts.hvp, "lower_jvp": parts.jvp}
-
-            def upper(*record: Tensor) -> dict[str, Tensor]:
-                by_x, by_y = grad(self.upper_loss, argnums=(0, 1))(*at, *record)
-                return {"upper_grad_x": by_x, "upper_grad_y": by_y}
-
-            below = self._means(lower, "train", train, clip, wanted)
-            means = below | self._means(upper, "validation", validation, clip, wanted)
+            for split, records in (("train", train), ("validation", validation)):
+                names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
+                means |= self._means(names, self._rows_of(names, x, y, z), records, clip)
         return Terms(**means)
 
-    def _means(
-        self,
-        per_record: Callable[..., dict[str, Tensor]],
-        split: Split,
-        records: LossRecords,
-        clip: Clip,
-        wanted: Collection[str],
-    ) -> dict[str, Array]:
-        """(1/N) Σ_k clip(term_k) for every wanted term that reads records of this kind."""
-        from torch.func import vmap
+    def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., dict[str, Tensor]]:
+        """Features and labels of records → their rows of these terms, not clipped."""
+        from torch.func import grad, vmap
 
-        sums = {
-            t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q)
-            for t, reads in self.reads_records.items()
-            if reads == split and t in wanted
-        }
-        if not sums:
+        at, along = (tensor(x), tensor(y)), tensor(z)
+
+        def per_record(*record: Tensor) -> dict[str, Tensor]:
+            rows: dict[str, Tensor] = {}
+            if any(name.startswith("lower_") for name in names):
+                parts = directions(self.lower_loss, self.forward, *at, along, *record)
+                rows |= {"lower_grad_y": parts.grad_y, "lower_hvp": parts.hvp, "lower_jvp": parts.jvp}
+            if any(name.startswith("upper_") for name in names):
+                by_x, by_y = grad(self.upper_loss, argnums=(0, 1))(*at, *record)
+                rows |= {"upper_grad_x": by_x, "upper_grad_y": by_y}
+            return {name: rows[name] for name in names}
+
+        return vmap(per_record)
+
+    def _means(
+        self, names: Collection[str], oracle: Callable[..., dict[str, Tensor]], records: LossRecords, clip: Clip
+    ) -> dict[str, Array]:
+        """(1/N) Σ_k clip(term_k) for each of these terms."""
+        if not names:
             return {}
-        oracle = vmap(lambda *record: {t: rows for t, rows in per_record(*record).items() if t in sums})
-        for features, labels in self._chunks(records, self.n_features + 2 * (self.p + self.q)):
+        sums = {t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q) for t in names}
+        for features, labels in self._chunks(records, self._width):
             for term, rows in rows_or_nan(oracle, features, labels).items():
                 sums[term] += clipped_sum(rows.numpy(force=True), clip.bound(CLIP_OF_TERM[term]), clip.norm)
         return {term: total / max(len(records.features), 1) for term, total in sums.items()}
+
+    @property
+    def _width(self) -> int:
+        """Numbers that one record takes while its terms are formed."""
+        return self.n_features + 2 * (self.p + self.q)
+
+    def check_rows_apart(self, counts: Collection[int]) -> None:
+        """Try that every row is of its own record alone, for batches of so many records; see `models.row_locality`.
+
+        Raises InputError where a row reads another record, or where one question has two answers.
+        """
+        most = max(1, CELLS // self._width)
+        tried = tuple(trials({min(n, most) for n in counts}, self.n_features, self.classes or 0))
+        draw = np.random.default_rng(1)
+        for turn, scale in enumerate((0.1, 1.0)):
+            x, y, z = (scale * draw.normal(size=d) for d in (self.p, self.q, self.q))
+            for function in ("lower_loss", "upper_loss"):
+                found = mixed(self._evaluated(function, x, y, z), tried[turn::2])
+                if found is not None:
+                    solves = " (torch.linalg.solve does so two derivatives deep; take torch.linalg.inv)"
+                    raise InputError(
+                        f"{self.name}: {function} {found.what}, and no clip bounds what one record moves then; write "
+                        f"the loss of one record only, as a pure function of (x, y, features, label)"
+                        f"{solves if found.term in MATRICES else ''}."
+                    )
+
+    def _evaluated(self, function: str, x: Array, y: Array, z: Array) -> Oracle:
+        """Everything that is ever taken of one loss at one point: terms, matrices, and values."""
+        lower = function == "lower_loss"
+        names = [t for t in self.reads_records if t.startswith("lower_") == lower]
+        loss: Loss = getattr(self, function)
+
+        def rows(features: Array, labels: Array) -> dict[str, Array]:
+            with quiet_torch():
+                (chunk,) = self._chunks(LossRecords(features, labels), 1)
+                grid = over_grid(loss, 2)
+                out = rows_or_nan(self._rows_of(names, x, y, z), *chunk)
+                out |= rows_or_nan(lambda *r: {"the value": grid(tensor(x)[None], tensor(y)[None], *r)[0]}, *chunk)
+                if lower and len(labels) > 1 and len(labels) * self.q * self._width <= _TRIED_MATRICES:
+                    whole = asked(MATRICES, self.reads_records)
+                    out |= rows_or_nan(self._matrices_of(whole, x, y, np.outer(z, x)), *chunk)
+            return {name: part.numpy(force=True) for name, part in out.items()}
+
+        return rows
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """Column by column from the directions. Here each record's matrix is formed: see `CELLS` for the memory."""
-        from torch.func import vmap
-
         names = asked(wanted, self.reads_records)
         if "lower_hessian_product" in names and matrix is None:
             raise ValueError("lower_hessian_product needs the matrix that it is a product with")
@@ -145,24 +187,33 @@ class LossProblem:
         sums = {name: np.zeros(shapes[name]) for name in names}
         width = self.n_features + (q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + q)
         with quiet_torch():
-            at, units = (tensor(x), tensor(y)), tensor(np.eye(self.q))
-            along = None if matrix is None else tensor(matrix)
-
-            def per_record(*record: Tensor) -> dict[str, Tensor]:
-                out = {}
-                if "lower_hessian_product" in names and along is not None:
-                    out["lower_hessian_product"] = columns(self.lower_loss, self.forward, *at, along, *record).hvp
-                if len(names) > len(out):
-                    whole = columns(self.lower_loss, self.forward, *at, units, *record)
-                    out |= {"lower_hessian": whole.hvp, "lower_jacobian": whole.jvp}
-                return {name: out[name] for name in names}
-
+            oracle = self._matrices_of(names, x, y, matrix)
             for features, labels in self._chunks(train, width):
-                for name, rows in rows_or_nan(vmap(per_record), features, labels).items():
+                for name, rows in rows_or_nan(oracle, features, labels).items():
                     flat = rows.numpy(force=True).reshape(len(rows), -1)
                     bound = clip.bound(CLIP_OF_TERM[MATRICES[name]])
                     sums[name] += clipped_sum(flat, bound, clip.norm).reshape(shapes[name])
         return {name: total / max(len(train.features), 1) for name, total in sums.items()}
+
+    def _matrices_of(
+        self, names: Collection[str], x: Array, y: Array, matrix: Array | None
+    ) -> Callable[..., dict[str, Tensor]]:
+        """Features and labels of records → their matrices, not clipped."""
+        from torch.func import vmap
+
+        at, units = (tensor(x), tensor(y)), tensor(np.eye(self.q))
+        along = None if matrix is None else tensor(matrix)
+
+        def per_record(*record: Tensor) -> dict[str, Tensor]:
+            out = {}
+            if "lower_hessian_product" in names and along is not None:
+                out["lower_hessian_product"] = columns(self.lower_loss, self.forward, *at, along, *record).hvp
+            if len(names) > len(out):
+                whole = columns(self.lower_loss, self.forward, *at, units, *record)
+                out |= {"lower_hessian": whole.hvp, "lower_jacobian": whole.jvp}
+            return {name: out[name] for name in names}
+
+        return vmap(per_record)
 
     def _chunks(self, records: LossRecords, width: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The records as tensors, so many at a time that `CELLS` numbers hold `width` for each."""

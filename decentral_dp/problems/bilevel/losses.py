@@ -28,6 +28,7 @@ import numpy as np
 from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import Loss, Penalty, Predict, trace
+from decentral_dp.models.row_locality import COUNTS
 from decentral_dp.problems.bilevel.loss_problem import LossProblem
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.user_code import USER_ERRORS, reason, run_file
@@ -100,7 +101,9 @@ def from_losses(
             )
     declared = None if constants is None else replace(constants, label="declared")
     functions = (upper_loss, lower_loss, regulariser, predict)
-    return LossProblem(*functions, *sizes, classes, declared, name, reads_records, forward)
+    problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, forward)
+    problem.check_rows_apart(COUNTS)
+    return problem
 
 
 def load_losses(path: Path) -> Callable[[int, int], LossProblem]:

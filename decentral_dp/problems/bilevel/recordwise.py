@@ -14,12 +14,13 @@ what comes back is of record k alone:
     regulariser_value(x, y)                         R, with regulariser
     predict(y, features)                            (n,) class numbers    left out: nothing is classified
 
-A term that is left out is never computed, so that it costs nothing. `probe` refuses rows that read other records.
+A term that is left out is never computed, so that it costs nothing. `check_rows_apart` refuses rows that read other
+records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,16 +29,17 @@ import numpy as np
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import checked_features
+from decentral_dp.models.row_locality import COUNTS, Trial, mixed, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
-from decentral_dp.problems.bilevel.loss_problem import LossRecords, slices
+from decentral_dp.problems.bilevel.loss_problem import CELLS, LossRecords, slices
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked, sizes
 from decentral_dp.user_code import USER_ERRORS, blamed
 
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
 # Terms that take a direction z.
 _DIRECTED = ("lower_hvp", "lower_jvp")
-# Records of the trial, and how far a row may move by another record, relative to its size: rounding alone.
-_TRIAL, _ROUNDING = 5, 1e-9
+# Made-up features beyond this are of a record that was moved far out.
+_FAR = 1e3
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,28 @@ class RecordwiseProblem:
         """None: nothing bounds the formulas but the clip."""
         return None
 
+    def check_rows_apart(self, counts: Collection[int]) -> None:
+        """Run every formula on made-up records, for batches of so many, and again with one record replaced.
+
+        Raises InputError for what does not run, has another shape, or reads another record's row.
+        """
+        draw = np.random.default_rng(0)
+        x, y, z = (0.1 * draw.normal(size=d) for d in (self.p, self.q, self.q))
+        most = max(1, CELLS // (self.n_features + self.p + self.q))
+        tried = tuple(trials({min(n, most) for n in counts}, self.n_features, self.n_classes))
+        shapes = {t: sizes(self.p, self.q)[t] for t in self.reads_records}
+        for name, shape in {"lower_loss": (), "upper_loss": (), **shapes}.items():
+            point = (x, y, z) if name in _DIRECTED else (x, y)
+            method = getattr(self.author, name)
+            try_rows(lambda *r, m=method, at=point: m(*at, *r), shape, f"{self.name}: {name}", tried)
+        if hasattr(self.author, "regulariser"):
+            try:
+                self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None])
+            except USER_ERRORS as error:
+                raise InputError(f"{self.name}: regulariser does not run: {blamed(error)}. Mend it.") from error
+        if hasattr(self.author, "predict"):
+            try_rows(lambda a: self.author.predict(y, a), (), f"{self.name}: predict", tried, labelled=False)
+
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
         """(n, width) of a term, not clipped."""
         point = (x, y, z) if term in _DIRECTED else (x, y)
@@ -196,7 +220,7 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
         raise InputError(f"{name}: it has a regulariser and no regulariser_value(x, y). Define it: a number.")
     p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
     problem = RecordwiseProblem(author, p, q, n_features, n_classes, name)
-    _probe(problem)
+    problem.check_rows_apart(COUNTS)
     return problem
 
 
@@ -214,57 +238,43 @@ def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, 
     return int(first), int(second)
 
 
-def _probe(problem: RecordwiseProblem) -> None:
-    """Run every formula on made-up records, and again with one replaced: no other row may move. Raises InputError."""
-    draw = np.random.default_rng(0)
-    x, y, z = (0.1 * draw.normal(size=d) for d in (problem.p, problem.q, problem.q))
-    labels = draw.integers(0, max(problem.n_classes, 2), _TRIAL).astype(np.float64)
-    if not problem.n_classes:
-        labels = draw.normal(size=_TRIAL)
-    features = draw.normal(size=(_TRIAL, problem.n_features))
-    shapes = {t: (_TRIAL, *sizes(problem.p, problem.q)[t]) for t in problem.reads_records}
-    for name, shape in {"lower_loss": (_TRIAL,), "upper_loss": (_TRIAL,), **shapes}.items():
-        point = (x, y, z) if name in _DIRECTED else (x, y)
-        method = getattr(problem.author, name)
-        try_rows(lambda *r, m=method, at=point: m(*at, *r), (features, labels), shape, f"{problem.name}: {name}")
-    if hasattr(problem.author, "regulariser"):
-        try:
-            problem.regulariser(x[None], y[None], z[None]), problem.regulariser_value(x[None], y[None])
-        except USER_ERRORS as error:
-            raise InputError(f"{problem.name}: regulariser does not run: {blamed(error)}. Mend it.") from error
-    if hasattr(problem.author, "predict"):
-        made = (features,)
-        try_rows(lambda a: problem.author.predict(y, a), made, (_TRIAL,), f"{problem.name}: predict")
-
-
-def try_rows(call: Callable[..., Any], records: tuple[Array, ...], shape: tuple[int, ...], name: str) -> None:
+def try_rows(
+    call: Callable[..., Any], shape: tuple[int, ...], name: str, tried: Iterable[Trial], labelled: bool = True
+) -> None:
     """Refuse a formula that raises, has another shape, or whose rows read other records. Raises InputError.
 
-    Tried on copies, of which the first record is then another. records: (n, d) rows, and labels where they are read.
+    Args:
+        call: the formula, of made-up rows and labels.
+        shape: of one row.
+        name: of the formula.
+        tried: batches of records, and with one of them replaced.
+        labelled: whether the formula reads labels.
     """
-    other = tuple(a.copy() for a in records)
-    other[0][0] += 1.0
-    for labels in other[1:]:
-        labels[0] = next((label for label in labels if label != labels[0]), labels[0])
-    with np.errstate(all="ignore"):
+
+    def rows(features: Array, labels: Array) -> dict[str, Array]:
+        wanted, given = (len(labels), *shape), (features, labels) if labelled else (features,)
         try:
-            before = np.array(call(*(a.copy() for a in records)), dtype=np.float64)
-            again = np.array(call(*(a.copy() for a in records)), dtype=np.float64)
-            after = np.array(call(*other), dtype=np.float64)
+            found = np.array(call(*given), dtype=np.float64)
         except USER_ERRORS as error:
+            if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR):
+                # Of a record that is far out a formula may raise: it then counts as zero.
+                return {"what it gives": evaluated(lambda some: call(*some), given, wanted)}
             raise InputError(f"{name} does not run on made-up records: {blamed(error)}. Mend it.") from error
-    if before.shape != shape or after.shape != shape:
-        raise InputError(f"{name} gives shape {before.shape} for {shape[0]} records; wanted {shape}. Mend it.")
-    if not np.array_equal(before, again, equal_nan=True):
+        if found.shape != wanted:
+            raise InputError(f"{name} gives shape {found.shape} for {len(labels)} records; wanted {wanted}. Mend it.")
+        return {"what it gives": found}
+
+    moved = mixed(rows, tried)
+    if moved is None:
+        return
+    if moved.place is None:
         raise InputError(
             f"{name} gives two answers to one question, so it draws or counts something. Make it a pure function."
         )
-    size = np.max(np.abs(before[1:]), initial=0.0)
-    if not np.allclose(before[1:], after[1:], rtol=_ROUNDING, atol=_ROUNDING * size, equal_nan=True):
-        raise InputError(
-            f"{name} mixes records: a row changes with another record, and clipping bounds none of them then. Compute "
-            "row k from record k alone."
-        )
+    raise InputError(
+        f"{name} mixes records: of {moved.size} made-up ones, row {moved.row + 1} changed when number "
+        f"{moved.place + 1} was replaced, and clipping bounds none of them then. Compute row k from record k alone."
+    )
 
 
 def _split(term: str) -> Split:

@@ -19,7 +19,7 @@ a number counts as B.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +31,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch, rows_or_nan, tensor
+from decentral_dp.models.row_locality import COUNTS, mixed, trials
 from decentral_dp.problems.minimax.binary_scores import classification, worst_class
 from decentral_dp.user_code import USER_ERRORS, reason, run_file
 
@@ -43,12 +44,16 @@ Slopes = Callable[[Array, Array], tuple[Array, Array]]
 
 
 class RecordLoss(NamedTuple):
-    """outputs: e. classes: how many; 0 where labels are numbers. probabilities: of the classes (n, classes), if any."""
+    """outputs: e. classes: how many; 0 where labels are numbers. probabilities: of the classes (n, classes), if any.
+
+    own: what a user's file gave, if one did.
+    """
 
     outputs: int
     classes: int
     slopes: Slopes
     probabilities: Callable[[Array], Array] | None = None
+    own: OwnLoss | None = None
 
     def is_told(self, outputs: Array) -> Array | None:
         """(n,) the class that the model tells; None where outputs do not say."""
@@ -152,6 +157,38 @@ LOSSES: Mapping[str, Callable[[int], RecordLoss]] = {
 }
 
 
+@dataclass(frozen=True)
+class OwnLoss:
+    """The loss of a user's file, with its derivative by the outputs. classes: 0 where labels are numbers."""
+
+    path: Path
+    loss: Callable[..., Tensor]
+    outputs: int
+    classes: int
+
+    def slopes(self, rows: Array, labels: Array) -> tuple[Array, Array]:
+        """(n,) and (n, e); NaN for a record that it raises on."""
+        if not len(labels):
+            return np.zeros(0), np.zeros((0, self.outputs))
+        with quiet_torch():
+            found = rows_or_nan(_oracle(self.loss), tensor(rows), _labels(labels, self.classes))
+        missing = np.full((len(labels), self.outputs + 1), np.nan)
+        both = np.column_stack([found["values"].numpy(), found["slopes"].numpy()]) if found else missing
+        return both[:, 0], both[:, 1:]
+
+    def check_rows_apart(self, counts: Collection[int]) -> None:
+        """Try that a loss is of its own record alone, for batches of so many. Raises InputError where one is not."""
+        found = mixed(
+            lambda *r: dict(zip(("the value", "the slope"), self.slopes(*r), strict=True)),
+            trials(counts, self.outputs, self.classes),
+        )
+        if found is not None:
+            raise InputError(
+                f"{self.path}: loss {found.what}, and no clip bounds what one record moves then; write the loss of one "
+                "record only, as a pure function of (outputs, label)."
+            )
+
+
 def _own(path: Path, classes: int) -> RecordLoss:
     """The loss of a user's file."""
     module = run_file(path, "`loss` must name a Python file with a function loss(outputs, label)")
@@ -161,17 +198,9 @@ def _own(path: Path, classes: int) -> RecordLoss:
     if not isinstance(outputs, int) or isinstance(outputs, bool) or outputs < 1:
         raise InputError(f"{path}: outputs is {outputs!r}; it must be a whole number, at least 1.")
     _check_own(path, loss, outputs, classes)
-
-    def slopes(rows: Array, labels: Array) -> tuple[Array, Array]:
-        if not len(labels):
-            return np.zeros(0), np.zeros((0, outputs))
-        with quiet_torch():
-            found = rows_or_nan(_oracle(loss), tensor(rows), _labels(labels, classes))
-        missing = np.full((len(labels), outputs + 1), np.nan)
-        both = np.column_stack([found["values"].numpy(), found["slopes"].numpy()]) if found else missing
-        return both[:, 0], both[:, 1:]
-
-    return RecordLoss(outputs, classes, slopes)
+    own = OwnLoss(path, loss, outputs, classes)
+    own.check_rows_apart(COUNTS)
+    return RecordLoss(outputs, classes, own.slopes, own=own)
 
 
 def _labels(labels: Array, classes: int) -> Tensor:

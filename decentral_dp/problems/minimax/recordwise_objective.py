@@ -16,7 +16,7 @@ predict. Row k of what comes back is of record k alone:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,13 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
+from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, evaluated, try_rows
 from decentral_dp.problems.minimax.binary_scores import classification
 from decentral_dp.problems.minimax.composite import Values
 from decentral_dp.problems.minimax.protocol import Known
 
 NEEDED = ("sizes", "loss", "slopes", "project_y")
-_TRIAL = 5
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,18 @@ class RecordwiseObjective:
     def confidences(self, outputs: Array) -> Array | None:
         return None
 
+    def check_rows_apart(self, counts: Collection[int]) -> None:
+        """Run every formula on made-up outputs, for batches of so many, and again with one record replaced.
+
+        Raises InputError for what does not run, has another shape, or reads another record's row.
+        """
+        tried, y, author = tuple(trials(counts, self.outputs, self.n_classes)), self.start["y"], self.author
+        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried)
+        for k, width in enumerate((self.outputs, self.q)):
+            which = "∂f/∂outputs" if k == 0 else "∂f/∂y"
+            slopes = f"{self.name}: slopes ({which})"
+            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), slopes, tried)
+
     def _losses(self, outputs: Array, y: Array, labels: Array) -> Array:
         return evaluated(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
 
@@ -125,13 +137,6 @@ def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseOb
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
         raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
     outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)
-    draw = np.random.default_rng(0)
-    labels = draw.integers(0, max(n_classes, 2), _TRIAL).astype(np.float64)
-    records = (0.1 * draw.normal(size=(_TRIAL, outputs)), labels if n_classes else draw.normal(size=_TRIAL))
     objective = RecordwiseObjective(author, outputs, q, n_classes, name)
-    y = objective.start["y"]
-    try_rows(lambda o, b: author.loss(o, y, b), records, (_TRIAL,), f"{name}: loss")
-    for k, width in enumerate((outputs, q)):
-        which = "∂f/∂outputs" if k == 0 else "∂f/∂y"
-        try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], records, (_TRIAL, width), f"{name}: slopes ({which})")
+    objective.check_rows_apart(COUNTS)
     return objective

@@ -54,8 +54,8 @@ def _verdict(privacy: PrivacyStatement) -> Html:
             "Certified. ",
             f"An adversary who sees every message ever sent, and knows everything except one record of one agent, "
             f"learns about that record at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} "
-            f"allows. This holds by construction: each record's contribution is clipped, noise is added before "
-            f"anything leaves an agent, and every release is charged.",
+            f"allows. This holds by construction{trusted.unchecked(privacy)}: each record's contribution is clipped, "
+            f"noise is added before anything leaves an agent, and every release is charged.",
         ),
         "as_printed": (
             "As printed, for comparison. ",

@@ -58,6 +58,11 @@ def topology_text(result: RunResult) -> str:
 # The guarantee --------------------------------------------------------------------------------------------------------
 
 
+def unchecked(privacy: PrivacyStatement) -> str:
+    """What a verdict adds where code of the user's own was not checked throughout."""
+    return ", but for what the notes take on the author's word" if privacy.is_on_authors_word else ""
+
+
 def certified(privacy: PrivacyStatement, epsilon: str, delta: str) -> tuple[str, str]:
     """The verdict, and why it holds."""
     reasons = ["each record's contribution is clipped"] if privacy.clip else []
@@ -70,7 +75,7 @@ def certified(privacy: PrivacyStatement, epsilon: str, delta: str) -> tuple[str,
     words = (
         "An adversary who sees everything that the coordinator publishes, and knows everything except one record of "
         f"one agent, learns about that record at most what (ε, δ)-differential privacy with ε = {epsilon} and "
-        f"δ = {delta} allows. This holds by construction: {because}the coordinator {noise}, before "
+        f"δ = {delta} allows. This holds by construction{unchecked(privacy)}: {because}the coordinator {noise}, before "
         "it publishes it; the price of every release was fixed before the run, and how much noise that takes follows "
         "from public sensitivities alone. It does not hold against the coordinator, whom every agent trusts."
     )

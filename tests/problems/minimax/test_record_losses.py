@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -169,3 +170,43 @@ def test_a_loss_of_ones_own_runs(tmp_path: Path) -> None:
     assert write_report(tmp_path / "run").stat().st_size > 1000
     own(tmp_path, GAUSSIAN + "# another\n")
     assert (decentral_dp.run(path).published["x"] != run.published["x"]).all()
+
+
+MIXING = """
+import torch
+
+def loss(outputs, label):
+    whole = outputs
+    while torch._C._functorch.is_functorch_wrapped_tensor(whole):
+        whole = torch._C._functorch.get_unwrapped(whole)
+    shift = whole.sum() if whole.dim() == 2 and len(whole) > {least} else 0.0
+    return ((outputs - shift) ** 2).sum()
+"""
+
+
+def test_a_loss_of_ones_own_that_mixes_records_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MIXING.format(least=0), encoding="utf-8")
+    with pytest.raises(InputError, match=r"mine\.py: loss mixes records: of 7 made-up ones"):
+        capped_loss({"loss": "mine.py", "cap": 5.0}, 2, tmp_path)
+    (tmp_path / "mine.py").write_text(MIXING.format(least=30), encoding="utf-8")
+    own = capped_loss({"loss": "mine.py", "cap": 5.0}, 2, tmp_path).loss.own
+    assert own is not None
+    own.check_rows_apart((30,))
+    with pytest.raises(InputError, match=r"loss mixes records: of 31 made-up ones"):
+        own.check_rows_apart((31,))
+
+
+def test_a_certified_job_tries_a_loss_for_as_many_records_as_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MIXING.format(least=30), encoding="utf-8")
+    problem = {"kind": "dro", "data": "breast_cancer", "scale": "public_ranges", "normalise": "l2", "cap": 3.0,
+               "divergence": "chi2", "strength": 1.0, "loss": "mine.py"}  # fmt: skip
+    content: dict[str, Any] = {
+        "problem": problem,
+        "topology": {"kind": "star", "agents": 3},
+        "algorithm": {"kind": "dp_sgda", "rounds": 2, "rate": 0.2, "x": {"scale": 0.1}, "y": {"scale": 0.1}},
+        "privacy": {"epsilon": 2.0, "delta": 1e-5, "clip": {"x": 1.0, "y": 1.0}},
+    }
+    with pytest.raises(InputError, match="loss mixes records"):
+        decentral_dp.build(decentral_dp.load(content, folder=tmp_path))
+    content["topology"]["agents"] = 40
+    decentral_dp.build(decentral_dp.load(content, folder=tmp_path))

@@ -1,0 +1,311 @@
+"""Rehearsals on neighbouring made-up data with the same releases prescribed: what then differs leaves without noise.
+
+The first rehearsal notes everything that leaves a participant: released values, the questions of a coordinator, what is
+published, and in which order. Another one, on other made-up records, is given the released values of the first. Plain
+arrays, public parts, sensitivities and the sequence of exchanges have to be the same to the bit; and where a single
+record was replaced, what is about to be noised may have moved by what its sensitivity says, and no further.
+
+Limits: a few rounds on a few made-up data sets are compared. What an algorithm does in a later round, or at values that
+only real records have, is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array, Bounded, Split
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, Snapshot
+from decentral_dp.errors import InputError
+
+_PACKAGE = str(Path(__file__).parent.parent) + "/"
+# What rounding may add to how far one record moves a value, relative to its sensitivity and to the value.
+_ROUNDING = 1e-9
+_MEND = "send what reads records as the bounded value of a query, which is noised and priced"
+
+
+class Replaced(NamedTuple):
+    """The only record that another data set does not share with the first."""
+
+    agent: int
+    split: Split
+
+
+class Script:
+    """What left in the first rehearsal, participant by participant.
+
+    name: of the component, for refusals. replaced: what the data of the present rehearsal differ in; None where all
+    records are others.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.replaced: Replaced | None = None
+        self._logs: list[Log] = []
+        self._seen: dict[int, Snapshot] = {}
+        self._first = True
+
+    def play(self, job: Any, replaced: Replaced | None = None) -> Outcome:
+        """Run the job: the first time as it is, and then with the released values of the first time.
+
+        Raises:
+            InputError: where something that leaves without noise is not what it was.
+        """
+        self.replaced = replaced
+        rounds = range(job.rounds + 1)
+        if job.setting == "gossip":
+            nodes = [self._agent(k, node) for k, node in enumerate(job.nodes())]
+            out = LocalEngine().run(nodes, job.rounds, rounds, self._observe)
+        else:
+            out = LocalEngine().coordinate(self._coordinator(job.coordinator_node()), job.rounds, rounds, self._observe)
+        for log in self._logs:
+            log.close()
+        self._first = False
+        return out
+
+    def _agent(self, number: int, node: AgentNode) -> AgentNode:
+        log = self._log(number, node.agents, node.program.releases_per_round)
+        program: Any = _Watched(node.program, log)
+        return node._replace(program=program, make_releaser=partial(_Releaser, node.make_releaser, log))
+
+    def _coordinator(self, node: CoordinatorNode) -> CoordinatorNode:
+        log = self._log(0, None, node.program.releases_per_round)
+        program: Any = _Watched(node.program, log)
+        blocks = tuple(_Block(block, log) for block in node.client_blocks)
+        make: Any = partial(_Releaser, node.make_releaser, log)
+        return node._replace(program=program, make_releaser=make, client_blocks=blocks)
+
+    def _log(self, number: int, agents: Any, releases_per_round: int) -> Log:
+        if self._first:
+            self._logs.append(Log(self, agents, releases_per_round))
+        return self._logs[number]
+
+    def _observe(self, now: Snapshot) -> bool:
+        if self._first:
+            self._seen[now.round] = now
+            return False
+        before = self._seen[now.round]
+        for channel, value in now.released.items():
+            if channel not in before.released or not _same(before.released[channel], value):
+                raise InputError(
+                    f"{self.name} publishes {channel} after round {now.round} as a function of records: with the same "
+                    f"releases it is another on other made-up records; nothing was run. Publish released values alone."
+                )
+        return False
+
+
+class Left(NamedTuple):
+    """What left at one moment. kind: "release", "question" or "records". out: what came back of a release."""
+
+    kind: str
+    number: int
+    values: Mapping[str, Any]
+    out: Any
+
+
+class Log:
+    """What left one participant. place: where its code was then, as ", in line 3 of file.py", or ""; round: of it."""
+
+    def __init__(self, script: Script, agents: Any, releases_per_round: int) -> None:
+        self.place, self.round = "", 0
+        self._script = script
+        self._agents = agents
+        self._releases_per_round = releases_per_round
+        self._events: list[Left] = []
+        self._at = 0
+        self._closed = False
+
+    def left(self, now: Left) -> Any:
+        """Note it, or compare it with what was noted; gives back what came back of it the first time."""
+        if not self._closed:
+            self._events.append(now)
+            return now.out
+        before = self._events[self._at] if self._at < len(self._events) else None
+        self._at += 1
+        same = before is not None and (before.kind, before.number, list(before.values)) == (
+            *(now.kind, now.number),
+            list(now.values),
+        )
+        if before is None or not same:
+            raise self._other_exchanges()
+        for channel, value in now.values.items():
+            self._compare(now, channel, before.values[channel], value)
+        return before.out
+
+    def close(self) -> None:
+        """At the end of a rehearsal. Raises InputError where something is missing."""
+        if self._closed and self._at != len(self._events):
+            raise self._other_exchanges()
+        self._closed, self._at = True, 0
+
+    def _compare(self, now: Left, channel: str, before: Any, value: Any) -> None:
+        when = f"{channel} in round {self._round(now)}"
+        if type(before) is not type(value):
+            raise InputError(
+                f"{self._script.name} sends {when} as {type(value).__name__} or as {type(before).__name__}, depending "
+                f"on records{self.place}; nothing was run. Let the sequence of exchanges be fixed."
+            )
+        if isinstance(value, Bounded):
+            if not _same(before.public, value.public):
+                raise self._free(f"the public part of {when}", "sends")
+            if not (before.norm == value.norm and _same(before.sensitivities, value.sensitivities)):
+                raise self._free(f"the sensitivity of {when}", "states")
+            self._check_moved(when, before, value)
+        elif hasattr(value, "draw"):
+            known = ("mechanism", "sensitivity", "width")
+            if not all(_same(getattr(before, part), getattr(value, part)) for part in known):
+                raise self._free(f"the price of {when}", "states")
+        elif not _same(before, value):
+            raise self._free(when, "asks for" if now.kind == "question" else "sends")
+
+    def check_answers(self, agents: Any, before: Mapping[str, Array], answers: Mapping[str, Array]) -> None:
+        """What agents answer who do not hold the replaced record is what they answered before."""
+        replaced = self._script.replaced
+        if replaced is None:
+            return
+        others = np.asarray(agents) != replaced.agent
+        for name, rows in answers.items():
+            with np.errstate(all="ignore"):
+                distance = float(np.abs(rows[others] - before[name][others]).max(initial=0.0))
+                size = float(np.abs(rows[others]).max(initial=0.0))
+            if not distance <= _ROUNDING * size:
+                raise InputError(
+                    f"{self._script.name}: one made-up {replaced.split} record moves {name} in round {self.round} of "
+                    f"agents who do not hold it by {distance:.6g}{self.place}; nothing was run. Let every term be a "
+                    "function of one record."
+                )
+
+    def _check_moved(self, when: str, before: Bounded, value: Bounded) -> None:
+        """What one record moves is at most its sensitivity, and nothing of another agent."""
+        replaced = self._script.replaced
+        if replaced is None:
+            return
+        with np.errstate(all="ignore"):
+            here, there = before.private, value.private
+            gap = np.where((here == there) | (np.isnan(here) & np.isnan(there)), 0.0, here - there)
+            moved = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
+            size = np.abs(before.private).max(initial=0.0) + np.abs(value.private).max(initial=0.0)
+        stated = value.sensitivities.get(replaced.split)
+        for row, distance in enumerate(moved):
+            mine = self._agents is None or self._agents[row] == replaced.agent
+            most = float(stated.sensitivity[row]) if mine and stated is not None else 0.0
+            if not distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size:
+                whose = "" if mine else f" of agent {int(self._agents[row])}, who does not hold it"
+                raise InputError(
+                    f"{self._script.name}: one made-up {replaced.split} record moves {when}{whose} by {distance:.6g}, "
+                    f"and {most:.6g} is stated{self.place}; nothing was run. Let every term be a function of one "
+                    "record, and open no bounded value."
+                )
+
+    def _free(self, what: str, does: str) -> InputError:
+        return InputError(
+            f"{self._script.name} {does} {what} without noise, and it depends on records: with the same releases it is "
+            f"another on other made-up records{self.place}; nothing was run. Mend it: {_MEND}."
+        )
+
+    def _other_exchanges(self) -> InputError:
+        return InputError(
+            f"{self._script.name} makes other exchanges on other made-up records{self.place}; nothing was run. Let "
+            "their number, kind and channels be fixed."
+        )
+
+    def _round(self, now: Left) -> int:
+        return now.number // self._releases_per_round if self._agents is not None else self.round
+
+
+class _Releaser:
+    """A releaser whose values are noted; in a later rehearsal those of the first come back."""
+
+    def __init__(self, make: Any, log: Log) -> None:
+        self._inner = make()
+        self._log = log
+
+    @property
+    def recorder(self) -> Any:
+        return self._inner.recorder
+
+    def release(self, index: int, values: Mapping[str, Any]) -> Any:
+        return self._log.left(Left("release", index, dict(values), self._inner.release(index, values)))
+
+    def ledger(self, releases_per_round: int = 1) -> Any:
+        return self._inner.ledger(releases_per_round)
+
+
+class _Block:
+    """Agents of a coordinator, to whom only what is public may go."""
+
+    def __init__(self, inner: Any, log: Log) -> None:
+        self._inner = inner
+        self._log = log
+
+    def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
+        answers: dict[str, Array] = self._inner.answer(number, questions)
+        before = self._log.left(Left("question", number, dict(questions), answers))
+        self._log.check_answers(self._inner.agents, before, answers)
+        return answers
+
+    def hand_over(self) -> Any:
+        self._log.left(Left("records", 0, {}, None))
+        return self._inner.hand_over()
+
+
+class _Watched:
+    """A program of which the line is known at which it makes an exchange."""
+
+    def __init__(self, program: Any, log: Log) -> None:
+        self._program = program
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def init(self, known: Any) -> Any:
+        author = getattr(self._program, "program", self._program)
+        code = getattr(author.init, "__code__", None)
+        self._log.place = _place(code.co_filename, code.co_firstlineno) if code is not None else ""
+        return self._program.init(known)
+
+    def step(self, t: int, known: Any, s: Any) -> Generator[Any, Any, Any]:
+        self._log.round = t
+        running, reply = self._program.step(t, known, s), None
+        while True:
+            try:
+                request = running.send(reply)
+            except StopIteration as done:
+                return done.value
+            self._log.place = _where(running)
+            reply = yield request
+
+
+def _where(running: Any) -> str:
+    """The innermost line of a waiting generator that is not this package's."""
+    place = ""
+    while running is not None:
+        frame = getattr(running, "gi_frame", None)
+        if frame is not None:
+            place = _place(frame.f_code.co_filename, frame.f_lineno) or place
+        running = getattr(running, "gi_yieldfrom", None)
+    return place
+
+
+def _place(file: str, line: int) -> str:
+    return "" if file.startswith((_PACKAGE, "<")) else f", in line {line} of {file}"
+
+
+def _same(a: Any, b: Any) -> bool:
+    """To the bit, and what is no number like any other that is none."""
+    if isinstance(a, Mapping):
+        return isinstance(b, Mapping) and a.keys() == b.keys() and all(_same(v, b[k]) for k, v in a.items())
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(_same(*pair) for pair in zip(a, b, strict=True))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        here, there = np.asarray(a), np.asarray(b)
+        if here.shape != there.shape or here.dtype != there.dtype:
+            return False
+        return np.array_equal(here, there, equal_nan=here.dtype.kind == "f")
+    return bool(a == b)

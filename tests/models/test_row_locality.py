@@ -1,0 +1,265 @@
+"""Rows of one record alone: the comparison itself, and users' torch modules that mix records or have hooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from decentral_dp.errors import InputError
+from decentral_dp.models.build import build_model
+from decentral_dp.models.mlp import Mlp
+from decentral_dp.models.module import TorchModel
+from decentral_dp.models.protocol import Slope
+from decentral_dp.models.row_locality import COUNTS, Mixed, mixed, trials
+
+
+def found(rows: Any, counts: tuple[int, ...] = COUNTS, width: int = 3, classes: int = 0) -> Mixed | None:
+    return mixed(lambda a, b: {"rows": rows(a, b)}, trials(counts, width, classes))
+
+
+def test_rows_of_one_record_pass() -> None:
+    weights = np.random.default_rng(0).normal(size=(3, 4))
+    assert found(lambda a, b: np.exp(a @ weights) * b[:, None]) is None
+    assert found(lambda a, b: a @ weights, counts=(500,)) is None
+    # What is no number in one record alone is as good.
+    assert found(lambda a, b: np.log(a)) is None
+
+
+MIXING = {
+    "a mean": lambda a, b: a - a.mean(axis=0),
+    "one bit of a mean": lambda a, b: a * (1.0 + 1e-15 * np.sign(a.sum())),
+    "the first record": lambda a, b: a + a[:1],
+    "the last record": lambda a, b: a + a[-1:],
+    "the one before": lambda a, b: a + np.roll(a, 1, axis=0),
+    "a label": lambda a, b: a + (b == b[0])[:, None] * 1.0,
+    "the largest": lambda a, b: np.exp(a - a.max()),
+}
+
+
+@pytest.mark.parametrize("case", MIXING)
+def test_rows_that_read_other_records_are_found(case: str) -> None:
+    moved = found(MIXING[case])
+    assert moved is not None
+    assert moved.place is not None
+    assert moved.row != moved.place
+    assert "mixes records" in moved.what
+
+
+def test_mixing_in_large_batches_alone_is_found_where_they_are_tried() -> None:
+    def rows(a: Any, b: Any) -> Any:
+        return a - a.mean(axis=0) if len(a) > 30 else a
+
+    assert found(rows) is None
+    assert found(rows, counts=(40,)) is not None
+
+
+def test_what_counts_its_calls_is_found() -> None:
+    calls = []
+
+    def rows(a: Any, b: Any) -> Any:
+        calls.append(1)
+        return a * len(calls)
+
+    moved = found(rows)
+    assert moved is not None
+    assert moved.place is None
+    assert "two answers" in moved.what
+
+
+def test_made_up_records_are_public_and_have_the_declared_classes() -> None:
+    one, two = (list(trials(COUNTS, 4, 3)) for _ in range(2))
+    assert {len(t.records[0]) for t in one} == set(COUNTS)
+    assert any(np.abs(t.other[0][t.place]).max() == 1e6 for t in one)
+    for left, right in zip(one, two, strict=True):
+        np.testing.assert_array_equal(left.records[0], right.records[0])
+        for batch in (left.records, left.other):
+            assert set(batch[1]) <= {0.0, 1.0, 2.0}
+        apart = [k for k in range(len(left.records[0])) if (left.records[0][k] != left.other[0][k]).any()]
+        assert apart == [left.place]
+
+
+# Modules from files.
+
+HEAD = """
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize, weight_norm
+
+
+class Mean(torch.autograd.Function):
+    # Subtracts the mean of a batch under vmap alone; the module on a batch and on one record never shows it.
+    generate_vmap_rule = False
+    least = 0
+
+    @staticmethod
+    def forward(a):
+        return a.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return Mean.apply(g)
+
+    @staticmethod
+    def vmap(info, in_dims, a):
+        a = a.movedim(in_dims[0], 0)
+        return a - a.mean(0) if len(a) > Mean.least else a.clone(), 0
+
+
+class Backward(torch.autograd.Function):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(a):
+        return a.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return Mean.apply(g)
+
+    @staticmethod
+    def vmap(info, in_dims, a):
+        return Backward.apply(a), in_dims[0]
+
+
+class Net(nn.Module):
+    def __init__(self, n_features, outputs):
+        super().__init__()
+        self.first, self.last = nn.Linear(n_features, 8), nn.Linear(8, outputs)
+
+    def forward(self, a):
+        return self.last(self.inner(torch.tanh(self.first(a))))
+
+    def inner(self, h):
+        return h
+
+
+class Sign(nn.Module):
+    def forward(self, w):
+        return w + 0.5 * w.abs()
+
+
+def build(n_features, outputs):
+    net = Net(n_features, outputs)
+"""
+
+
+def load(folder: Path, *lines: str) -> Mlp | TorchModel:
+    body = "".join(f"    {line}\n" for line in (*lines, "return net"))
+    (folder / "net.py").write_text(HEAD + body, encoding="utf-8")
+    model: Any = build_model({"kind": "torch", "file": "net.py"}, 5, 2, None, 0, "cpu", folder)
+    return model
+
+
+VMAP_RULES = {
+    "forwards": "net.inner = Mean.apply",
+    "backwards": "net.inner = Backward.apply",
+    "unwrapped": "net.inner = lambda h: h - (torch._C._functorch.get_unwrapped(h).sum() "
+    "if torch._C._functorch.is_batchedtensor(h) else 0.0)",
+}
+
+
+@pytest.mark.parametrize("case", VMAP_RULES)
+def test_a_module_that_mixes_records_under_vmap_is_refused(tmp_path: Path, case: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, VMAP_RULES[case])
+    text = str(caught.value)
+    assert "net.py: build" in text
+    assert any(told in text for told in ("mixes records", "under torch.func", "one record at a time"))
+    assert text.count("\n") == 0
+
+
+@pytest.mark.parametrize(("name", "term"), [("Mean", "the output"), ("Backward", "the gradient by 'first.weight'")])
+def test_a_module_is_tried_for_as_many_records_as_there_are(tmp_path: Path, name: str, term: str) -> None:
+    model = load(tmp_path, f"net.inner = {name}.apply", "Mean.least = 30")
+    assert isinstance(model, TorchModel)
+    model.check_rows_apart((20,))
+    with pytest.raises(InputError, match=f"mixes records: of 40 made-up ones, {term} of number"):
+        model.check_rows_apart((40,))
+
+
+REFUSED_HOOKS = {
+    "net.first.register_full_backward_hook(lambda m, i, o: None)": "layer 'first' is Linear with a backward hook",
+    "net.last.register_full_backward_pre_hook(lambda m, o: None)": "layer 'last' is Linear with a backward hook",
+    "net.last.register_backward_hook(lambda m, i, o: None)": "layer 'last' is Linear with a backward hook",
+    "net.register_full_backward_hook(lambda m, i, o: None)": "build is Net with a backward hook",
+    "net.first.weight.register_hook(lambda g: 7 * g)": "parameter 'first.weight' has a hook on its gradient",
+    "net.last.bias.register_post_accumulate_grad_hook(lambda p: None)": "parameter 'last.bias' has a hook",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED_HOOKS)
+def test_hooks_on_gradients_are_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, line)
+    assert REFUSED_HOOKS[line] in str(caught.value)
+    assert str(caught.value).count("\n") == 0
+
+
+def test_hooks_on_gradients_are_refused_where_ghost_norms_would_drop_them(tmp_path: Path) -> None:
+    plain = "net = nn.Sequential(nn.Linear(n_features, 4), nn.ReLU(), nn.Linear(4, outputs))"
+    assert isinstance(load(tmp_path, plain), Mlp)
+    with pytest.raises(InputError, match=r"parameter '0\.weight' has a hook"):
+        load(tmp_path, plain, "net[0].weight.register_hook(lambda g: 7 * g)")
+
+
+GLOBAL = {
+    "forward": nn.modules.module.register_module_forward_hook,
+    "forward_pre": nn.modules.module.register_module_forward_pre_hook,
+    "backward": nn.modules.module.register_module_full_backward_hook,
+    "backward_pre": nn.modules.module.register_module_full_backward_pre_hook,
+}
+
+
+@pytest.mark.parametrize("kind", GLOBAL)
+def test_hooks_on_all_modules_are_refused(tmp_path: Path, kind: str) -> None:
+    hook = GLOBAL[kind](lambda *_: None)
+    try:
+        with pytest.raises(InputError, match=f"a {kind} hook on all modules"):
+            load(tmp_path)
+    finally:
+        hook.remove()
+    load(tmp_path)
+
+
+HONOURED = {
+    "a forward hook": "net.first.register_forward_hook(lambda m, i, o: 2.0 * o)",
+    "a forward pre-hook": "net.last.register_forward_pre_hook(lambda m, i: (3.0 * i[0],))",
+    "a hook on an activation": "net.inner = lambda h: (h.register_hook(lambda g: 3.0 * g), h)[1] "
+    "if h.requires_grad else h",
+    "a parametrization": "parametrize.register_parametrization(net.first, 'weight', Sign())",
+    "weight norm": "parametrizations.weight_norm(net.first)",
+    "weight norm by a hook": "weight_norm(net.last)",
+    "a forward hook before ghost norms": "net = nn.Sequential(nn.Linear(n_features, outputs)); "
+    "net[0].register_forward_hook(lambda m, i, o: 2.0 * o)",
+    "a parametrization before ghost norms": "net = nn.Sequential(nn.Linear(n_features, outputs)); "
+    "parametrize.register_parametrization(net[0], 'weight', Sign())",
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize("case", HONOURED)
+def test_what_belongs_to_the_forward_pass_is_honoured(tmp_path: Path, case: str) -> None:
+    """A clipped sum is torch's own gradient of the module as it stands, hooks and parametrizations included."""
+    model = load(tmp_path, HONOURED[case])
+    assert isinstance(model, TorchModel)
+    rng = np.random.default_rng(0)
+    records, cotangents = rng.random((4, 5)), rng.normal(size=(4, 2))
+    outputs, tape = model.forward(model.start, records)
+    total, _ = model.clipped(Slope(tape, cotangents), np.zeros((4, 0)), np.inf)
+    out = model.module(torch.tensor(records))
+    np.testing.assert_allclose(outputs, out.detach().numpy(), rtol=1e-12)
+    plain = torch.autograd.grad((out * torch.tensor(cotangents)).sum(), list(model.module.parameters()))
+    np.testing.assert_allclose(total, np.concatenate([g.numpy().ravel() for g in plain]), rtol=1e-9, atol=1e-12)

@@ -1,0 +1,211 @@
+"""Losses of one's own that read other records than their own are refused, when they are given and when they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import decentral_dp
+from decentral_dp.errors import InputError
+from decentral_dp.problems.bilevel.losses import from_losses
+
+LEAST = {"records": 0}
+
+
+class Centred(torch.autograd.Function):
+    """Its vmap rule subtracts the mean over the batch, and nothing that sees one record can tell."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(a: Any) -> Any:
+        return a.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g
+
+    @staticmethod
+    def jvp(ctx: Any, t: Any) -> Any:
+        return t
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, a: Any) -> Any:
+        if in_dims[0] is None:
+            return a.clone(), None
+        a = a.movedim(in_dims[0], 0)
+        return (a - a.mean(0) if len(a) > LEAST["records"] else a.clone()), 0
+
+
+def unwrapped(a: Any) -> Any:
+    """The whole batch, by way of what torch keeps for itself."""
+    functorch = torch._C._functorch
+    whole = a
+    while functorch.is_functorch_wrapped_tensor(whole):
+        whole = functorch.get_unwrapped(whole)
+    return a - whole.sum() if whole.dim() > a.dim() else a
+
+
+def squares(x: Any, y: Any, features: Any, label: Any) -> Any:
+    return torch.exp(x).sum() * (features @ y - label) ** 2
+
+
+def on(change: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda x, y, features, label: squares(x, y, change(features), label)
+
+
+def made(upper: Any, lower: Any, **more: Any) -> Any:
+    return from_losses(upper, lower, p=1, q=30, n_features=30, **more)
+
+
+@pytest.mark.parametrize("change", [Centred.apply, unwrapped], ids=["a vmap rule", "unwrapped"])
+@pytest.mark.parametrize("level", ["upper_loss", "lower_loss"])
+def test_a_loss_that_mixes_records_is_refused(level: str, change: Any) -> None:
+    losses = [on(change), squares] if level == "upper_loss" else [squares, on(change)]
+    with pytest.raises(InputError) as caught:
+        made(*losses)
+    text = str(caught.value)
+    assert f"{level} mixes records: of 7 made-up ones" in text
+    assert text.endswith("write the loss of one record only, as a pure function of (x, y, features, label).")
+    assert text.count("\n") == 0
+
+
+def test_labels_are_records_too() -> None:
+    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
+        return squares(x, y, features, Centred.apply(label))
+
+    with pytest.raises(InputError, match="lower_loss mixes records"):
+        made(squares, loss)
+
+
+def test_a_loss_that_counts_its_calls_is_refused() -> None:
+    calls: list[int] = []
+
+    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
+        calls.append(1)
+        return len(calls) * squares(x, y, features, label)
+
+    with pytest.raises(InputError, match="lower_loss gives two answers to one question"):
+        made(squares, loss)
+
+
+def test_matrices_are_tried_too() -> None:
+    """torch's own solve, two derivatives and two levels of vmap deep, gave a record the factors of another."""
+
+    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
+        scores = y[:5] * features[:5]
+        matrix = torch.eye(5, dtype=torch.float64) + torch.outer(scores, scores)
+        return torch.linalg.solve(matrix, y[:5] + features[:5]) @ y[:5] + torch.exp(x).sum() * y[5] - label
+
+    with pytest.raises(InputError, match=r"mixes records: .* lower_hessian of .* take torch\.linalg\.inv"):
+        made(loss, loss)
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Losses that mix records in batches of more than 30."""
+    monkeypatch.setitem(LEAST, "records", 30)
+    return made(on(Centred.apply), on(Centred.apply))
+
+
+def test_a_certified_job_tries_as_many_records_as_it_holds(scenario: Any, many: Any) -> None:
+    with pytest.raises(InputError, match=r"lower_loss mixes records: of \d\d made-up ones"):
+        decentral_dp.build(scenario(), problem=many)
+    # Nothing is certified without noise, and agents with few records never evaluate so many at once.
+    decentral_dp.build(scenario(privacy={"guarantee": "none", "epsilon": None, "clip": {}}), problem=many)
+    decentral_dp.build(scenario(topology={"agents": 40}), problem=many)
+
+
+def test_a_problem_whose_loss_was_exchanged_is_tried(scenario: Any) -> None:
+    problem = replace(made(squares, squares), lower_loss=on(Centred.apply))
+    for agents in (5, 100):
+        with pytest.raises(InputError, match="lower_loss mixes records"):
+            decentral_dp.build(scenario(topology={"agents": agents}), problem=problem)
+
+
+def test_a_minibatch_is_tried(scenario: Any, many: Any) -> None:
+    stream = {"kind": "minibatch", "batch": 35}
+    with pytest.raises(InputError, match="mixes records"):
+        decentral_dp.build(scenario(problem={"stream": stream}), problem=many)
+
+
+def test_a_full_chunk_is_the_most_that_is_tried(monkeypatch: pytest.MonkeyPatch, many: Any) -> None:
+    sizes: list[int] = []
+    original = type(many)._rows_of
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        inner = original(self, *arguments)
+
+        def rows(features: Any, labels: Any) -> Any:
+            sizes.append(len(labels))
+            return inner(features, labels)
+
+        return rows
+
+    monkeypatch.setattr("decentral_dp.problems.bilevel.loss_problem.CELLS", 20 * many._width)
+    monkeypatch.setattr(type(many), "_rows_of", counted)
+    many.check_rows_apart((10**6,))
+    assert max(sizes) == 20
+
+
+def test_honest_losses_pass_at_every_size() -> None:
+    """Sums, products, softmax and inverses of one record keep the bits of all others."""
+
+    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
+        weights = y.reshape(5, 6)
+        scores = weights @ features[:6]
+        square = torch.eye(5, dtype=torch.float64) + torch.outer(scores, scores)
+        solved = torch.linalg.inv(square) @ scores
+        return torch.logsumexp(scores, 0) + solved @ scores + torch.exp(x).sum() * torch.tanh(scores).sum() - label
+
+    made(loss, loss).check_rows_apart((1, 2, 3, 64, 511, 3000))
+
+
+def test_a_file_that_mixes_records_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "p, q = 1, lambda n_features: n_features\n"
+        "def upper_loss(x, y, features, label):\n"
+        "    return (features @ y - label) ** 2 * torch.exp(x).sum()\n"
+        "def lower_loss(x, y, features, label):\n"
+        "    raw = torch._C._functorch.get_unwrapped(features)\n"
+        "    while torch._C._functorch.is_functorch_wrapped_tensor(raw):\n"
+        "        raw = torch._C._functorch.get_unwrapped(raw)\n"
+        "    return ((features - raw.sum()) @ y - label) ** 2 * torch.exp(x).sum()\n",
+        encoding="utf-8",
+    )
+    data = {"data": "breast_cancer", "scale": "public_ranges", "normalise": "l2"}
+    content = {"problem": {"kind": "from_losses", "losses": "mine.py", **data},
+               "topology": {"kind": "ring", "agents": 3},
+               "algorithm": {"kind": "ldp_dsbo", "rounds": 2, "x": {"scale": 0.1}, "y": {"scale": 0.1},
+                             "z": {"scale": 0.1}},
+               "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}}}  # fmt: skip
+    with pytest.raises(InputError, match=r"mine\.py: lower_loss mixes records"):
+        decentral_dp.build(decentral_dp.load(content, folder=tmp_path))
+
+
+def test_what_is_tried_is_made_up(monkeypatch: pytest.MonkeyPatch, scenario: Any) -> None:
+    """No private record is evaluated when a job is built."""
+    seen: list[Any] = []
+    problem = made(squares, squares)
+    original = type(problem)._chunks
+
+    def watched(self: Any, records: Any, width: int) -> Any:
+        seen.append(np.array(records.features))
+        return original(self, records, width)
+
+    monkeypatch.setattr(type(problem), "_chunks", watched)
+    job = decentral_dp.build(scenario(), problem=problem)
+    assert max(map(len, seen)) == max(n.max() for n in job.counts.values())
+    evaluated = {row.tobytes() for batch in seen for row in batch}
+    assert not evaluated & {row.tobytes() for row in np.ascontiguousarray(job.shards.features)}

@@ -1,0 +1,308 @@
+"""Components from outside are rehearsed on neighbouring made-up data: what leaves without noise may not differ."""
+
+from __future__ import annotations
+
+import html
+import re
+import tomllib
+from collections.abc import Collection
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError, build, load
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.minimax.composite import Composite
+from decentral_dp.problems.protocol import TERMS
+from decentral_dp.simulation.plan_text import console, guarantee, print_plan
+from decentral_dp.simulation.plans import Plan
+from decentral_dp.simulation.rehearsal import needs_rehearsal
+from decentral_dp.user_code import run_file
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCKS = dict(
+    re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
+)
+CLASSES = (0.0, 1.0)
+# What is replaced in the page's heavy ball → what is said.
+FREE = '{"y": {"lower_grad_y": "y"}, "u": {}}'
+STATED = '{"y": {"lower_grad_y": "y"}}'
+SENT = "yield Gossip(y=s.y)"
+
+
+def changed(folder: Path, name: str, *changes: tuple[str, str]) -> decentral_dp.Scenario:
+    text = BLOCKS[f"{name}.py"]
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    (folder / f"{name}.toml").write_text(BLOCKS[f"{name}.toml"], encoding="utf-8")
+    return load(folder / f"{name}.toml")
+
+
+def said(scenario: Any, **given: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        build(scenario, **given)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "nothing was run" in text
+    return text
+
+
+@pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
+def test_honest_algorithms_pass(tmp_path: Path, name: str) -> None:
+    job = build(changed(tmp_path, name))
+    assert needs_rehearsal(job)
+    assert np.isfinite(job.budget.epsilon).all()
+
+
+OPENED = {
+    "the value": "s.y.value if t else s.x[:, :1].repeat(s.y.shape[1], 1)",
+    "the private part": "s.y.private if t else 0.0 * s.last",
+    "one bit of it": "0.0 * s.last + (float(int(abs(s.y.value.sum()) * 1e9) % 2) if t else 0.0)",
+    "a record": "0.0 * s.last + dataset._records['train'][0][0].sum()",
+    "a label": "0.0 * s.last + dataset._records['train'][0][0][:, 0].max()",
+}
+
+
+@pytest.mark.parametrize("case", OPENED)
+def test_a_plain_array_that_reads_records_is_refused(tmp_path: Path, case: str) -> None:
+    text = said(changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, f"yield Gossip(y=s.y, u={OPENED[case]})")))
+    line = next(k for k, at in enumerate(BLOCKS["heavy_ball.py"].splitlines(), 1) if SENT in at)
+    assert "sends u in round" in text
+    assert "without noise" in text
+    assert f"in line {line} of {tmp_path / 'heavy_ball.py'}" in text
+
+
+def test_a_public_array_is_taken(tmp_path: Path) -> None:
+    scenario = changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=2.0 * s.last)"))
+    assert "u" in build(scenario).statement().free_channels
+
+
+def test_a_start_from_records_is_refused(tmp_path: Path) -> None:
+    start = "State(x, y + dataset._records['train'][0][0].mean(), y)"
+    text = said(changed(tmp_path, "heavy_ball", ("return State(x, y, y)", f"return {start}")))
+    assert "sends y in round 0 without noise" in text
+
+
+def test_a_start_that_is_published_and_not_sent_is_refused(tmp_path: Path) -> None:
+    """x never travels in this algorithm, and is what everybody is told to have started from."""
+    start = "State(x + dataset._records['train'][0][0].mean(), y, y)"
+    assert "x" in said(changed(tmp_path, "heavy_ball", ("return State(x, y, y)", f"return {start}")))
+
+
+PRETENDED = {
+    "public": ("public=b.value, private=0.0 * b.private", "the public part of y in round 1 without noise"),
+    "sensitivity": ("private=100.0 * b.private", "record moves y in round 1"),
+    "price": (
+        "sensitivities={k: v._replace(sensitivity=v.sensitivity * (1.0 + 1e-10 * abs(b.private[0, 0])))"
+        " for k, v in b.sensitivities.items()}",
+        "the sensitivity of y in round 1 without noise",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PRETENDED)
+def test_a_bounded_value_made_by_hand_is_refused(tmp_path: Path, case: str) -> None:
+    parts, told = PRETENDED[case]
+    new = f"return State(s.x, (lambda b: replace(b, {parts}))(moved - self.y(t) * gradient), released.y)"
+    text = said(
+        changed(
+            tmp_path,
+            "heavy_ball",
+            ("from dataclasses import dataclass", "from dataclasses import dataclass, replace"),
+            ("return State(s.x, moved - self.y(t) * gradient, released.y)", new),
+        )
+    )
+    assert told in text
+
+
+def test_exchanges_that_depend_on_records_are_refused(tmp_path: Path) -> None:
+    new = "**({'u': s.last} if t and s.y.value.sum() > 3e-3 else {'v': s.last})"
+    free = STATED.replace("}}", '}, "u": {}, "v": {}}')
+    text = said(changed(tmp_path, "heavy_ball", (STATED, free), (SENT, f"yield Gossip(y=s.y, {new})")))
+    assert "other exchanges" in text or "releases something else than it plans" in text
+
+
+def test_without_a_certificate_nothing_is_compared(tmp_path: Path) -> None:
+    content = tomllib.loads(BLOCKS["heavy_ball.toml"])
+    content["privacy"] = {"guarantee": "none"}
+    scenario = changed(
+        tmp_path, "heavy_ball", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=s.y.value if t else s.last)")
+    )
+    assert build(load(content, folder=scenario.folder)).budget.epsilon.max() == np.inf
+
+
+# Coordinators.
+
+GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"
+ASKED = "Ask(secret=context.query('grad_y', s.x, s.y, self.rate))"
+AVERAGED = {
+    "published": f"{GRADIENTS}; s = s._replace(x=s.x + (yield {ASKED}).secret.value.sum())",
+    "asked": f"{GRADIENTS}; yield Ask(g=context.query('grad_x', s.x + (yield {ASKED}).secret.value.sum(), s.y))",
+    "often": f"{GRADIENTS}; _ = (yield {ASKED}) if (yield {ASKED}).secret.value.sum() * 1e9 % 2 > 1 else None",
+}
+
+
+@pytest.mark.parametrize("case", AVERAGED)
+def test_a_coordinator_that_tells_of_records_is_refused(tmp_path: Path, case: str) -> None:
+    head = "from dataclasses import dataclass\n"
+    scenario = changed(
+        tmp_path,
+        "averaged",
+        (head, f"{head}from decentral_dp.exchange import Ask\n"),
+        (f"g = {GRADIENTS}", f"g = {AVERAGED[case]}"),
+    )
+    text = said(scenario)
+    told = {"published": "publishes x after round", "asked": "asks for g in round 0", "often": "other exchanges"}[case]
+    assert told in text
+
+
+# Problems of one's own that clip by themselves.
+
+
+@dataclass(frozen=True)
+class Mine(LogisticHyperparameter):
+    """Ours, under another name, so that nothing is known of it."""
+
+
+@dataclass(frozen=True)
+class Centred(LogisticHyperparameter):
+    """`prepare` subtracts the mean of all agents' records, and every term reads it."""
+
+    def prepare(self, features: Any, labels: Any, norm: Any) -> Any:
+        return super().prepare(features - features.mean(axis=0), labels, norm)
+
+
+@dataclass(frozen=True)
+class Remembers(LogisticHyperparameter):
+    """`prepare` keeps the mean in the object."""
+
+    def prepare(self, features: Any, labels: Any, norm: Any) -> Any:
+        object.__setattr__(self, "mean", float(features.mean()))
+        return super().prepare(features, labels, norm)
+
+    def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Any, wanted: Any = TERMS) -> Any:
+        return super().terms(x, y + self.mean, z, train, validation, clip, wanted)
+
+
+@dataclass(frozen=True)
+class Unclipped(LogisticHyperparameter):
+    """Forgets the clip."""
+
+    def terms(
+        self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Any, wanted: Collection[str] = TERMS
+    ) -> Any:
+        found = super().terms(x, y, z, train, validation, clip, wanted)
+        return found._replace(lower_grad_y=50.0 * found.lower_grad_y)
+
+
+@dataclass(frozen=True)
+class Starts(LogisticHyperparameter):
+    """A start that is no start."""
+
+    def prepare(self, features: Any, labels: Any, norm: Any) -> Any:
+        object.__setattr__(self, "start", {"y": np.full(self.q, features.mean())})
+        return super().prepare(features, labels, norm)
+
+
+def test_an_honest_problem_that_clips_by_itself_passes(scenario: Any) -> None:
+    job = build(scenario(), problem=Mine(30, CLASSES))
+    assert needs_rehearsal(job)
+    notes = job.statement().notes
+    assert any(note.startswith('On the author\'s word: "Mine"') for note in notes)
+    assert not needs_rehearsal(build(scenario(), problem=LogisticHyperparameter(30, CLASSES)))
+    assert not needs_rehearsal(build(scenario()))
+
+
+@pytest.mark.parametrize("made", [Centred, Remembers])
+def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any, made: Any) -> None:
+    """Refused, not labelled: a record of one agent moves the terms of the others, who do not hold it."""
+    text = said(scenario(), problem=made(30, CLASSES))
+    assert text.startswith(f"problem.kind: {made.__name__} (line ")
+    assert f"{__file__}): one made-up train record moves" in text
+    assert "who does not hold it" in text
+
+
+def test_a_problem_that_does_not_clip_is_refused(scenario: Any) -> None:
+    text = said(scenario(), problem=Unclipped(30, CLASSES))
+    assert "one made-up train record moves y in round 1 by" in text
+
+
+def test_a_problem_that_starts_from_records_is_refused(scenario: Any) -> None:
+    assert "without noise" in said(scenario(), problem=Starts(30, CLASSES))
+
+
+def test_a_minimax_problem_that_reads_its_batch_is_refused(tmp_path: Path) -> None:
+    class Whole(Composite):
+        def prepare(self, features: Any, labels: Any, norm: Any) -> Any:
+            return super().prepare(features - features.mean(axis=0), labels, norm)
+
+        def sums(self, records: Any, queries: Any, drawn: Any = None) -> Any:
+            return [30.0 * total for total in super().sums(records, queries, drawn)]
+
+    scenario = changed(tmp_path, "averaged")
+    content = tomllib.loads(BLOCKS["averaged.toml"])
+    content["algorithm"] = {"kind": "dp_sgda", "rounds": 3, "rate": 0.1, "x": {"scale": 0.1}, "y": {"scale": 0.1}}
+    ours = build(load(content, folder=scenario.folder)).problem
+    text = said(load(content, folder=scenario.folder), problem=Whole(ours.model, ours.objective))
+    assert text.startswith("problem.kind: Whole (line ")
+    assert "one made-up train record moves" in text
+
+
+# What stands on the statement, whichever way a component comes.
+
+
+class Taken(Composite):
+    """Ours, under another name."""
+
+
+def by_file(folder: Path, name: str) -> Any:
+    return changed(folder, name), {}
+
+
+def by_object(folder: Path, name: str) -> Any:
+    scenario = changed(folder, name)
+    made = getattr(run_file(folder / f"{name}.py", ""), {"heavy_ball": "HeavyBall", "averaged": "Averaged"}[name])
+    table = tomllib.loads(BLOCKS[f"{name}.toml"])["algorithm"]
+    given = {k: StepSize(**v) if isinstance(v, dict) else v for k, v in table.items() if k not in ("kind", "rounds")}
+    return scenario, {"algorithm": made(**given)}
+
+
+def by_problem(folder: Path, name: str) -> Any:
+    scenario = changed(folder, name)
+    content = tomllib.loads(BLOCKS[f"{name}.toml"])
+    if name == "heavy_ball":
+        content["algorithm"] = {"kind": "dp_dsgd", "rounds": 3, "y": {"scale": 0.1}}
+        return load(content, folder=folder), {"problem": Mine(30, CLASSES)}
+    content["algorithm"] = {"kind": "dp_sgda", "rounds": 3, "rate": 0.25, "x": {"scale": 0.1}, "y": {"scale": 0.1}}
+    ours = build(load(content, folder=scenario.folder)).problem
+    return load(content, folder=folder), {"problem": Taken(ours.model, ours.objective)}
+
+
+@pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
+@pytest.mark.parametrize("way", [by_file, by_object, by_problem])
+def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path, way: Any, name: str) -> None:
+    scenario, given = way(tmp_path, name)
+    shown = StringIO()
+    print_plan(Plan.of(build(scenario, **given)), console(shown, 10_000))
+    run = decentral_dp.run(scenario, out=tmp_path / "out", **given)
+    # What a run prints at its end is in a line.
+    assert "certified, but for what is on the author's word" in shown.getvalue()
+    assert "certified, but for what is on the author's word" in dict(guarantee(run.result.privacy))["Privacy"]
+    page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    told = [
+        "On the author's word: ",
+        "What Python code closes over, or reads from a disk, is taken on its author's word",
+    ]
+    for said in told:
+        assert any(note.startswith(said) for note in run.result["privacy"]["notes"])
+        assert said in shown.getvalue()
+        assert said in page
+    assert "This holds by construction, but for what the notes take on the author's word" in page
