@@ -32,7 +32,7 @@ from decentral_dp.exchange import Value
 from decentral_dp.participants.batch import Batch, Group, mean_sensitivity
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Stacked, Started, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Started, stacked, take
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16
@@ -78,8 +78,8 @@ class LocalDataset:
         self._box = dict(box or {})
         self._constants = constants
         self._batches = batches
-        # Asked once: a runtime check of a protocol costs as much as a small round.
-        self._stackable: Stacked | None = problem if isinstance(problem, Stacked) else None
+        # Asked once: checking a protocol at run time costs as much as a small round.
+        self._stackable = stacked(problem)
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
 
     def public(self, value: float, dimension: int) -> Array:

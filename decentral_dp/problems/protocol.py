@@ -236,6 +236,19 @@ def select_split(wanted: Collection[str], train: Any, validation: Any) -> tuple[
     return (train if lower else take(train, slice(0))), (validation if upper else take(validation, slice(0)))
 
 
+def stacked(problem: Problem) -> Stacked | None:
+    """The problem where it evaluates many agents at once, else None.
+
+    A class that overrides `terms` and inherits `stacked_terms` has changed its mathematics in one of two places: what
+    it inherits is not used.
+    """
+    if not isinstance(problem, Stacked):
+        return None
+    order = type(problem).__mro__
+    written = {name: next(i for i, c in enumerate(order) if name in vars(c)) for name in ("terms", "stacked_terms")}
+    return problem if written["stacked_terms"] <= written["terms"] else None
+
+
 def terms_of_one(
     problem: Any, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str]
 ) -> Terms:

@@ -17,7 +17,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import TERMS, Placed, Stacked, take
+from decentral_dp.problems.protocol import TERMS, Placed, Stacked, stacked, take
 
 WIDTH, CLASSES = 6, (0.0, 1.0, 2.0)
 TRAIN, VALIDATION = [7, 7, 3, 7, 1, 3, 12], [4, 9, 4, 4, 9, 9, 1]
@@ -92,6 +92,22 @@ def test_an_agent_alone_computes_the_same_bits(name: str, stream: Stream) -> Non
     some = np.array([6, 0, 3, 1])
     for term, value in directions(problem, some, records, stream).items():
         np.testing.assert_array_equal(value, whole[term][some], err_msg=term)
+
+
+def test_a_class_that_overrides_its_terms_is_asked_agent_by_agent() -> None:
+    class Doubled(LogisticHyperparameter):
+        def terms(self, *arguments: Any, **named: Any) -> Any:
+            found = super().terms(*arguments, **named)
+            return found._replace(lower_grad_y=2.0 * found.lower_grad_y)
+
+    plain, doubled = LogisticHyperparameter(WIDTH), Doubled(WIDTH)
+    assert stacked(plain) is plain
+    assert stacked(doubled) is None
+    records = {"train": shards(plain, TRAIN, 1, True), "validation": shards(plain, VALIDATION, 2, False)}
+    every = np.arange(len(TRAIN))
+    once, twice = (directions(problem, every, records, Stream("all")) for problem in (plain, doubled))
+    np.testing.assert_array_equal(twice["lower_grad_y"], 2.0 * once["lower_grad_y"])
+    np.testing.assert_array_equal(twice["lower_hvp"], once["lower_hvp"])
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
