@@ -28,6 +28,7 @@ from typing import Self
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import counted
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
@@ -51,13 +52,7 @@ class WarmStart:
     """x: η, None: settled by public constants. candidates: along each axis."""
 
     x: StepSize | None = option("η, of x after the start; settled by public constants if left out", default=None)
-    candidates: int | None = option(
-        "candidates for the start along each axis; settled by default",
-        default=None,
-        unit="points",
-        example="65",
-        at_least=1,
-    )
+    candidates: int | None = counted("candidates for the start along each axis; settled by default", "points", "65")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"

@@ -52,6 +52,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import neumann_smoothness, neumann_terms
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.messages import check_message
@@ -81,10 +82,8 @@ class Gbdsbo:
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("γ, of y")
     averaging: StepSize = option("β, weight of the newest estimate in the running averages")
-    inverse: int = option(
-        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
-    )
-    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
+    inverse: int = neumann_terms()
+    smoothness: float = neumann_smoothness()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"

@@ -43,6 +43,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.common_options import neumann_smoothness, neumann_terms
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import option
@@ -85,10 +86,8 @@ class Vrdsbo:
     momentum: float = option(
         "α of κ_t = max(0, 1 − α η_t²), the weight of the past in both estimates", example="0.5", at_least=0
     )
-    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
-    inverse: int = option(
-        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
-    )
+    smoothness: float = neumann_smoothness()
+    inverse: int = neumann_terms()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"

@@ -28,6 +28,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from decentral_dp.algorithms.common_options import counted
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
@@ -56,13 +57,7 @@ class ExponentialMechanism:
     method: str = option(
         'how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid"
     )
-    candidates: int | None = option(
-        "candidates along each axis of the grid; settled by default",
-        default=None,
-        unit="points",
-        example="65",
-        at_least=1,
-    )
+    candidates: int | None = counted("candidates along each axis of the grid; settled by default", "points", "65")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"

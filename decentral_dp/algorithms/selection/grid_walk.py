@@ -22,10 +22,10 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from decentral_dp.algorithms.common_options import counted
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.algorithms.selection.single_draw import (
     State,
@@ -51,12 +51,8 @@ _MOST_STEPS = 10_000_000
 class GridWalk:
     """candidates: cells along each axis. inner: steps of the walk."""
 
-    candidates: int | None = option(
-        "cells along each axis; settled by default", default=None, unit="points", example="65", at_least=1
-    )
-    inner: int | None = option(
-        "steps of the walk; settled by default", default=None, unit="steps", example="5", at_least=1
-    )
+    candidates: int | None = counted("cells along each axis; settled by default", "points", "65")
+    inner: int | None = counted("steps of the walk; settled by default", "steps", "5")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
