@@ -106,7 +106,8 @@ class DsboJhip:
 
     def check(self, p: int, q: int) -> None:
         """Refuse messages that are too large."""
-        check_width(p, q)
+        mend = "Use fewer features, or ma_dsbo, which sends vectors only."
+        check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
     def init(self, dataset: LocalDataset) -> State:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
@@ -166,12 +167,6 @@ class DsboJhip:
             "D": tracked(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
             "h": released(public, h_index, [Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
         }
-
-
-def check_width(p: int, q: int) -> None:
-    """Refuse messages that are too large. Raises InputError."""
-    mend = "Use fewer features, or ma_dsbo, which sends vectors only."
-    check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
 
 def transposed_times(z: Array, vectors: Array) -> Array:

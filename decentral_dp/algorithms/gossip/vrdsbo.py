@@ -100,7 +100,7 @@ class Vrdsbo:
 
     def kept(self, t: int) -> float:
         """κ_t."""
-        return kept_share(self.momentum, self.averaging, t)
+        return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
     def init(self, dataset: LocalDataset) -> State:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
@@ -169,11 +169,6 @@ class Vrdsbo:
             "zf": _tracked(public, ends - 1, U_TERMS, kept),
             "zg": _tracked(public, ends - 1, ("lower_grad_y",), kept),
         }
-
-
-def kept_share(momentum: float, averaging: StepSize, t: int) -> float:
-    """κ_t."""
-    return 0.0 if t == 0 else max(0.0, 1.0 - momentum * averaging(t) ** 2)
 
 
 def _tracked(public: Public, index: NDArray[np.int64], terms: Sequence[str], kept: Array) -> Planned:
