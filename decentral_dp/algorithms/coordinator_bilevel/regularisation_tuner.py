@@ -38,7 +38,7 @@ import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.common_options import counted
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import internal, option
 from decentral_dp.algorithms.references import KORNOWSKI, Citation
@@ -85,8 +85,7 @@ class RegularisationTuner:
     pointwise: bool = internal(False)
 
     protocol = "released"
-    needs_constants = True
-    needs_records = True
+    needs_constants = needs_records = True
     queries = ()
     releases_per_round = 2
 
@@ -165,8 +164,7 @@ class RegularisationTuner:
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.at, "y": s.y}
 
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
-        return {}
+    free_channels = no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         both: tuple[Split, ...] = ("train", "validation")

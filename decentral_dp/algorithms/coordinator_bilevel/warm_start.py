@@ -30,7 +30,7 @@ import numpy as np
 
 from decentral_dp.algorithms.common_options import counted
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
@@ -57,8 +57,7 @@ class WarmStart:
 
     protocol = "released"
     releases_per_round = 1
-    needs_constants = True
-    needs_records = True
+    needs_constants = needs_records = True
     queries = ()
 
     @property
@@ -95,8 +94,7 @@ class WarmStart:
     def published(self, s: State) -> dict[str, Array]:
         return self._descent.published(s)
 
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
-        return {}
+    free_channels = no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         """ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the proportion of the shares."""

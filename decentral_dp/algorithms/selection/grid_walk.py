@@ -24,18 +24,19 @@ from typing import Self
 
 from decentral_dp.algorithms.common_options import counted
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.algorithms.selection.single_draw import (
     State,
+    begin,
     box_of,
     charge,
     check_once,
     drawn,
     no_score,
+    publish_draw,
 )
-from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -57,8 +58,7 @@ class GridWalk:
 
     protocol = "released"
     releases_per_round = 1
-    needs_constants = True
-    needs_records = True
+    needs_constants = needs_records = True
     queries = ()
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
@@ -79,18 +79,11 @@ class GridWalk:
         facts = Score.of_value(bounds_of(context), box.low, box.high)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
-    def init(self, context: CoordinatorContext) -> State:
-        return State(context.start("x", self.start))
-
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
         return (yield from drawn(self.law(context, pool.scores)))
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x}
-
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
-        return {}
+    init, published, free_channels = begin, publish_draw, no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         return charge(self.law(context, no_score), _UNPROVEN)
