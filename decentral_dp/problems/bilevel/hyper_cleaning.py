@@ -25,7 +25,7 @@ from decentral_dp.models.linear_terms import (
     unit_rows,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import check_ridge
+from decentral_dp.problems.bilevel.penalties import check_ridge, ridge_terms, ridge_value
 from decentral_dp.problems.bilevel.softmax import (
     SoftmaxHyperparameter,
     SoftmaxRecords,
@@ -34,7 +34,7 @@ from decentral_dp.problems.bilevel.softmax import (
     class_shares,
     norms_of,
 )
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
+from decentral_dp.problems.protocol import TERMS, Terms, asked, select_split
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
@@ -210,13 +210,7 @@ class HyperCleaning:
             out["lower_jacobian"] = total[:-1].reshape(self.p, self.q) / len(train.label)
         return out
 
-    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return Regulariser(self.ridge * y, self.ridge * z, np.zeros_like(x))
-
-    def regulariser_value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(0.5 * self.ridge * np.square(y).sum(axis=1))
+    regulariser, regulariser_value = ridge_terms, ridge_value
 
     def losses(self, x: Array, y: Array, records: CleaningRecords, weights: Array) -> tuple[Array, Array]:
         lower, upper = np.zeros(len(y)), np.zeros(len(y))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -22,11 +21,7 @@ from decentral_dp.models.linear_terms import (
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.mean_records import nothing_classified
 from decentral_dp.problems.bilevel.penalties import Pull, check_ridge
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
-
-READS_RECORDS: Mapping[str, Split] = MappingProxyType(
-    {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
-)
+from decentral_dp.problems.protocol import LOSS_OF_Y, TERMS, Regulariser, Terms, asked, select_split
 
 
 class QuadraticRecords(NamedTuple):
@@ -67,6 +62,7 @@ class Quadratic:
     """
 
     name: ClassVar[str] = "quadratic"
+    reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
     n_features: int
     ridge: float = 1.0
@@ -87,10 +83,6 @@ class Quadratic:
     @property
     def q(self) -> int:
         return self.n_features
-
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
@@ -136,7 +128,7 @@ class Quadratic:
             lambda part: np.ones((1, 1, len(train.target[part]))),
             matrix,
             clip,
-            asked(wanted, READS_RECORDS),
+            asked(wanted, LOSS_OF_Y),
         )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:

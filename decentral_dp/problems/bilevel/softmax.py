@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -24,11 +23,7 @@ from decentral_dp.models.linear_terms import (
     feature_norms,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, select_split
-
-READS_RECORDS: Mapping[str, Split] = MappingProxyType(
-    {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
-)
+from decentral_dp.problems.protocol import LOSS_OF_Y, TERMS, Regulariser, Terms, asked, select_split
 
 
 class SoftmaxRecords(NamedTuple):
@@ -61,6 +56,7 @@ class SoftmaxHyperparameter:
     """
 
     name: ClassVar[str] = "softmax_hyperparameter"
+    reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
     n_features: int
     classes: tuple[float, ...]
@@ -81,10 +77,6 @@ class SoftmaxHyperparameter:
     @property
     def q(self) -> int:
         return len(self.classes) * self.p
-
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
         """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""
@@ -133,7 +125,7 @@ class SoftmaxHyperparameter:
             lambda part: class_curvature(class_shares(weights @ train.features[part].T)),
             matrix,
             clip,
-            asked(wanted, READS_RECORDS),
+            asked(wanted, LOSS_OF_Y),
         )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
