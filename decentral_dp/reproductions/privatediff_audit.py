@@ -41,7 +41,7 @@ from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.minimax.protocol import Known, Scores
 from decentral_dp.reproductions.findings import Check, Row, values
-from decentral_dp.reproductions.rounds import finished_round
+from decentral_dp.reproductions.rounds import finish_round
 from decentral_dp.statistics import exactly
 
 PRINTED, SAMPLED, SOUND = "as printed, all records", "as printed, samples of 250", "with a private y"
@@ -154,7 +154,7 @@ class Audit(NamedTuple):
             return reply
 
         for t in range(self.seen):
-            state = finished_round(program.step(t, context, state), ask, release)
+            state = finish_round(program.step(t, context, state), ask, release)
         return float(program.published(state)["x"][0]), told
 
 

@@ -10,7 +10,7 @@ from decentral_dp.exchange import Ask, Release, Request, Response
 Answered = Callable[[Mapping[str, Any]], Any]
 
 
-def finished_round(running: Generator[Request, Response, Any], ask: Answered, release: Answered) -> Any:
+def finish_round(running: Generator[Request, Response, Any], ask: Answered, release: Answered) -> Any:
     """The state after a round. ask, release: what an `Ask` and a `Release` with these values are answered by."""
     reply: Any = None
     while True:

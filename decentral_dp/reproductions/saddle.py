@@ -23,7 +23,7 @@ from decentral_dp.exchange import Bundle, ClippedQuery, Released
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.minimax.protocol import Scores, anywhere, nothing_known
-from decentral_dp.reproductions.rounds import finished_round
+from decentral_dp.reproductions.rounds import finish_round
 
 # No gradient of a record is longer, by x or by y, wherever the programs go.
 LONGEST = 1.0
@@ -119,7 +119,7 @@ def walk(
 
     for t in range(rounds):
         index = t * program.releases_per_round
-        state = finished_round(program.step(t, context, state), ask, release)
+        state = finish_round(program.step(t, context, state), ask, release)
         total += problem.stationarity(program.published(state)["x"])
     return total / rounds
 

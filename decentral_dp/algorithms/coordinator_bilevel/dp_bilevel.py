@@ -45,7 +45,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.common_options import counted, sampling_rate
+from decentral_dp.algorithms.common_options import count_option, sampling_rate
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults, check_penalty
 from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS, Solver, check_perturbed, solver_of
@@ -84,7 +84,7 @@ class DpBilevel:
     penalty: float | None = option(
         "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", at_least=0
     )
-    inner: int | None = counted(
+    inner: int | None = count_option(
         "steps of the lower-level solver; settled by public constants if left out", "steps", "5"
     )
     smoothness: float | None = option(

@@ -37,7 +37,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.common_options import counted
+from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import internal, option
@@ -79,7 +79,7 @@ class RegularisationTuner:
 
     method: str = option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
     penalty: float | None = option("λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0)
-    candidates: int | None = counted("strengths that the method em chooses among; 65 if left out", "points", "65")
+    candidates: int | None = count_option("strengths that the method em chooses among; 65 if left out", "points", "65")
     start: Mapping[str, float] = field(default_factory=dict)
     last_share: float = internal(0.0)
     pointwise: bool = internal(False)

@@ -28,7 +28,7 @@ from typing import Self
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import counted
+from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
 from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
@@ -52,7 +52,9 @@ class WarmStart:
     """x: η, None: settled by public constants. candidates: along each axis."""
 
     x: StepSize | None = option("η, of x after the start; settled by public constants if left out", default=None)
-    candidates: int | None = counted("candidates for the start along each axis; settled by default", "points", "65")
+    candidates: int | None = count_option(
+        "candidates for the start along each axis; settled by default", "points", "65"
+    )
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"

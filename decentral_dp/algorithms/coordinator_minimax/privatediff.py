@@ -35,7 +35,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, counted, sampling_rate
+from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, count_option, sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     best,
     check_solver,
@@ -81,7 +81,7 @@ class PrivateDiff:
     x: StepSize = option("η_x, of x, downwards")
     period: int = anchor_period()
     y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
-    inner: int | None = counted("steps of y in every round; settled by default", "steps", "5")
+    inner: int | None = count_option("steps of y in every round; settled by default", "steps", "5")
     smoothness: float | None = change_smoothness()
     rate: float = sampling_rate()
     solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")

@@ -28,7 +28,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from decentral_dp.algorithms.common_options import counted, drawing_method
+from decentral_dp.algorithms.common_options import count_option, drawing_method
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_protocol import no_free_channels
 from decentral_dp.algorithms.entry import Entry
@@ -42,7 +42,7 @@ from decentral_dp.algorithms.selection.single_draw import (
     no_score,
     price_of_draw,
     publish_draw,
-    settled_candidates,
+    resolve_candidates,
 )
 from decentral_dp.exchange import Pool, Request, Response, SelectionMechanism
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -56,7 +56,7 @@ class ExponentialMechanism:
     """method: "grid" or "cells". candidates: along each axis of a grid."""
 
     method: str = drawing_method()
-    candidates: int | None = counted("candidates along each axis of the grid; settled by default", "points", "65")
+    candidates: int | None = count_option("candidates along each axis of the grid; settled by default", "points", "65")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
@@ -67,7 +67,7 @@ class ExponentialMechanism:
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         check_once(context, NAME)
         self.law(context, no_score)
-        return replace(self, candidates=settled_candidates(context, self.method, self.candidates)), context
+        return replace(self, candidates=resolve_candidates(context, self.method, self.candidates)), context
 
     def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism:
         facts = Score.of_value(bounds_of(context), *context.domain.corners(context.problem.p))

@@ -22,7 +22,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from decentral_dp.algorithms.common_options import counted
+from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
@@ -52,8 +52,8 @@ _MOST_STEPS = 10_000_000
 class GridWalk:
     """candidates: cells along each axis. inner: steps of the walk."""
 
-    candidates: int | None = counted("cells along each axis; settled by default", "points", "65")
-    inner: int | None = counted("steps of the walk; settled by default", "steps", "5")
+    candidates: int | None = count_option("cells along each axis; settled by default", "points", "65")
+    inner: int | None = count_option("steps of the walk; settled by default", "steps", "5")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"

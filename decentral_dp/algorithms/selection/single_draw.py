@@ -56,7 +56,7 @@ def price_of_draw(program: Drawing, context: CoordinatorContext, rounds: int) ->
     return charge(program.law(context, no_score))
 
 
-def settled_candidates(context: CoordinatorContext, method: str, count: int | None) -> int | None:
+def resolve_candidates(context: CoordinatorContext, method: str, count: int | None) -> int | None:
     """As many candidates along each axis of a grid as given, or as usual; "cells" takes none."""
     return per_axis(context.problem.p) if method == "grid" and count is None else count
 

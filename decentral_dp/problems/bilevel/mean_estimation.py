@@ -17,7 +17,7 @@ from decentral_dp.models.linear_terms import (
     clip_columns,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.mean_records import MeanRecords, no_matrices, nothing_classified, prepared
+from decentral_dp.problems.bilevel.mean_records import MeanRecords, no_matrices, nothing_classified, prepare_records
 from decentral_dp.problems.bilevel.penalties import check_ridge
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 
@@ -78,7 +78,7 @@ class MeanEstimation:
     def q(self) -> int:
         return self.n_features
 
-    prepare, matrices, accuracy = prepared, no_matrices, nothing_classified
+    prepare, matrices, accuracy = prepare_records, no_matrices, nothing_classified
 
     def terms(
         self,

@@ -25,7 +25,7 @@ class Sized(Protocol):
     def n_features(self) -> int: ...
 
 
-def prepared(problem: Sized, features: Array, labels: Array, norm: Norm) -> MeanRecords:
+def prepare_records(problem: Sized, features: Array, labels: Array, norm: Norm) -> MeanRecords:
     """`prepare`: features and both norms; the clip of a run decides which norm is read. Raises InputError."""
     rows = checked_features(features, labels, problem.n_features, intercept=False)
     return MeanRecords(rows, *feature_norms(rows))

@@ -136,7 +136,7 @@ def _lists(central: bool, empty: str) -> Html:
         (tag("code", "x, y, z"), " in ", tag("code", "state.npz")),
         trusted.CHOSEN,
     ]
-    return trusted.covered_or_not(
+    return trusted.list_coverage(
         (f"What agents released, and whatever is computed from it{empty}:", covered),
         ("What only the simulator sees, because it reads private data:", private),
     )

@@ -112,13 +112,13 @@ def coverage(privacy: PrivacyStatement, result: RunResult, released: tuple[Part,
         *solved,
         CHOSEN,
     ]
-    return covered_or_not(
+    return list_coverage(
         (f"What the coordinator published, and whatever is computed from it{empty}:", covered),
         ("What the coordinator or only the simulator sees, because it reads private data:", private),
     )
 
 
-def covered_or_not(covered: tuple[str, list[tuple[Part, ...]]], private: tuple[str, list[tuple[Part, ...]]]) -> Html:
+def list_coverage(covered: tuple[str, list[tuple[Part, ...]]], private: tuple[str, list[tuple[Part, ...]]]) -> Html:
     """Two lists beside each other, each with a sentence: what the guarantee is for, and what it is not for."""
     halves = [
         tag("div", tag("h3", head), tag("p", sentence), tag("ul", *(tag("li", *item) for item in items)))
