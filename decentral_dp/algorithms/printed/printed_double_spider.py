@@ -27,7 +27,7 @@ from decentral_dp.algorithms.coordinator_minimax.spider_releases import reach
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import Point, SpiderState
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_scales import constant_noise, in_units, root_log
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -61,9 +61,7 @@ class PrintedDoubleSpider(DoubleSpider):
         # What one record moves does not depend on the sample, which therefore amplifies nothing.
         return plan_of_estimates(context, rounds, self.period, 1.0)
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         size, root = self.rate * context.n, root_log(delta)
         often = math.sqrt(rounds) / (context.n * math.sqrt(self.period))
         by_x = root / epsilon * max(1.0 / size, often)

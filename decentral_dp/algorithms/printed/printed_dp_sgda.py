@@ -18,7 +18,7 @@ import numpy as np
 from decentral_dp.algorithms.coordinator_minimax.dp_sgda import DpSgda
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import CHANNELS, Iterate
 from decentral_dp.algorithms.printed.printed_scales import check_ascent, constant_noise
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -50,9 +50,7 @@ class PrintedDpSgda(DpSgda):
             c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in asked.items()
         }
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
         asked = self._questions(context, self.init(context))
         noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in asked.items()}

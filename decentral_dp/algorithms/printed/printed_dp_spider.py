@@ -20,7 +20,7 @@ from typing import final
 
 from decentral_dp.algorithms.coordinator_minimax.dp_spider import DpSpider
 from decentral_dp.algorithms.printed.printed_scales import constant_noise, in_units, root_log
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -37,9 +37,7 @@ class PrintedDpSpider(DpSpider):
         released: Array = (yield Release(d=in_units(mean, bound))).released.d[0]
         return released * bound
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s, size = self.init(context), self.rate * context.n
         often = math.sqrt(rounds) / context.n
         anchor = context.query("joint", s.x, s.y, self.rate)

@@ -38,7 +38,7 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import check_estimates, is_anchor
 from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
 from decentral_dp.algorithms.printed.printed_scales import check_ascent
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Calibration, Noise
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.errors import InputError
@@ -146,9 +146,7 @@ class PrintedPrivateDiff:
                     out[channel] = Charge("gaussian", context.problem.p, chosen, _infinite(chosen.size), reason=REASON)
         return out | {"y": Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         """Remark 5.1. Raises InputError for an η_i that says nothing of μ."""
         if self.y is None or self.y.scale == 0.0:
             raise InputError(

@@ -34,7 +34,7 @@ from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import Block, Point, block_charges, is_anchor, split
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_scales import in_units, root_log
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Calibration, Noise
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -80,9 +80,7 @@ class PrintedRecursiveSpider(RecursiveSpider):
         blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
         return block_charges(blocks, self.rate) | block_charges({"s": Block(first + 1, 1, 1.0)}, 1.0 / context.n)
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         n, root, clips = context.n, root_log(delta), _clips(context)
         worst = _worst(context)
         anchor = root * math.sqrt(rounds) / (n * self.period * epsilon)

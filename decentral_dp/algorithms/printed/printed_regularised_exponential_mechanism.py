@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_count
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.regularised_exponential_mechanism import RegularisedExponentialMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of
 from decentral_dp.constants.problem_constants import printed_slope
@@ -36,7 +36,5 @@ class PrintedRegularisedExponentialMechanism(RegularisedExponentialMechanism):
         """S of Lemma B.6."""
         return printed_slope(constants_of(context), smaller_count(context))
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         return one_draw(self.law(context), self._slope(context) / context.budget)
