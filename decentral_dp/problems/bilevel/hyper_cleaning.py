@@ -77,6 +77,7 @@ class HyperCleaning:
     """
 
     name: ClassVar[str] = "hyper_cleaning"
+    reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
     model: SoftmaxHyperparameter
     agents: int
@@ -117,10 +118,6 @@ class HyperCleaning:
     @property
     def q(self) -> int:
         return self.model.q
-
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
 
     @cached_property
     def corrupted(self) -> NDArray[np.bool_]:

@@ -73,9 +73,7 @@ class LogisticHyperparameter:
     def p(self) -> int:
         return self.n_features + self.intercept
 
-    @property
-    def q(self) -> int:
-        return self.n_features + self.intercept
+    q = p
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
         """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError."""

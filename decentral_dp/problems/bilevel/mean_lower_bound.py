@@ -68,9 +68,7 @@ class MeanLowerBound:
     def p(self) -> int:
         return self.n_features
 
-    @property
-    def q(self) -> int:
-        return self.n_features
+    q = p
 
     prepare, matrices, accuracy = prepare_records, no_matrices, nothing_classified
 

@@ -91,6 +91,7 @@ class MetaLearning:
     """
 
     name: ClassVar[str] = "meta_learning"
+    reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
     network: Network
     n_features: int
@@ -135,10 +136,6 @@ class MetaLearning:
     @property
     def q(self) -> int:
         return len(self.tasks.members) * self.tasks.ways * (self.network.embedding + 1)
-
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
 
     @cached_property
     def start(self) -> Mapping[str, Array]:

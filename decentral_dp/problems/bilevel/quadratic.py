@@ -80,9 +80,7 @@ class Quadratic:
     def p(self) -> int:
         return self.n_features
 
-    @property
-    def q(self) -> int:
-        return self.n_features
+    q = p
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
