@@ -31,6 +31,16 @@ class Charge(NamedTuple):
     reason: str = ""
 
 
+def publish_iterate(program: Any, s: Any) -> dict[str, Array]:
+    """`published` of a program whose output is its last (x, y)."""
+    return {"x": s.x, "y": s.y}
+
+
+def no_free_channels(program: Any, context: Any) -> dict[str, int]:
+    """`free_channels` of a program whose releases all read records."""
+    return {}
+
+
 class Coordinated(Coordination, Protocol):
     """A coordinator's program that also says what it will release.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 import pandas as pd
@@ -14,6 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.cli.progress import LiveBar
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.text import power_text
 from decentral_dp.simulation.plan_text import console
@@ -26,12 +26,12 @@ _MOST_COLUMNS = 3
 _MOST_REASONS = 8
 
 
-class Progress:
+class Progress(LiveBar):
     """A bar on a terminal: cells done, failed ones, time left."""
 
     def __init__(self) -> None:
         shown = Console(stderr=True)
-        self._bar = Bar(
+        bar = Bar(
             TextColumn("cell"),
             MofNCompleteColumn(),
             BarColumn(),
@@ -42,16 +42,8 @@ class Progress:
             console=shown,
             disable=not shown.is_terminal,
         )
+        super().__init__(bar)
         self._task = self._bar.add_task("study", total=None, failed="")
-
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def __call__(self, done: int, total: int, failed: int) -> None:
         self._bar.update(self._task, completed=done, total=total, failed=f"{failed} failed" if failed else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import TracebackType
 
 import numpy as np
 from rich.console import Console
@@ -12,6 +11,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from decentral_dp.bounded import Array
+from decentral_dp.cli.progress import LiveBar
 from decentral_dp.cli.summary_scores import print_scores, print_values
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.plan_text import console, guarantee, print_items, rounds_text, sentence
@@ -21,12 +21,12 @@ from decentral_dp.simulation.runner import Run
 _MOST_COORDINATES = 4
 
 
-class Progress:
+class Progress(LiveBar):
     """A bar with round, loss and ε spent on a terminal; nothing where there is none."""
 
     def __init__(self, quiet: bool) -> None:
         console = Console(stderr=True)
-        self._bar = Bar(
+        bar = Bar(
             TextColumn("round"),
             MofNCompleteColumn(),
             BarColumn(),
@@ -37,16 +37,8 @@ class Progress:
             disable=quiet or not console.is_terminal,
         )
         self._spent = "0"
+        super().__init__(bar)
         self._task = self._bar.add_task("run", total=None, loss="…", epsilon=self._spent)
-
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None:
         # ε is not priced at every round; the last known one stays.

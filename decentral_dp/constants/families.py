@@ -16,9 +16,10 @@ from typing import Protocol
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.boxes import UP, box_norm, box_strengths, box_width, rounded
+from decentral_dp.constants.boxes import UP, box_norm, box_strengths, rounded
 from decentral_dp.constants.loss_bounds import LossBounds, SquaredLoss, logistic_loss, softmax_loss
-from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.solution_balls import centred_spread, moving_spread, origin, range_in_ball
 from decentral_dp.constants.special_families import Linear, Mean, Weighed
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
@@ -79,14 +80,7 @@ class Shared:
         r = self.loss.reach(least, record_mass, 0.0)
         return _regularised(self.loss, r, r, least, most * r, most, most, m=r)
 
-    def centre(self, x: Array) -> Array:
-        return np.zeros(self.problem.q)
-
-    def spread(self, low: Array, high: Array) -> float:
-        return _spread(self, low, high, centred=True)
-
-    def loss_range(self, low: Array, high: Array) -> float:
-        return UP * self.loss.loss_range(self.constants(low, high).radius)
+    centre, spread, loss_range = origin, centred_spread, range_in_ball
 
 
 @dataclass(frozen=True)
@@ -111,14 +105,7 @@ class Separate:
         m = min(r * math.sqrt(most / least), record_mass * self.loss.gradient(r) / least)
         return _regularised(self.loss, r, r, least, most * r, most, most, m)
 
-    def centre(self, x: Array) -> Array:
-        return np.zeros(self.problem.q)
-
-    def spread(self, low: Array, high: Array) -> float:
-        return _spread(self, low, high, centred=True)
-
-    def loss_range(self, low: Array, high: Array) -> float:
-        return UP * self.loss.loss_range(self.constants(low, high).radius)
+    centre, spread, loss_range = origin, centred_spread, range_in_ball
 
 
 @dataclass(frozen=True)
@@ -141,8 +128,7 @@ class Pulled:
     def centre(self, x: Array) -> Array:
         return np.array(x, dtype=np.float64)
 
-    def spread(self, low: Array, high: Array) -> float:
-        return _spread(self, low, high, centred=False)
+    spread = moving_spread
 
     def loss_range(self, low: Array, high: Array) -> float:
         c = self.constants(low, high)
@@ -251,10 +237,6 @@ def _regularised(
             m=m,
         )
     )
-
-
-def _spread(family: Family, low: Array, high: Array, centred: bool) -> float:
-    return solution_spread(family.constants(low, high), box_width(low, high), centred)
 
 
 def _lengthened(radius: float, intercept: bool) -> float:

@@ -11,7 +11,8 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.constants.boxes import UP, box_norm, box_weights, box_width, rounded
 from decentral_dp.constants.loss_bounds import LossBounds
-from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.solution_balls import centred_spread, moving_spread, origin, range_in_ball
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
@@ -68,14 +69,7 @@ class Weighed:
             )
         )
 
-    def centre(self, x: Array) -> Array:
-        return np.zeros(self.problem.q)
-
-    def spread(self, low: Array, high: Array) -> float:
-        return solution_spread(self.constants(low, high), box_width(low, high), centred=True)
-
-    def loss_range(self, low: Array, high: Array) -> float:
-        return UP * self.loss.loss_range(self.constants(low, high).radius)
+    centre, spread, loss_range = origin, centred_spread, range_in_ball
 
 
 @dataclass(frozen=True)
@@ -124,8 +118,7 @@ class Mean:
     def centre(self, x: Array) -> Array:
         return np.asarray(self.problem.ridge / (1.0 + self.problem.ridge) * x)
 
-    def spread(self, low: Array, high: Array) -> float:
-        return solution_spread(self.constants(low, high), box_width(low, high), centred=False)
+    spread = moving_spread
 
     def loss_range(self, low: Array, high: Array) -> float:
         """f lies between 0 and ½(‖y‖ + ‖a‖)²."""
@@ -175,8 +168,7 @@ class Linear:
     def centre(self, x: Array) -> Array:
         return np.asarray(self.problem.stretch * x)
 
-    def spread(self, low: Array, high: Array) -> float:
-        return solution_spread(self.constants(low, high), box_width(low, high), centred=False)
+    spread = moving_spread
 
     def loss_range(self, low: Array, high: Array) -> float:
         """f varies along y_Z(x) = stretch·x, whose distances are at most stretch·D_x."""
@@ -218,11 +210,7 @@ class Declared:
         """The same everywhere: the box, which may have no bounds, and the mass are not read."""
         return rounded(self.given._replace(label="declared"))
 
-    def centre(self, x: Array) -> Array:
-        return np.zeros(self.problem.q)
-
-    def spread(self, low: Array, high: Array) -> float:
-        return solution_spread(self.constants(low, high), box_width(low, high), centred=True)
+    centre, spread = origin, centred_spread
 
     def loss_range(self, low: Array, high: Array) -> float:
         return math.inf

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.protocol import CoordinatorNode, CoordinatorReleaser, Divergence, Outcome, Snapshot
+from decentral_dp.engines.protocol import CoordinatorNode, CoordinatorReleaser, Divergence, Observer, Outcome, Snapshot
 from decentral_dp.exchange import Ask, ClippedQuery, ClippedSum, Pool, Release
 
 # Calls a method of every block of agents, and returns what they answer, in their order.
@@ -19,7 +19,7 @@ def coordinate(
     coordinator_node: CoordinatorNode,
     rounds: int,
     evaluate: Sequence[int],
-    observe: Callable[[Snapshot], bool],
+    observe: Observer,
     everywhere: Everywhere,
 ) -> Outcome:
     """Run the program. Only public values go to the agents; only what was published is seen."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
-from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, Snapshot
+from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Observer, Outcome, Snapshot
 from decentral_dp.privacy.ledger import assemble
 
 
@@ -18,9 +18,7 @@ class LocalEngine:
 
     name = "local"
 
-    def run(
-        self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
-    ) -> Outcome:
+    def run(self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Observer) -> Outcome:
         hosts = [Host(node, rounds) for node in nodes]
         releases_per_round = nodes[0].program.releases_per_round
         evaluation_rounds = set(evaluate) | {rounds}
@@ -41,11 +39,7 @@ class LocalEngine:
         return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
 
     def coordinate(
-        self,
-        coordinator_node: CoordinatorNode,
-        rounds: int,
-        evaluate: Sequence[int],
-        observe: Callable[[Snapshot], bool],
+        self, coordinator_node: CoordinatorNode, rounds: int, evaluate: Sequence[int], observe: Observer
     ) -> Outcome:
         def everywhere(method: str, *arguments: Any) -> list[Any]:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]

@@ -87,22 +87,20 @@ class Outcome(NamedTuple):
     ledger: Ledger
 
 
+# What gets a snapshot of a run, and may end it (True).
+Observer = Callable[[Snapshot], bool]
+
+
 class Engine(Protocol):
     """Runs nodes for a number of rounds. `observe` gets a snapshot at the listed rounds and may end the run (True)."""
 
     @property
     def name(self) -> str: ...
 
-    def run(
-        self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
-    ) -> Outcome: ...
+    def run(self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Observer) -> Outcome: ...
 
     def coordinate(
-        self,
-        coordinator_node: CoordinatorNode,
-        rounds: int,
-        evaluate: Sequence[int],
-        observe: Callable[[Snapshot], bool],
+        self, coordinator_node: CoordinatorNode, rounds: int, evaluate: Sequence[int], observe: Observer
     ) -> Outcome:
         """The same for a trusted coordinator's program; snapshots have one row."""
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
-from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, Snapshot
+from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Observer, Outcome
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.ledger import Recorder, assemble
 
@@ -121,18 +121,12 @@ class RayEngine:
     address: str | None = None
     name = "ray"
 
-    def run(
-        self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Callable[[Snapshot], bool]
-    ) -> Outcome:
+    def run(self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Observer) -> Outcome:
         with cluster(self.address), _actors(Actor, [(node, rounds) for node in nodes]) as actors:
             return _drive(actors, nodes, rounds, evaluate, observe)
 
     def coordinate(
-        self,
-        coordinator_node: CoordinatorNode,
-        rounds: int,
-        evaluate: Sequence[int],
-        observe: Callable[[Snapshot], bool],
+        self, coordinator_node: CoordinatorNode, rounds: int, evaluate: Sequence[int], observe: Observer
     ) -> Outcome:
         """The coordinator is this process: what agents answer comes here, and nothing goes from agent to agent."""
         with (
@@ -183,7 +177,7 @@ def _drive(
     nodes: Sequence[AgentNode],
     rounds: int,
     evaluate: Sequence[int],
-    observe: Callable[[Snapshot], bool],
+    observe: Observer,
 ) -> Outcome:
     evaluation_rounds = set(evaluate) | {rounds}
     messages = [a.advance.remote() for a in actors]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,16 @@ from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, sizes, split_read, take
 
 Records = Mapping[Split, Sequence[Any]]
+
+
+def stack_answers(names: Iterable[str], of_agents: Iterable[Iterator[tuple[str, Array]]]) -> dict[str, Array]:
+    """Name → (b, …) what the agents have under it, in their order, without warnings of overflow."""
+    parts: dict[str, list[Array]] = {name: [] for name in names}
+    with np.errstate(all="ignore"):
+        for of_one in of_agents:
+            for name, total in of_one:
+                parts[name].append(total)
+    return {name: np.stack(totals) for name, totals in parts.items()}
 
 
 class ClientBlock:
@@ -35,12 +45,7 @@ class ClientBlock:
 
         Overflow in a record's contribution is cut to zero by the clip, and no warning.
         """
-        parts: dict[str, list[Array]] = {name: [] for name in questions}
-        with np.errstate(all="ignore"):
-            for row in range(self.agents.size):
-                for name, total in self._of_one(row, number, questions):
-                    parts[name].append(total)
-        return {name: np.stack(totals) for name, totals in parts.items()}
+        return stack_answers(questions, [self._of_one(row, number, questions) for row in range(self.agents.size)])
 
     def hand_over(self) -> list[tuple[Any, Any]]:
         """Every agent's (train, validation) records."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.participants.clients import stack_answers
 from decentral_dp.participants.fixed_positions import block_size, blocks
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
@@ -33,14 +34,12 @@ class MinimaxClientBlock:
 
         Overflow in a record's contribution is cut to zero by the clip, and no warning.
         """
-        parts: dict[str, list[Array]] = {name: [] for name in questions}
-        with np.errstate(all="ignore"):
-            for row in range(self.agents.size):
-                for rate in dict.fromkeys(q.rate for q in questions.values()):
-                    query = {name: q for name, q in questions.items() if q.rate == rate}
-                    for name, total in zip(query, self._summed(row, number, rate, query), strict=True):
-                        parts[name].append(total)
-        return {name: np.stack(totals) for name, totals in parts.items()}
+        return stack_answers(questions, [self._of_one(row, number, questions) for row in range(self.agents.size)])
+
+    def _of_one(self, row: int, number: int, questions: Mapping[str, ClippedQuery]) -> Iterator[tuple[str, Array]]:
+        for rate in dict.fromkeys(q.rate for q in questions.values()):
+            query = {name: q for name, q in questions.items() if q.rate == rate}
+            yield from zip(query, self._summed(row, number, rate, query), strict=True)
 
     def _of(self, query: Mapping[str, ClippedQuery]) -> Minimax:
         """The problem, with the public parameters that come with the questions."""

@@ -17,6 +17,7 @@ Algorithms that send second derivatives instead of products with a vector need m
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -57,6 +58,12 @@ class Terms(NamedTuple):
     lower_jvp: Array | None = None
     upper_grad_y: Array | None = None
     upper_grad_x: Array | None = None
+
+
+# What a problem reads whose losses are of y alone, and whose ∇_x h is 0.
+LOSS_OF_Y: Mapping[str, Split] = MappingProxyType(
+    {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
+)
 
 
 class Regulariser(NamedTuple):
@@ -245,8 +252,10 @@ def stacked(problem: Problem) -> Stacked | None:
     if not isinstance(problem, Stacked):
         return None
     order = type(problem).__mro__
-    written = {name: next(i for i, c in enumerate(order) if name in vars(c)) for name in ("terms", "stacked_terms")}
-    return problem if written["stacked_terms"] <= written["terms"] else None
+    terms, at_once = (
+        next((i for i, c in enumerate(order) if name in vars(c)), -1) for name in ("terms", "stacked_terms")
+    )
+    return problem if at_once <= terms else None
 
 
 def terms_of_one(

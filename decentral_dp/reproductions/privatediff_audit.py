@@ -29,7 +29,7 @@ from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.printed.printed_privatediff import PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.exchange import Ask, ClippedQuery, Release
+from decentral_dp.exchange import ClippedQuery, Released
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
@@ -41,6 +41,7 @@ from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.minimax.protocol import Known, Scores
 from decentral_dp.reproductions.findings import Check, Row, values
+from decentral_dp.reproductions.rounds import finish_round
 from decentral_dp.statistics import exactly
 
 PRINTED, SAMPLED, SOUND = "as printed, all records", "as printed, samples of 250", "with a private y"
@@ -137,24 +138,23 @@ class Audit(NamedTuple):
             np.zeros(1, dtype=np.int64), context.problem, [world(sign)], Streams(root, "coins", [0])
         )
         releaser, state, index, number = PlannedReleaser(self.plan, root, self.fixed), program.init(context), 0, 0
-        asked: dict[str, ClippedQuery] = {}
+        asked: Mapping[str, ClippedQuery] = {}
+
+        def ask(values: Mapping[str, ClippedQuery]) -> Any:
+            nonlocal number, asked
+            number, asked = number + 1, values
+            return context.combined(number, asked, client_block.answer(number, asked))
+
+        def release(values: Mapping[str, Any]) -> Released:
+            nonlocal index
+            index += 1
+            reply = releaser.release(index, values)
+            known = [c for c in values if c in asked]
+            told.extend(Told(asked[c], float(reply.released[c][0, 0]), reply.scale[c]) for c in known)
+            return reply
+
         for t in range(self.seen):
-            running = program.step(t, context, state)
-            reply: Any = None
-            while True:
-                try:
-                    request: Any = running.send(reply)
-                except StopIteration as done:
-                    state = done.value
-                    break
-                if isinstance(request, Ask):
-                    number, asked = number + 1, request.values
-                    reply = context.combined(number, asked, client_block.answer(number, asked))
-                elif isinstance(request, Release):
-                    index += 1
-                    reply = releaser.release(index, request.values)
-                    known = [c for c in request.values if c in asked]
-                    told += [Told(asked[c], float(reply.released[c][0, 0]), reply.scale[c]) for c in known]
+            state = finish_round(program.step(t, context, state), ask, release)
         return float(program.published(state)["x"][0]), told
 
 

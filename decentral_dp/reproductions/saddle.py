@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Bounded, Norm
-from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Released
+from decentral_dp.exchange import Bundle, ClippedQuery, Released
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.problems.minimax.protocol import Known, Scores
+from decentral_dp.problems.minimax.protocol import Scores, anywhere, nothing_known
+from decentral_dp.reproductions.rounds import finish_round
 
 # No gradient of a record is longer, by x or by y, wherever the programs go.
 LONGEST = 1.0
@@ -64,14 +65,7 @@ class HardSaddle:
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Alike:
         return Alike(np.array([float(len(features))]))
 
-    def project_x(self, x: Array) -> Array:
-        return x
-
-    def project_y(self, y: Array) -> Array:
-        return y
-
-    def known(self, term: str, x: Array, y: Array) -> Known | None:
-        return None
+    project_x, project_y, known = anywhere, anywhere, nothing_known
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         return np.zeros(self.width(term))
@@ -112,22 +106,20 @@ def walk(
     program, context = program.resolve_defaults(context)
     prices = _prices(program.planned_releases(context, rounds), mu)
     state, total = program.init(context), 0.0
-    records = Alike(np.array([n]))
+    records, index = Alike(np.array([n])), 0
+
+    def ask(asked: Mapping[str, Any]) -> Any:
+        sums = problem.sums(records, list(asked.values()))
+        return context.combined(0, asked, {k: v[None] for k, v in zip(asked, sums, strict=True)})
+
+    def release(values: Mapping[str, Any]) -> Released:
+        nonlocal index
+        index += 1
+        return _published(values, index, prices, rng)
+
     for t in range(rounds):
-        running, reply, index = program.step(t, context, state), None, t * program.releases_per_round
-        while True:
-            try:
-                request: Any = running.send(reply)
-            except StopIteration as done:
-                state = done.value
-                break
-            if isinstance(request, Ask):
-                asked = request.values
-                sums = problem.sums(records, list(asked.values()))
-                reply = context.combined(0, asked, {k: v[None] for k, v in zip(asked, sums, strict=True)})
-            elif isinstance(request, Release):
-                index += 1
-                reply = _published(request.values, index, prices, rng)
+        index = t * program.releases_per_round
+        state = finish_round(program.step(t, context, state), ask, release)
         total += problem.stationarity(program.published(state)["x"])
     return total / rounds
 

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from decentral_dp.privacy.mechanisms import DominatingPair, NoiseMechanism
+from decentral_dp.privacy.mechanisms.protocol import Unnoised
 
 DRAWS = 50_000
 
@@ -17,7 +18,8 @@ def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int = DRAWS
     d, rng = query.size, np.random.default_rng(seed)
     g = m.grid(scale, d).reshape(1, 1)
     every = np.broadcast_to(query, (draws, d)).copy()
-    integers = m.sample(iter([rng] * draws), every, np.repeat(g, d, axis=1), np.repeat(scale / g, d, axis=1), (d,), {})
+    grid, ratio = np.repeat(g, d, axis=1), np.repeat(scale / g, d, axis=1)
+    integers = m.sample(Unnoised(iter([rng] * draws), every, grid, ratio, (d,), {}))
     return np.asarray(g * integers)
 
 

@@ -45,6 +45,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.common_options import count_option, sampling_rate
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults, check_penalty
 from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS, Solver, check_perturbed, solver_of
@@ -83,12 +84,8 @@ class DpBilevel:
     penalty: float | None = option(
         "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", at_least=0
     )
-    inner: int | None = option(
-        "steps of the lower-level solver; settled by public constants if left out",
-        default=None,
-        unit="steps",
-        example="5",
-        at_least=1,
+    inner: int | None = count_option(
+        "steps of the lower-level solver; settled by public constants if left out", "steps", "5"
     )
     smoothness: float | None = option(
         "b, the inverse of the step of dp_gd; settled by public constants if left out",
@@ -96,13 +93,7 @@ class DpBilevel:
         example="2.0",
         above=0,
     )
-    rate: float = option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
+    rate: float = sampling_rate()
     solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
     start: Mapping[str, float] = field(default_factory=dict)
     # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     SOLVERS,
@@ -75,12 +76,8 @@ class PpIft:
     """x: η. inner: K. smoothness: of g. None: settled by public constants."""
 
     x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
-    inner: int | None = option(
-        "K, steps of the lower-level solver; settled by public constants if left out",
-        default=None,
-        unit="steps",
-        example="5",
-        at_least=1,
+    inner: int | None = count_option(
+        "K, steps of the lower-level solver; settled by public constants if left out", "steps", "5"
     )
     smoothness: float | None = option(
         "of g, the inverse of the step of dp_gd; settled by public constants if left out",

@@ -37,7 +37,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.common_options import count_option
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import internal, option
 from decentral_dp.algorithms.references import KORNOWSKI, Citation
@@ -78,20 +79,13 @@ class RegularisationTuner:
 
     method: str = option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
     penalty: float | None = option("λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0)
-    candidates: int | None = option(
-        "strengths that the method em chooses among; 65 if left out",
-        default=None,
-        unit="points",
-        example="65",
-        at_least=1,
-    )
+    candidates: int | None = count_option("strengths that the method em chooses among; 65 if left out", "points", "65")
     start: Mapping[str, float] = field(default_factory=dict)
     last_share: float = internal(0.0)
     pointwise: bool = internal(False)
 
     protocol = "released"
-    needs_constants = True
-    needs_records = True
+    needs_constants = needs_records = True
     queries = ()
     releases_per_round = 2
 
@@ -170,8 +164,7 @@ class RegularisationTuner:
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.at, "y": s.y}
 
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
-        return {}
+    free_channels = no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         both: tuple[Split, ...] = ("train", "validation")

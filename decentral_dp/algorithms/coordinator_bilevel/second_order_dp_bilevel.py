@@ -30,7 +30,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
@@ -58,8 +58,7 @@ class SecondOrder:
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
-    needs_constants = True
-    needs_records = True
+    needs_constants = needs_records = True
     queries = ()
     releases_per_round = 1
 
@@ -88,8 +87,7 @@ class SecondOrder:
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.best}
 
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
-        return {}
+    free_channels = no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         kinds = tuple(bounds_of(context).hypergradient(context.start("x", self.start)))

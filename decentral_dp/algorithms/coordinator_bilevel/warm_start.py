@@ -28,8 +28,9 @@ from typing import Self
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
@@ -51,19 +52,14 @@ class WarmStart:
     """x: η, None: settled by public constants. candidates: along each axis."""
 
     x: StepSize | None = option("η, of x after the start; settled by public constants if left out", default=None)
-    candidates: int | None = option(
-        "candidates for the start along each axis; settled by default",
-        default=None,
-        unit="points",
-        example="65",
-        at_least=1,
+    candidates: int | None = count_option(
+        "candidates for the start along each axis; settled by default", "points", "65"
     )
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
     releases_per_round = 1
-    needs_constants = True
-    needs_records = True
+    needs_constants = needs_records = True
     queries = ()
 
     @property
@@ -100,8 +96,7 @@ class WarmStart:
     def published(self, s: State) -> dict[str, Array]:
         return self._descent.published(s)
 
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
-        return {}
+    free_channels = no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         """ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the proportion of the shares."""

@@ -44,7 +44,7 @@ from typing import Self
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import shortened
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
@@ -52,11 +52,11 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     SpiderState,
     block_charges,
     change_bound,
-    check_smoothness,
+    check_estimates,
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import DRO
 from decentral_dp.algorithms.options import option
@@ -77,25 +77,9 @@ class DoubleSpider:
 
     x: StepSize = option("η_x, of x")
     y: StepSize = option("η_y, of the dual variable")
-    period: int = option(
-        "rounds from one anchor, where the gradient is estimated afresh, to the next",
-        unit="rounds",
-        example="4",
-        at_least=1,
-    )
-    smoothness: float | None = option(
-        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
-        default=None,
-        example="2.0",
-        above=0,
-    )
-    rate: float = option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
+    period: int = anchor_period()
+    smoothness: float | None = change_smoothness()
+    rate: float = sampling_rate()
     longest: float | None = option(
         "length that no step of x exceeds; without it steps are as long as they come",
         default=None,
@@ -105,15 +89,12 @@ class DoubleSpider:
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
-    needs_constants = False
-    needs_records = False
+    needs_constants = needs_records = False
     queries = ("grad_x", "grad_y")
     releases_per_round = 2
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
-        check_clipped(context, self.queries)
-        check_smoothness(self.smoothness, self.period, context.noisy)
+        check_estimates(self, context)
         return self, context
 
     def init(self, context: MinimaxContext) -> SpiderState:
@@ -121,39 +102,37 @@ class DoubleSpider:
 
     def step(self, t: int, context: MinimaxContext, s: SpiderState) -> Generator[Request, Response, SpiderState]:
         problem = context.problem
-        u = yield from self._estimate(t, context, Y, s.u, (s.x, s.y), (s.last_x, s.last_y))
+        u = yield from self._estimate(t, context, Y, s, (s.x, s.y), (s.last_x, s.last_y))
         y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
-        v = yield from self._estimate(t, context, X, s.v, (s.x, y), (s.last_x, s.y))
+        v = yield from self._estimate(t, context, X, s, (s.x, y), (s.last_x, s.y))
         by_x = v + problem.public("grad_x", s.x, y, t)
         x = problem.project_x(s.x - shortened(self.x(t), self.longest, by_x) * by_x)
         return SpiderState(x, y, v, u, s.x, s.y)
 
     def _estimate(
-        self,
-        t: int,
-        context: MinimaxContext,
-        names: tuple[str, str],
-        old: Array,
-        here: Point,
-        before: Point,
+        self, t: int, context: MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point
     ) -> Generator[Request, Response, Array]:
         """A new estimate at a point: a mean, or the last one and its change. Publishes once."""
-        term, fresh = TERMS[names], is_anchor(t, self.period)
-        if not context.reads(term):
+        old, fresh = s.u if names == Y else s.v, is_anchor(t, self.period)
+        if not context.reads(TERMS[names]):
             yield Release()
             return old
-        channel = names[0] if fresh else names[1]
-        bound = None if fresh else change_bound(context, term, here, before, self.smoothness)
-        asked = context.query(term, *here, self.rate, None if fresh else before, bound)
-        released = (yield Release(**{channel: (yield Ask(mean=asked)).mean})).released[channel][0]
+        released = yield from self._released(context, names, s, here, None if fresh else before)
         # The noise is in what was told: adding it to the estimate alone, after the difference, would betray low bits.
         return np.asarray(released if fresh else old + released)
 
-    def published(self, s: SpiderState) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
+    def _released(
+        self, context: MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point | None
+    ) -> Generator[Request, Response, Array]:
+        """The mean at a point, or where there is one before it, what it has changed by since."""
+        term, channel = TERMS[names], names[before is not None]
+        bound = None if before is None else change_bound(context, term, here, before, self.smoothness)
+        mean = (yield Ask(mean=context.query(term, *here, self.rate, before, bound))).mean
+        released: Array = (yield Release(**{channel: mean})).released[channel][0]
+        return released
 
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+    published = publish_iterate
+    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         return plan_of_estimates(context, rounds, self.period, self.rate)

@@ -23,27 +23,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Self
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
+from decentral_dp.algorithms.common_options import sampling_rate
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import Iterate, check_init
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import check_one_clip, joint_step
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import DRO
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.references import DP_DRO, DP_SGD, Citation
-from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
-
-
-class State(NamedTuple):
-    """x: (p,), y: (q,): public."""
-
-    x: Array
-    y: Array
 
 
 @dataclass(frozen=True)
@@ -52,18 +45,11 @@ class DpSgdDual:
 
     x: StepSize = option("η, of x, and of the dual variable where y is left out")
     y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
-    rate: float = option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
+    rate: float = sampling_rate()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
-    needs_constants = False
-    needs_records = False
+    needs_constants = needs_records = False
     queries = ("joint",)
     releases_per_round = 1
 
@@ -72,19 +58,16 @@ class DpSgdDual:
         check_one_clip(context, "dp_sgd_dual")
         return self, context
 
-    def init(self, context: MinimaxContext) -> State:
-        return State(context.start("x", self.start), context.start("y", self.start))
+    def init(self, context: MinimaxContext) -> Iterate:
+        return Iterate.start(context, self.start)
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: MinimaxContext, s: Iterate) -> Generator[Request, Response, Iterate]:
         mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
         v = (yield Release(g=mean)).released.g[0]
-        return State(*joint_step(context, v, s.x, s.y, t, self.x, self.y))
+        return Iterate(*joint_step(context, v, s.x, s.y, t, self.x, self.y))
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
-
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+    published = publish_iterate
+    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         return gaussian_charges(

@@ -25,10 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Self
 
+from decentral_dp.algorithms.common_options import sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     CHANNELS,
+    Iterate,
     best,
     check_clipped,
     check_init,
@@ -38,23 +40,14 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     slope,
     step_of,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import ASCENT, AUC
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
-from decentral_dp.bounded import Array
-from decentral_dp.exchange import Ask, Release, Request, Response
+from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
-
-
-class State(NamedTuple):
-    """x: (p,), y: (q,): public."""
-
-    x: Array
-    y: Array
-
 
 # Of a round's μ², for the mean that gives the best y.
 _DUAL_SHARE = 0.1
@@ -66,19 +59,12 @@ class DpSgda:
 
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
-    rate: float = option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
+    rate: float = sampling_rate()
     solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
-    needs_constants = False
-    needs_records = False
+    needs_constants = needs_records = False
     releases_per_round = 1
 
     def __post_init__(self) -> None:
@@ -97,22 +83,22 @@ class DpSgda:
         check_clipped(context, self.queries)
         return self, context
 
-    def init(self, context: MinimaxContext) -> State:
-        return State(context.start("x", self.start), context.start("y", self.start))
+    def init(self, context: MinimaxContext) -> Iterate:
+        return Iterate.start(context, self.start)
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
-        released = (yield Release(**(yield Ask(**questions(context, self._channels, s.x, s.y, self.rate))))).released
+    def step(self, t: int, context: MinimaxContext, s: Iterate) -> Generator[Request, Response, Iterate]:
+        released = (yield Release(**(yield Ask(**self._questions(context, s))))).released
         x = context.problem.project_x(s.x - self.x(t) * slope(context, released, "gx", s.x, s.y, t))
         if self.solver == "closed_form":
-            return State(x, best(context, released))
+            return Iterate(x, best(context, released))
         y = context.problem.project_y(s.y + step_of(self.y, t) * slope(context, released, "gy", s.x, s.y, t))
-        return State(x, y)
+        return Iterate(x, y)
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
+    def _questions(self, context: MinimaxContext, s: Iterate) -> dict[str, ClippedQuery]:
+        return questions(context, self._channels, s.x, s.y, self.rate)
 
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+    published = publish_iterate
+    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)

@@ -38,6 +38,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import check_one_clip, joint_step
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
@@ -47,13 +48,13 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import DRO
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.references import ARORA, DP_DRO, Citation
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
 
@@ -73,31 +74,14 @@ class DpSpider:
     """x, y: η. period: T. smoothness: L. rate: q."""
 
     x: StepSize = option("η, of x, and of the dual variable where y is left out")
-    period: int = option(
-        "rounds from one anchor, where the gradient is estimated afresh, to the next",
-        unit="rounds",
-        example="4",
-        at_least=1,
-    )
+    period: int = anchor_period()
     y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
-    smoothness: float | None = option(
-        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
-        default=None,
-        example="2.0",
-        above=0,
-    )
-    rate: float = option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
+    smoothness: float | None = change_smoothness()
+    rate: float = sampling_rate()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
-    needs_constants = False
-    needs_records = False
+    needs_constants = needs_records = False
     queries = ("joint",)
     releases_per_round = 1
 
@@ -119,15 +103,17 @@ class DpSpider:
             before = s.last_x, s.last_y
             bound = change_bound(context, "joint", (s.x, s.y), before, self.smoothness)
             mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate, before, bound))).mean
-            v = s.v + (yield Release(d=mean)).released.d[0]
+            v = s.v + (yield from self._released_change(mean, bound))
         x, y = joint_step(context, v, s.x, s.y, t, self.x, self.y)
         return State(x, y, v, s.x, s.y)
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
+    def _released_change(self, mean: Bounded, bound: float) -> Generator[Request, Response, Array]:
+        """What the mean has changed by, no record's part by more than the bound."""
+        released: Array = (yield Release(d=mean)).released.d[0]
+        return released
 
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+    published = publish_iterate
+    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)

@@ -30,6 +30,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import sampling_rate
 from decentral_dp.algorithms.declared import DeclaredCoordinator, release_gradients
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import TEMPORAL_DIFFERENCES
@@ -57,13 +58,7 @@ class Dptd:
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize = option("η_y, of y, upwards")
     averaging: StepSize = option("a, weight of the newest gradient in both running averages, cut at 1")
-    rate: float = option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
+    rate: float = sampling_rate()
 
     QUERIES = ("grad_x", "grad_y")
     SHARES: ClassVar[Mapping[str, float]] = {"grad_x": 0.5, "grad_y": 0.5}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -15,6 +15,18 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.problems.minimax.protocol import Dual
+
+
+class Iterate(NamedTuple):
+    """x: (p,), y: (q,): public."""
+
+    x: Array
+    y: Array
+
+    @classmethod
+    def start(cls, context: MinimaxContext, constants: Mapping[str, float]) -> Iterate:
+        return cls(context.start("x", constants), context.start("y", constants))
+
 
 # Channel of a release → the term that it is the mean of.
 CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}

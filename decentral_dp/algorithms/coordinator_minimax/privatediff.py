@@ -35,10 +35,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, count_option, sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     best,
-    check_clipped,
-    check_init,
     check_solver,
     questions,
     slope,
@@ -48,11 +47,11 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
     block_charges,
     change_bound,
-    check_smoothness,
+    check_estimates,
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import ASCENT, AUC
 from decentral_dp.algorithms.options import option
@@ -80,35 +79,16 @@ class PrivateDiff:
     """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: L. rate: q. solver: "ascent" or "closed_form"."""
 
     x: StepSize = option("η_x, of x, downwards")
-    period: int = option(
-        "rounds from one anchor, where the gradient is estimated afresh, to the next",
-        unit="rounds",
-        example="4",
-        at_least=1,
-    )
+    period: int = anchor_period()
     y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
-    inner: int | None = option(
-        "steps of y in every round; settled by default", default=None, unit="steps", example="5", at_least=1
-    )
-    smoothness: float | None = option(
-        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
-        default=None,
-        example="2.0",
-        above=0,
-    )
-    rate: float = option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
+    inner: int | None = count_option("steps of y in every round; settled by default", "steps", "5")
+    smoothness: float | None = change_smoothness()
+    rate: float = sampling_rate()
     solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
-    needs_constants = False
-    needs_records = False
+    needs_constants = needs_records = False
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y, self.inner)
@@ -127,9 +107,7 @@ class PrivateDiff:
         return self.steps + 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
-        check_clipped(context, self.queries)
-        check_smoothness(self.smoothness, self.period, context.noisy)
+        check_estimates(self, context)
         return (replace(self, inner=self.steps) if self.solver == "ascent" else self), context
 
     def init(self, context: MinimaxContext) -> State:
@@ -163,11 +141,8 @@ class PrivateDiff:
             y = context.problem.project_y(y + step_of(self.y, i) * slope(context, released, "gy", s.x, y, t))
         return y
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
-
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+    published = publish_iterate
+    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}

@@ -33,17 +33,17 @@ from typing import Self
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
     SpiderState,
     block_charges,
     change_bound,
-    check_smoothness,
+    check_estimates,
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import AUC
 from decentral_dp.algorithms.options import option
@@ -64,37 +64,18 @@ class PrivateDiffXY:
 
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize = option("η_y, of y, upwards")
-    period: int = option(
-        "rounds from one anchor, where the gradient is estimated afresh, to the next",
-        unit="rounds",
-        example="4",
-        at_least=1,
-    )
-    smoothness: float | None = option(
-        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
-        default=None,
-        example="2.0",
-        above=0,
-    )
-    rate: float = option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
+    period: int = anchor_period()
+    smoothness: float | None = change_smoothness()
+    rate: float = sampling_rate()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
-    needs_constants = False
-    needs_records = False
+    needs_constants = needs_records = False
     queries = ("grad_x", "grad_y")
     releases_per_round = 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
-        check_clipped(context, self.queries)
-        check_smoothness(self.smoothness, self.period, context.noisy)
+        check_estimates(self, context)
         return self, context
 
     def init(self, context: MinimaxContext) -> SpiderState:
@@ -117,11 +98,8 @@ class PrivateDiffXY:
         bounds = {v: change_bound(context, term, here, before, self.smoothness) for v, term in terms.items()}
         return {_NAMES[v][1]: context.query(term, *here, self.rate, before, bounds[v]) for v, term in terms.items()}
 
-    def published(self, s: SpiderState) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
-
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+    published = publish_iterate
+    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         width = {"x": context.problem.p, "y": context.problem.q}

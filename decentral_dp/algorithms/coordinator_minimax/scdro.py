@@ -26,9 +26,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
+from decentral_dp.algorithms.common_options import sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import KL_DRO
 from decentral_dp.algorithms.options import option
@@ -64,18 +65,11 @@ class Scdro:
     x: StepSize = option("η_x, of x")
     y: StepSize = option("η_y, of the dual variable")
     averaging: StepSize = option("β, weight of the newest estimate in the moving averages")
-    rate: float = option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
+    rate: float = sampling_rate()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
-    needs_constants = False
-    needs_records = False
+    needs_constants = needs_records = False
     queries = tuple(_TERMS.values())
     releases_per_round = 1
 
@@ -97,11 +91,8 @@ class Scdro:
         x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
         return State(x, y, value, z_x, z_y)
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
-
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+    published = publish_iterate
+    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         parts = {c: Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}

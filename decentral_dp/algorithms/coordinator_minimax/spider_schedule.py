@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
@@ -67,6 +68,29 @@ class SpiderState(NamedTuple):
     def start(cls, context: MinimaxContext, constants: Mapping[str, float]) -> SpiderState:
         x, y = context.start("x", constants), context.start("y", constants)
         return cls(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
+
+
+class Estimating(Protocol):
+    """A program with estimates that differences carry on."""
+
+    @property
+    def start(self) -> Mapping[str, float]: ...
+
+    @property
+    def queries(self) -> tuple[str, ...]: ...
+
+    @property
+    def smoothness(self) -> float | None: ...
+
+    @property
+    def period(self) -> int: ...
+
+
+def check_estimates(program: Estimating, context: MinimaxContext) -> None:
+    """Refuse starts of no variable, and means and differences that nothing bounds. Raises InputError."""
+    check_init(program.start)
+    check_clipped(context, program.queries)
+    check_smoothness(program.smoothness, program.period, context.noisy)
 
 
 def is_anchor(t: int, period: int) -> bool:

@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import lower_steps, neumann_smoothness, neumann_terms
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series
 from decentral_dp.algorithms.options import option
@@ -58,11 +59,9 @@ class Bsa:
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
-    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
-    inverse: int = option(
-        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
-    )
-    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
+    inner: int = lower_steps()
+    inverse: int = neumann_terms()
+    smoothness: float = neumann_smoothness()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"

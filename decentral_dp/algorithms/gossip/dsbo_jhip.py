@@ -60,6 +60,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import inverse_iterations, lower_steps
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.messages import check_message
@@ -91,10 +92,8 @@ class DsboJhip:
     x: StepSize = option("η, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
     z: StepSize = option("γ, of the tracked matrix")
-    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
-    inverse: int = option(
-        "N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1
-    )
+    inner: int = lower_steps()
+    inverse: int = inverse_iterations()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
@@ -107,7 +106,8 @@ class DsboJhip:
 
     def check(self, p: int, q: int) -> None:
         """Refuse messages that are too large."""
-        check_width(p, q)
+        mend = "Use fewer features, or ma_dsbo, which sends vectors only."
+        check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
     def init(self, dataset: LocalDataset) -> State:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
@@ -167,12 +167,6 @@ class DsboJhip:
             "D": tracked(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
             "h": released(public, h_index, [Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
         }
-
-
-def check_width(p: int, q: int) -> None:
-    """Refuse messages that are too large. Raises InputError."""
-    mend = "Use fewer features, or ma_dsbo, which sends vectors only."
-    check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
 
 def transposed_times(z: Array, vectors: Array) -> Array:

@@ -52,6 +52,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import neumann_smoothness, neumann_terms
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.messages import check_message
@@ -81,10 +82,8 @@ class Gbdsbo:
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("γ, of y")
     averaging: StepSize = option("β, weight of the newest estimate in the running averages")
-    inverse: int = option(
-        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
-    )
-    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
+    inverse: int = neumann_terms()
+    smoothness: float = neumann_smoothness()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
@@ -93,16 +92,23 @@ class Gbdsbo:
     central = False
 
     def __post_init__(self) -> None:
-        check_weight(self.averaging)
+        if not 0.0 <= self.averaging.scale <= 1.0:
+            raise InputError(
+                f"algorithm.averaging.scale: got {self.averaging.scale:g}, wanted a weight from 0 to 1 for the newest "
+                "estimate in a running average. Use for example 0.2."
+            )
 
     @property
     def terms(self) -> dict[str, str]:
         """Channel of an estimate → what it averages."""
-        return averaged_terms(self.inverse)
+        one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
+        return one | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
 
     def check(self, p: int, q: int) -> None:
         """Refuse messages that are too large."""
-        check_width(self.inverse, p, q)
+        numbers, formula = 2 * p + 2 * q + p * q + self.inverse * q * q, f"2p + 2q + pq + {self.inverse}q²"
+        mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
+        check_message("gbdsbo", numbers, formula, p, q, mend)
 
     def init(self, dataset: LocalDataset) -> State:
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items()}
@@ -134,7 +140,11 @@ class Gbdsbo:
         )
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return sent_channels(self.inverse, p, q)
+        """x, y and the estimates, each with the term that enters it at public points."""
+        widths = {"s": p, "h": q, "u": p * q}
+        families = {"s": "x", "u": "x"}
+        estimates = {c: Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in self.terms.items()}
+        return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))} | estimates
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
         """x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1."""
@@ -148,37 +158,6 @@ class Gbdsbo:
             sent = index[:-1]
             out |= {c: released(public, sent, [Use(t, beta, sent - 1)], kept=True) for c, t in self.terms.items()}
         return out
-
-
-def check_weight(averaging: StepSize) -> None:
-    """Refuse a weight of the newest estimate that is no share. Raises InputError."""
-    if not 0.0 <= averaging.scale <= 1.0:
-        raise InputError(
-            f"algorithm.averaging.scale: got {averaging.scale:g}, wanted a weight from 0 to 1 for the newest "
-            "estimate in a running average. Use for example 0.2."
-        )
-
-
-def check_width(inverse: int, p: int, q: int) -> None:
-    """Refuse messages that are too large. Raises InputError."""
-    numbers, formula = 2 * p + 2 * q + p * q + inverse * q * q, f"2p + 2q + pq + {inverse}q²"
-    mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
-    check_message("gbdsbo", numbers, formula, p, q, mend)
-
-
-def averaged_terms(inverse: int) -> dict[str, str]:
-    """Channel of an estimate → what it averages."""
-    one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
-    return one | {f"v{j}": "lower_hessian" for j in range(1, inverse + 1)}
-
-
-def sent_channels(inverse: int, p: int, q: int) -> dict[str, Channel]:
-    """x, y and the estimates, each with the term that enters it at public points."""
-    widths = {"s": p, "h": q, "u": p * q}
-    families = {"s": "x", "u": "x"}
-    averaged = averaged_terms(inverse).items()
-    estimates = {c: Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in averaged}
-    return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))} | estimates
 
 
 def correction(smoothness: float, u: Array, h: Array, *v: Array) -> Array:

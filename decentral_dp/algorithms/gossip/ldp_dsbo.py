@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -42,8 +42,8 @@ from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import CHEN_WANG, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, released
-from decentral_dp.bounded import CHANNELS, memory_slack
-from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.bounded import CHANNELS, Array, memory_slack
+from decentral_dp.exchange import Bundle, Gossip, Reply, Value
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.accounting.private_state import hidden_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
@@ -85,12 +85,7 @@ class LdpDsbo:
         if self.protocol == "private":
             kept = State(*(dataset.remembered(t, v) for v in s))
         d = dataset.oracle(t, released.x, released.y, released.z)
-        a = 1.0 - dataset.neighbour_weight
-        return State(
-            x=a * kept.x + neighbour_sum.x - self.x(t) * (d.upper_grad_x - d.lower_jvp),
-            y=a * kept.y + neighbour_sum.y - self.y(t) * d.lower_grad_y,
-            z=a * kept.z + neighbour_sum.z - self.z(t) * (d.lower_hvp - d.upper_grad_y),
-        )
+        return step_along((self.x(t), self.y(t), self.z(t)), 1.0 - dataset.neighbour_weight, kept, neighbour_sum, d)
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
         met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in CHANNELS}
@@ -112,6 +107,19 @@ class LdpDsbo:
             k: hidden_state(d, weight, memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()
         }
         return planned._replace(sensitivity=sensitivity, largest=hidden_state(planned.largest, weight))
+
+
+def step_along(steps: tuple[float, float, float], a: Array, own: Any, neighbour_sum: Bundle, d: Any) -> State:
+    """a·v + Σ_j w_ij ṽ_j − λ_v · (the step of v) for v = x, y, z.
+
+    own: what counts as the agent's own. d: the terms, at the points where the paper or the certificate wants them.
+    """
+    by_x, by_y, by_z = steps
+    return State(
+        x=a * own.x + neighbour_sum.x - by_x * (d.upper_grad_x - d.lower_jvp),
+        y=a * own.y + neighbour_sum.y - by_y * d.lower_grad_y,
+        z=a * own.z + neighbour_sum.z - by_z * (d.lower_hvp - d.upper_grad_y),
+    )
 
 
 ENTRY = Entry(

@@ -45,6 +45,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.common_options import inverse_iterations, lower_steps
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.options import option
@@ -79,10 +80,8 @@ class MaDsbo:
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
     z: StepSize = option("γ, of z, the product of inverse Hessian and gradient")
-    inner: int = option("K, iterations on y in every round", unit="iterations", at_least=1)
-    inverse: int = option(
-        "N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1
-    )
+    inner: int = lower_steps()
+    inverse: int = inverse_iterations()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -44,6 +44,32 @@ class State(NamedTuple):
     y: Value
 
 
+class _OneLevel(Protocol):
+    """What both have."""
+
+    @property
+    def y(self) -> StepSize: ...
+
+    @property
+    def start(self) -> Mapping[str, float]: ...
+
+
+def _begin(program: _OneLevel, dataset: LocalDataset) -> State:
+    return State(dataset.start("x", program.start), dataset.start("y", program.start))
+
+
+def _sent(program: _OneLevel, p: int, q: int) -> dict[str, Channel]:
+    """x is published as it is, y is sent."""
+    return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))}
+
+
+def _planned(program: _OneLevel, public: Public) -> dict[str, Planned]:
+    """Release t + 1 of y is λ_t times a clipped mean; x is published as it is."""
+    indices = np.arange(1, public.rounds + 1)
+    use = Use("lower_grad_y", program.y.series(public.rounds), indices - 1)
+    return {"x": free_release(public, indices[-1:]), "y": released(public, indices, [use])}
+
+
 @dataclass(frozen=True)
 class LdpSingleLevel:
     """y: step size λ. start: constants, 0 where absent."""
@@ -56,19 +82,12 @@ class LdpSingleLevel:
     releases_per_round = 1
     central = False
 
-    def init(self, dataset: LocalDataset) -> State:
-        return State(dataset.start("x", self.start), dataset.start("y", self.start))
-
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         released, neighbour_sum = yield Gossip(y=s.y)
         mixed = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
         return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, released.y))
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return sent_channels(p, q)
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return _planned(self.y, public)
+    init, releases, planned_releases = _begin, _sent, _planned
 
 
 @dataclass(frozen=True)
@@ -83,31 +102,12 @@ class DpDsgd:
     releases_per_round = 1
     central = False
 
-    def init(self, dataset: LocalDataset) -> State:
-        return State(dataset.start("x", self.start), dataset.start("y", self.start))
-
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         released, neighbour_sum = yield Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
         return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return sent_channels(p, q)
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return _planned(self.y, public)
-
-
-def sent_channels(p: int, q: int) -> dict[str, Channel]:
-    """x is published as it is, y is sent."""
-    return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))}
-
-
-def _planned(step: StepSize, public: Public) -> dict[str, Planned]:
-    """Release t + 1 of y is λ_t times a clipped mean; x is published as it is."""
-    indices = np.arange(1, public.rounds + 1)
-    use = Use("lower_grad_y", step.series(public.rounds), indices - 1)
-    return {"x": free_release(public, indices[-1:]), "y": released(public, indices, [use])}
+    init, releases, planned_releases = _begin, _sent, _planned
 
 
 ENTRIES = (

@@ -40,6 +40,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import neumann_smoothness, neumann_terms
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import option
@@ -68,10 +69,8 @@ class Spdb:
     y: StepSize = option("β, of the personal y")
     penalty: float = option("ρ, weight of disagreement on x", example="1.0", at_least=0)
     dual: StepSize = option("ρ', of the multipliers")
-    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
-    inverse: int = option(
-        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
-    )
+    smoothness: float = neumann_smoothness()
+    inverse: int = neumann_terms()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"

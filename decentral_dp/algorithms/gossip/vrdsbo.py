@@ -43,6 +43,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.common_options import neumann_smoothness, neumann_terms
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import option
@@ -85,10 +86,8 @@ class Vrdsbo:
     momentum: float = option(
         "α of κ_t = max(0, 1 − α η_t²), the weight of the past in both estimates", example="0.5", at_least=0
     )
-    smoothness: float = option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)
-    inverse: int = option(
-        "b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1
-    )
+    smoothness: float = neumann_smoothness()
+    inverse: int = neumann_terms()
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
@@ -101,7 +100,7 @@ class Vrdsbo:
 
     def kept(self, t: int) -> float:
         """κ_t."""
-        return kept_share(self.momentum, self.averaging, t)
+        return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
     def init(self, dataset: LocalDataset) -> State:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
@@ -170,11 +169,6 @@ class Vrdsbo:
             "zf": _tracked(public, ends - 1, U_TERMS, kept),
             "zg": _tracked(public, ends - 1, ("lower_grad_y",), kept),
         }
-
-
-def kept_share(momentum: float, averaging: StepSize, t: int) -> float:
-    """κ_t."""
-    return 0.0 if t == 0 else max(0.0, 1.0 - momentum * averaging(t) ** 2)
 
 
 def _tracked(public: Public, index: NDArray[np.int64], terms: Sequence[str], kept: Array) -> Planned:

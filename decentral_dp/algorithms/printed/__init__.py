@@ -1,7 +1,8 @@
 """Algorithms as their papers print them: for comparison, never a certificate.
 
-One final class per printed form, with its own `step` and noise. Certified modules import nothing from here; the
-registry pairs both by `PRINTED`, and a scenario with guarantee = "as_printed" runs the printed one.
+One final class per printed form: the certified program with what its paper does otherwise, be it the noise alone or
+`init` and `step` as well. Certified modules import nothing from here; the registry pairs both by `PRINTED`, and a
+scenario with guarantee = "as_printed" runs the printed one.
 """
 
 from __future__ import annotations

@@ -16,20 +16,18 @@ Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_minimax.double_spider import TERMS, X, Y, plan_of_estimates
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.coordinator_minimax.spider_releases import reach, shortened
-from decentral_dp.algorithms.coordinator_minimax.spider_schedule import Point, SpiderState, check_smoothness, is_anchor
+from decentral_dp.algorithms.coordinator_minimax.double_spider import TERMS, DoubleSpider, plan_of_estimates
+from decentral_dp.algorithms.coordinator_minimax.spider_releases import reach
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import Point, SpiderState
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_scales import constant_noise, in_units, root_log
-from decentral_dp.algorithms.printed.protocol import Calibration
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -37,79 +35,33 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 
 @final
 @dataclass(frozen=True)
-class PrintedDoubleSpider:
-    """x, y: η. period: T. smoothness: L. rate: q. longest: of a step of x."""
-
-    x: StepSize
-    y: StepSize
-    period: int
-    smoothness: float | None = None
-    rate: float = 1.0
-    longest: float | None = None
-    start: Mapping[str, float] = field(default_factory=dict)
+class PrintedDoubleSpider(DoubleSpider):
+    """The fields and steps of `DoubleSpider`, for clipped means of batches."""
 
     protocol = "printed"
-    needs_constants = False
-    needs_records = False
-    queries = ("grad_x", "grad_y")
-    releases_per_round = 2
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
-        check_clipped(context, self.queries)
-        check_smoothness(self.smoothness, self.period, context.noisy)
+        known, context = super().resolve_defaults(context)
         if self.longest is None and self.smoothness is not None:
-            return replace(self, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
-        return self, context
+            return replace(known, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
+        return known, context
 
-    def init(self, context: MinimaxContext) -> SpiderState:
-        return SpiderState.start(context, self.start)
-
-    def step(self, t: int, context: MinimaxContext, s: SpiderState) -> Generator[Request, Response, SpiderState]:
-        problem, change = context.problem, 2.0 * (self.smoothness or 0.0) * _larger(s)
-        u = yield from self._estimate(t, context, Y, s.u, (s.x, s.y), (s.last_x, s.last_y), change)
-        y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
-        v = yield from self._estimate(t, context, X, s.v, (s.x, y), (s.last_x, s.y), change)
-        by_x = v + problem.public("grad_x", s.x, y, t)
-        x = problem.project_x(s.x - shortened(self.x(t), self.longest, by_x) * by_x)
-        return SpiderState(x, y, v, u, s.x, s.y)
-
-    def _estimate(
-        self,
-        t: int,
-        context: MinimaxContext,
-        names: tuple[str, str],
-        old: Array,
-        here: Point,
-        before: Point,
-        change: float,
+    def _released(
+        self, context: MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point | None
     ) -> Generator[Request, Response, Array]:
-        """A new estimate at a point: a mean, or the last one and its change. Publishes once."""
-        term, fresh = TERMS[names], is_anchor(t, self.period)
-        if not context.reads(term):
-            yield Release()
-            return old
-        channel = names[0] if fresh else names[1]
-        unit = reach(context.ball(term, *here)) if fresh else change
-        mean = (yield Ask(mean=context.query(term, *here, self.rate, None if fresh else before, math.inf))).mean
+        """The mean, or what it has changed by, clipped when it has been taken."""
+        term, channel = TERMS[names], names[before is not None]
+        unit = reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * _larger(s)
+        mean = (yield Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
-        released = (yield Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][0] * unit
-        # The noise is in what was told: adding it to the estimate alone, after the difference, would betray low bits.
-        return np.asarray(released if fresh else old + released)
-
-    def published(self, s: SpiderState) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
-
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+        released: Array = (yield Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][0]
+        return released * unit
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         # What one record moves does not depend on the sample, which therefore amplifies nothing.
         return plan_of_estimates(context, rounds, self.period, 1.0)
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         size, root = self.rate * context.n, root_log(delta)
         often = math.sqrt(rounds) / (context.n * math.sqrt(self.period))
         by_x = root / epsilon * max(1.0 / size, often)

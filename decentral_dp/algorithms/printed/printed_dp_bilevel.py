@@ -16,7 +16,7 @@ from typing import final
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS
 from decentral_dp.algorithms.printed.printed_scales import calibrated
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.errors import InputError
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
@@ -28,9 +28,7 @@ class PrintedDpBilevel(DpBilevel):
 
     protocol = "printed"
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         """Lemma 15 at (ε/√(18T), δ/(3(T+1))), with the sensitivities of full batches, which Theorem 11 keeps."""
         if self.needs_records:
             raise InputError(

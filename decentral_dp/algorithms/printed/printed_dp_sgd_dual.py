@@ -14,7 +14,7 @@ from typing import final
 
 from decentral_dp.algorithms.coordinator_minimax.dp_sgd_dual import DpSgdDual
 from decentral_dp.algorithms.printed.printed_scales import constant_noise, root_log
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.participants.minimax_context import MinimaxContext
 
 
@@ -25,9 +25,7 @@ class PrintedDpSgdDual(DpSgdDual):
 
     protocol = "printed"
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s = self.init(context)
         asked = context.query("joint", s.x, s.y, self.rate)
         size = max(1.0 / (self.rate * context.n), math.sqrt(rounds) / context.n)

@@ -18,37 +18,26 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import final
 
-from decentral_dp.algorithms.coordinator_minimax.dp_spider import DpSpider, State
-from decentral_dp.algorithms.coordinator_minimax.spider_releases import joint_step
-from decentral_dp.algorithms.coordinator_minimax.spider_schedule import change_bound, is_anchor
+from decentral_dp.algorithms.coordinator_minimax.dp_spider import DpSpider
 from decentral_dp.algorithms.printed.printed_scales import constant_noise, in_units, root_log
-from decentral_dp.algorithms.printed.protocol import Calibration
-from decentral_dp.exchange import Ask, Release, Request, Response
+from decentral_dp.algorithms.printed.protocol import Noise
+from decentral_dp.bounded import Array, Bounded
+from decentral_dp.exchange import Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @final
 @dataclass(frozen=True)
 class PrintedDpSpider(DpSpider):
-    """The fields of `DpSpider`, with the printed noise in units of the clip."""
+    """The fields and steps of `DpSpider`, with the printed noise in units of the clip."""
 
     protocol = "printed"
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
-        if is_anchor(t, self.period):
-            mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
-            v = (yield Release(g=mean)).released.g[0]
-        else:
-            before = s.last_x, s.last_y
-            unit = change_bound(context, "joint", (s.x, s.y), before, self.smoothness)
-            mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate, before, unit))).mean
-            v = s.v + (yield Release(d=in_units(mean, unit))).released.d[0] * unit
-        x, y = joint_step(context, v, s.x, s.y, t, self.x, self.y)
-        return State(x, y, v, s.x, s.y)
+    def _released_change(self, mean: Bounded, bound: float) -> Generator[Request, Response, Array]:
+        released: Array = (yield Release(d=in_units(mean, bound))).released.d[0]
+        return released * bound
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s, size = self.init(context), self.rate * context.n
         often = math.sqrt(rounds) / context.n
         anchor = context.query("joint", s.x, s.y, self.rate)

@@ -13,15 +13,15 @@ message as in Chen & Wang, ICML 2024, Algorithm 3.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.gossip.dsbo_jhip import State, check_width, transposed_times
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip, State, transposed_times
+from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import fading, free_release, grid
 from decentral_dp.bounded import SPLITS, Array
 from decentral_dp.constants.bounded_matrices import transposed, unproven
@@ -31,32 +31,14 @@ from decentral_dp.participants.agents import LocalDataset
 
 @final
 @dataclass(frozen=True)
-class PrintedDsboJhip:
-    """x, y, z: step sizes η, β, γ. inner, inverse: K, N. start: constants."""
-
-    x: StepSize
-    y: StepSize
-    z: StepSize
-    inner: int
-    inverse: int
-    start: Mapping[str, float] = field(default_factory=dict)
+class PrintedDsboJhip(DsboJhip):
+    """The fields of `DsboJhip`, with own values that are never noised."""
 
     protocol = "printed"
-    channels = ("x", "y")
-    central = False
-
-    @property
-    def releases_per_round(self) -> int:
-        return 1 + self.inner + self.inverse
-
-    def check(self, p: int, q: int) -> None:
-        """Refuse messages that are too large."""
-        check_width(p, q)
 
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
-        # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
-        return State(dataset.untouched(x), dataset.untouched(y), dataset.neighbour_weight * y)
+        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
+        return super().init(dataset)._replace(x=x, y=y)
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q

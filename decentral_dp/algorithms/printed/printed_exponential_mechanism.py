@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_count
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.exponential_mechanism import ExponentialMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of, no_score
 from decentral_dp.constants.problem_constants import printed_score
@@ -26,9 +26,7 @@ class PrintedExponentialMechanism(ExponentialMechanism):
 
     protocol = "printed"
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         return one_draw(self.law(context, no_score), equation_4_scale(context, epsilon))
 
 

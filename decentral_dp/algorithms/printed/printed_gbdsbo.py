@@ -10,21 +10,14 @@ Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, A
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.gossip.gbdsbo import (
-    State,
-    averaged_terms,
-    check_weight,
-    check_width,
-    correction,
-    sent_channels,
-)
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo, State, correction
+from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import before, fading
 from decentral_dp.bounded import SPLITS, Array
 from decentral_dp.constants.bounded_matrices import unproven
@@ -34,41 +27,15 @@ from decentral_dp.participants.agents import LocalDataset
 
 @final
 @dataclass(frozen=True)
-class PrintedGbdsbo:
-    """x, y, averaging: α, γ, β. inverse: b. smoothness: L. start: constants."""
-
-    x: StepSize
-    y: StepSize
-    averaging: StepSize
-    inverse: int
-    smoothness: float
-    start: Mapping[str, float] = field(default_factory=dict)
+class PrintedGbdsbo(Gbdsbo):
+    """The fields of `Gbdsbo`, with own values that are never noised."""
 
     protocol = "printed"
-    channels = ("x", "y")
-    releases_per_round = 1
-    central = False
-
-    def __post_init__(self) -> None:
-        check_weight(self.averaging)
-
-    @property
-    def terms(self) -> dict[str, str]:
-        """Channel of an estimate → what it averages."""
-        return averaged_terms(self.inverse)
-
-    def check(self, p: int, q: int) -> None:
-        """Refuse messages that are too large."""
-        check_width(self.inverse, p, q)
 
     def init(self, dataset: LocalDataset) -> State:
-        values: dict[str, Value] = {
-            c: dataset.untouched(
-                dataset.start(c, self.start) if c in self.channels else dataset.public(0.0, channel.width)
-            )
-            for c, channel in self.releases(dataset.p, dataset.q).items()
-        }
-        return State(values.pop("x"), values.pop("y"), values)
+        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
+        widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items() if c in self.terms}
+        return State(x, y, {c: dataset.untouched(dataset.public(0.0, width)) for c, width in widths.items()})
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         _, neighbour_sum = yield Gossip(x=s.x, y=s.y, **s.estimates)
@@ -97,7 +64,7 @@ class PrintedGbdsbo:
         )
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
-        sent = sent_channels(self.inverse, p, q)
+        sent = super().releases(p, q)
         met = tuple(dict.fromkeys(t for channel in sent.values() for t in channel.terms))
         return {c: channel._replace(terms=met) for c, channel in sent.items()}
 

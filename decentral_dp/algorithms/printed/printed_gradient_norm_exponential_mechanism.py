@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_scales import one_draw
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.gradient_norm_exponential_mechanism import GradientNormMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of, no_score
 from decentral_dp.constants.problem_constants import printed_slope
@@ -27,8 +27,6 @@ class PrintedGradientNormMechanism(GradientNormMechanism):
 
     protocol = "printed"
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         # 2G, as the formula for n = 1 says.
         return one_draw(self.law(context, no_score), printed_slope(constants_of(context), 1) / epsilon)

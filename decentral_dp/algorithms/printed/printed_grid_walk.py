@@ -13,7 +13,7 @@ from typing import final
 
 from decentral_dp.algorithms.printed.printed_exponential_mechanism import equation_4_scale
 from decentral_dp.algorithms.printed.printed_scales import one_draw
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.grid_walk import GridWalk
 from decentral_dp.algorithms.selection.single_draw import no_score
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -26,9 +26,7 @@ class PrintedGridWalk(GridWalk):
 
     protocol = "printed"
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         law, scale = self.law(context, no_score), equation_4_scale(context, 0.5 * epsilon)
         law.check(scale)
         return one_draw(law, scale)

@@ -20,7 +20,7 @@ from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.gossip.ldp_dsbo import State
+from decentral_dp.algorithms.gossip.ldp_dsbo import State, step_along
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.exchange import Gossip, Reply
@@ -51,12 +51,7 @@ class PrintedLdpDsbo:
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         _, neighbour_sum = yield Gossip(x=s.x, y=s.y, z=s.z)
         d = dataset.oracle(t, s.x, s.y, s.z)
-        a = 1.0 - dataset.neighbour_weight
-        return State(
-            x=a * s.x + neighbour_sum.x - self.x(t) * (d.upper_grad_x - d.lower_jvp),
-            y=a * s.y + neighbour_sum.y - self.y(t) * d.lower_grad_y,
-            z=a * s.z + neighbour_sum.z - self.z(t) * (d.lower_hvp - d.upper_grad_y),
-        )
+        return step_along((self.x(t), self.y(t), self.z(t)), 1.0 - dataset.neighbour_weight, s, neighbour_sum, d)
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
         return {c: Channel(c, p if c == "x" else q, tuple(TERMS)) for c in CHANNELS}

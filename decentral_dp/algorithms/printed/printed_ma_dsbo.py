@@ -13,14 +13,14 @@ K. Balasubramanian, ICML 2023.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.gossip.ma_dsbo import D_TERMS, U_TERMS, State
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.gossip.ma_dsbo import D_TERMS, U_TERMS, MaDsbo, State
+from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import grid, nothing_proven
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.participants.agents import LocalDataset
@@ -30,30 +30,15 @@ _MET = (*U_TERMS, "lower_grad_y", *D_TERMS)
 
 @final
 @dataclass(frozen=True)
-class PrintedMaDsbo:
-    """x, y, z: step sizes α, β, γ. inner, inverse: K, N. start: constants."""
-
-    x: StepSize
-    y: StepSize
-    z: StepSize
-    inner: int
-    inverse: int
-    start: Mapping[str, float] = field(default_factory=dict)
+class PrintedMaDsbo(MaDsbo):
+    """The fields of `MaDsbo`, with own values that are never noised."""
 
     protocol = "printed"
-    channels = ("x", "y", "z")
-    central = False
-
-    @property
-    def releases_per_round(self) -> int:
-        return 1 + self.inner + self.inverse
 
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
-        z, r = dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.p)
-        # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
-        neighbour_sum = dataset.neighbour_weight * y
-        return State(dataset.untouched(x), dataset.untouched(y), z, dataset.untouched(r), neighbour_sum)
+        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
+        r = dataset.untouched(dataset.public(0.0, dataset.p))
+        return super().init(dataset)._replace(x=x, y=y, r=r)
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a = 1.0 - dataset.neighbour_weight

@@ -30,17 +30,15 @@ from typing import NamedTuple, Self, final
 import numpy as np
 
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
-    check_clipped,
-    check_init,
     check_solver,
     questions,
     slope,
     step_of,
 )
-from decentral_dp.algorithms.coordinator_minimax.spider_schedule import check_smoothness, is_anchor
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import check_estimates, is_anchor
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
 from decentral_dp.algorithms.printed.printed_scales import check_ascent
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Calibration, Noise
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.errors import InputError
@@ -79,8 +77,7 @@ class PrintedPrivateDiff:
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "printed"
-    needs_constants = False
-    needs_records = False
+    needs_constants = needs_records = False
     queries = ("grad_x", "grad_y")
 
     def __post_init__(self) -> None:
@@ -97,9 +94,7 @@ class PrintedPrivateDiff:
         return self.steps + 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
-        check_clipped(context, self.queries)
-        check_smoothness(self.smoothness, self.period, context.noisy)
+        check_estimates(self, context)
         return replace(self, inner=self.steps), context
 
     def init(self, context: MinimaxContext) -> State:
@@ -135,11 +130,8 @@ class PrintedPrivateDiff:
             sensitivity = (self.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
         return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(self.steps)
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
-
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+    published = publish_iterate
+    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         last = (np.arange(rounds, dtype=np.int64) + 1) * self.releases_per_round
@@ -154,9 +146,7 @@ class PrintedPrivateDiff:
                     out[channel] = Charge("gaussian", context.problem.p, chosen, _infinite(chosen.size), reason=REASON)
         return out | {"y": Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         """Remark 5.1. Raises InputError for an η_i that says nothing of μ."""
         if self.y is None or self.y.scale == 0.0:
             raise InputError(

@@ -23,26 +23,18 @@ true price. G, smoothness and clips are of h.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, Self, final
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
+from decentral_dp.algorithms.coordinator_minimax.recursive_spider import RecursiveSpider, State
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed, reach
-from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
-    Block,
-    Point,
-    block_charges,
-    check_smoothness,
-    is_anchor,
-    split,
-)
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import Block, Point, block_charges, is_anchor, split
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_scales import in_units, root_log
-from decentral_dp.algorithms.printed.protocol import Calibration
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.printed.protocol import Calibration, Noise
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -51,44 +43,16 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 _NONE = 1e-9
 
 
-class State(NamedTuple):
-    """All public. last_x, last_y: of the round before."""
-
-    x: Array
-    y: Array
-    s: Array
-    last_x: Array
-    last_y: Array
-
-
 @final
 @dataclass(frozen=True)
-class PrintedRecursiveSpider:
-    """x, y: η. period: T. averaging: β. smoothness: L. rate: q."""
-
-    x: StepSize
-    y: StepSize
-    period: int
-    averaging: StepSize
-    smoothness: float | None = None
-    rate: float = 1.0
-    start: Mapping[str, float] = field(default_factory=dict)
+class PrintedRecursiveSpider(RecursiveSpider):
+    """The fields of `RecursiveSpider`, with the printed steps and noise."""
 
     protocol = "printed"
-    needs_constants = False
-    needs_records = False
-    queries = ("inner", "inner_x", "inner_y")
     releases_per_round = 2
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
-        check_clipped(context, self.queries)
-        check_smoothness(self.smoothness, self.period, context.noisy)
-        return self, context
-
     def init(self, context: MinimaxContext) -> State:
-        x, y = context.start("x", self.start), context.start("y", self.start)
-        return State(x, y, np.ones(1), x, y)
+        return super().init(context)._replace(s=np.ones(1))
 
     def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
         here, before = (s.x, s.y), (s.last_x, s.last_y)
@@ -108,17 +72,7 @@ class PrintedRecursiveSpider:
         value = (1.0 - self.weight(t)) * s.s + (yield Release(s=self.weight(t) * one)).released.s[0]
         by_x, by_y = composed(context, s.y, value, v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-        return State(x, y, value, s.x, s.y)
-
-    def weight(self, t: int) -> float:
-        """β_t."""
-        return min(1.0, self.averaging(t))
-
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x, "y": s.y}
-
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
-        return {}
+        return State(x, y, v, u, value, 0.0, s.x, s.y)
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first = np.arange(rounds, dtype=np.int64) * 2 + 1
@@ -126,9 +80,7 @@ class PrintedRecursiveSpider:
         blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
         return block_charges(blocks, self.rate) | block_charges({"s": Block(first + 1, 1, 1.0)}, 1.0 / context.n)
 
-    def printed_calibration(
-        self, context: MinimaxContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         n, root, clips = context.n, root_log(delta), _clips(context)
         worst = _worst(context)
         anchor = root * math.sqrt(rounds) / (n * self.period * epsilon)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from decentral_dp.algorithms.coordinator_protocol import Charge
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Calibration, Noise
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
@@ -57,7 +57,7 @@ def calibrated(
     return Calibration(np.full(rounds * releases, scale), sensitivity)
 
 
-def constant_noise(charges: Mapping[str, Charge], noise: Mapping[str, tuple[float, float]]) -> dict[str, Calibration]:
+def constant_noise(charges: Mapping[str, Charge], noise: Mapping[str, tuple[float, float]]) -> Noise:
     """A printed noise that is the same in all releases of a channel. noise: channel → its scale, and what it hides."""
     out = {}
     for channel, charge in charges.items():
@@ -79,7 +79,7 @@ def root_log(delta: float) -> float:
     return math.sqrt(math.log(1.0 / delta))
 
 
-def one_draw(selection: SelectionMechanism, scale: float) -> dict[str, Calibration]:
+def one_draw(selection: SelectionMechanism, scale: float) -> Noise:
     """A published scale of a single draw of x, and what it really meets."""
     sensitivity: Mapping[Split, float] = selection.sensitivity
     return {"x": Calibration(np.array([scale]), {kind: np.array([s]) for kind, s in sensitivity.items()})}

@@ -14,7 +14,7 @@ import numpy as np
 
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, bounds_of, check_bounded
 from decentral_dp.algorithms.printed.printed_scales import smaller_count
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Calibration, Noise
 from decentral_dp.constants.problem_constants import printed_k
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
@@ -31,9 +31,7 @@ class PrintedSecondOrder(SecondOrder):
         check_bounded(context)
         return resolved
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         bounds, (low, high) = bounds_of(context), context.domain.corners(context.problem.p)
         k = printed_k(bounds.family.constants(low, high))
         scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (smaller_count(context) * epsilon)

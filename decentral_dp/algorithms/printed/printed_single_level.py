@@ -10,80 +10,59 @@ References: Chen & Wang, ICML 2024, Appendix G.3; X. Lian et al., NeurIPS 2017 (
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from decentral_dp.algorithms.gossip.single_level import State, sent_channels
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel, State
+from decentral_dp.algorithms.protocol import Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import free_release, nothing_proven
-from decentral_dp.exchange import Gossip, Reply
+from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.participants.agents import LocalDataset
 
 
-@final
-@dataclass(frozen=True)
-class PrintedLdpSingleLevel:
-    """y: step size λ. start: constants, 0 where absent."""
-
-    y: StepSize
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "printed"
-    channels = ("x", "y")
-    releases_per_round = 1
-    central = False
-
-    def init(self, dataset: LocalDataset) -> State:
-        return _begin(dataset, self.start)
-
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        _, neighbour_sum = yield Gossip(y=s.y)
-        mixed = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
-        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, s.y))
-
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return sent_channels(p, q)
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return _planned(self.y, public)
+def _begin(program: LdpSingleLevel | DpDsgd, dataset: LocalDataset) -> State:
+    return State(dataset.start("x", program.start), dataset.untouched(dataset.start("y", program.start)))
 
 
-@final
-@dataclass(frozen=True)
-class PrintedDpDsgd:
-    """y: step size λ. start: constants, 0 where absent."""
-
-    y: StepSize
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "printed"
-    channels = ("x", "y")
-    releases_per_round = 1
-    central = False
-
-    def init(self, dataset: LocalDataset) -> State:
-        return _begin(dataset, self.start)
-
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        _, neighbour_sum = yield Gossip(y=s.y)
-        combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
-        return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
-
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return sent_channels(p, q)
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return _planned(self.y, public)
+def _mixed(dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, Value]:
+    """a_i y_i + Σ_j w_ij ỹ_j, with the agent's own un-noised value."""
+    _, neighbour_sum = yield Gossip(y=s.y)
+    mixed: Value = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
+    return mixed
 
 
-def _begin(dataset: LocalDataset, start: Mapping[str, float]) -> State:
-    return State(dataset.start("x", start), dataset.untouched(dataset.start("y", start)))
-
-
-def _planned(step: StepSize, public: Public) -> dict[str, Planned]:
+def _planned(program: LdpSingleLevel | DpDsgd, public: Public) -> dict[str, Planned]:
     """x is published as it is; of y nothing is proven once a step has met a record."""
     indices = np.arange(1, public.rounds + 1)
-    return {"x": free_release(public, indices[-1:]), "y": nothing_proven(public, indices, step.scale > 0.0)}
+    return {"x": free_release(public, indices[-1:]), "y": nothing_proven(public, indices, program.y.scale > 0.0)}
+
+
+@final
+@dataclass(frozen=True)
+class PrintedLdpSingleLevel(LdpSingleLevel):
+    """The fields of `LdpSingleLevel`, with an own y that is never noised."""
+
+    protocol = "printed"
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        mixed = yield from _mixed(dataset, s)
+        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, s.y))
+
+    init, planned_releases = _begin, _planned
+
+
+@final
+@dataclass(frozen=True)
+class PrintedDpDsgd(DpDsgd):
+    """The fields of `DpDsgd`, with an own y that is never noised."""
+
+    protocol = "printed"
+
+    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+        combined = yield from _mixed(dataset, s)
+        return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
+
+    init, planned_releases = _begin, _planned

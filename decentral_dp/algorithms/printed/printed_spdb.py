@@ -9,16 +9,16 @@ Reference: after S. Lu et al., "Decentralized Bilevel Optimization for Personali
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from decentral_dp.algorithms.gossip.neumann import V_TERMS
-from decentral_dp.algorithms.gossip.spdb import U_TERMS, State
+from decentral_dp.algorithms.gossip.spdb import U_TERMS, Spdb, State
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import nothing_proven
 from decentral_dp.exchange import Gossip, Reply
 from decentral_dp.participants.agents import LocalDataset
@@ -28,25 +28,15 @@ _MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
 
 @final
 @dataclass(frozen=True)
-class PrintedSpdb:
-    """x, y: step sizes α, β. penalty, dual: ρ, ρ'. smoothness, inverse: L, b. start: constants."""
-
-    x: StepSize
-    y: StepSize
-    penalty: float
-    dual: StepSize
-    smoothness: float
-    inverse: int
-    start: Mapping[str, float] = field(default_factory=dict)
+class PrintedSpdb(Spdb):
+    """The fields of `Spdb`, with own values and series that are never noised."""
 
     protocol = "printed"
-    channels = ("x", "y")
     releases_per_round = 1
-    central = False
 
     def init(self, dataset: LocalDataset) -> State:
         x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
-        return State(x, y, dataset.public(0.0, dataset.p))
+        return super().init(dataset)._replace(x=x, y=y)
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         _, neighbour_sum = yield Gossip(x=s.x, y=s.y)

@@ -9,16 +9,16 @@ Appendix A.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from decentral_dp.algorithms.gossip.neumann import V_TERMS
-from decentral_dp.algorithms.gossip.vrdsbo import U_TERMS, State, kept_share
+from decentral_dp.algorithms.gossip.vrdsbo import U_TERMS, State, Vrdsbo
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import nothing_proven
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.participants.agents import LocalDataset
@@ -29,39 +29,24 @@ _MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
 
 @final
 @dataclass(frozen=True)
-class PrintedVrdsbo:
-    """x, y: step sizes β. averaging, momentum: η, α. smoothness, inverse: L, b. start: constants."""
-
-    x: StepSize
-    y: StepSize
-    averaging: StepSize
-    momentum: float
-    smoothness: float
-    inverse: int
-    start: Mapping[str, float] = field(default_factory=dict)
+class PrintedVrdsbo(Vrdsbo):
+    """The fields of `Vrdsbo`, with own values and series that are never noised."""
 
     protocol = "printed"
-    channels = ("x", "y")
     releases_per_round = 2
-    central = False
-
-    def kept(self, t: int) -> float:
-        """κ_t."""
-        return kept_share(self.momentum, self.averaging, t)
 
     def init(self, dataset: LocalDataset) -> State:
         x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
-        over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
-        return State(x, y, x, y, over, under, over, under, over, under)
+        return super().init(dataset)._replace(x=x, y=y, last_x=x, last_y=y)
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a, kept = 1.0 - dataset.neighbour_weight, self.kept(t)
         _, neighbour_sum = yield Gossip(x=s.x, y=s.y)
 
         at = dataset.batch(t, kept=True)
-        u, v = self._directions(at, s.x, s.y)
+        u, v = self._slopes(at, s.x, s.y)
         if kept > 0.0:
-            old_u, old_v = self._directions(at, s.last_x, s.last_y)
+            old_u, old_v = self._slopes(at, s.last_x, s.last_y)
             u, v = u - kept * old_u, v - kept * old_v
 
         last_u, last_v = dataset.remembered(t, s.u), dataset.remembered(t, s.v)
@@ -83,7 +68,7 @@ class PrintedVrdsbo:
             zg_near=z_near.zg,
         )
 
-    def _directions(self, at: Batch, x: Value, y: Value) -> tuple[Value, Value]:
+    def _slopes(self, at: Batch, x: Value, y: Value) -> tuple[Value, Value]:
         """G_i and ∇_y g_i at one point."""
         w = solve_unreleased([at] * self.inverse, x, y, self.smoothness)
         return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)

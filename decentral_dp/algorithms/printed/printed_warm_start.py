@@ -16,7 +16,7 @@ import numpy as np
 from decentral_dp.algorithms.coordinator_bilevel.warm_start import WarmStart
 from decentral_dp.algorithms.printed.printed_exponential_mechanism import equation_4_scale
 from decentral_dp.algorithms.printed.printed_second_order import PrintedSecondOrder
-from decentral_dp.algorithms.printed.protocol import Calibration
+from decentral_dp.algorithms.printed.protocol import Calibration, Noise
 from decentral_dp.algorithms.selection.single_draw import no_score
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
@@ -32,9 +32,7 @@ class PrintedWarmStart(WarmStart):
     def _descent(self) -> PrintedSecondOrder:
         return PrintedSecondOrder(self.x, self.start)
 
-    def printed_calibration(
-        self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float
-    ) -> dict[str, Calibration]:
+    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         start = Calibration(
             np.array([equation_4_scale(context, 0.5 * epsilon)]),
             {kind: np.array([s]) for kind, s in self.law(context, no_score).sensitivity.items()},

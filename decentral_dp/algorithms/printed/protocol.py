@@ -16,6 +16,10 @@ class Calibration(NamedTuple):
     sensitivity: Mapping[Split, Array]
 
 
+# Channel → its published noise.
+Noise = dict[str, Calibration]
+
+
 class PrintedCoordinated(Coordinated, Protocol):
     """A coordinator's program with the noise and constants of its paper."""
 

@@ -28,23 +28,25 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from decentral_dp.algorithms.common_options import count_option, drawing_method
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import no_free_channels
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.algorithms.selection.single_draw import (
     State,
-    charge,
+    begin,
     check_once,
     drawn,
     law_of,
     no_score,
+    price_of_draw,
+    publish_draw,
+    resolve_candidates,
 )
-from decentral_dp.bounded import Array
 from decentral_dp.exchange import Pool, Request, Response, SelectionMechanism
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.selection import Function, Score, per_axis
+from decentral_dp.participants.selection import Function, Score
 
 NAME = "exponential_mechanism"
 
@@ -53,36 +55,23 @@ NAME = "exponential_mechanism"
 class ExponentialMechanism:
     """method: "grid" or "cells". candidates: along each axis of a grid."""
 
-    method: str = option(
-        'how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid"
-    )
-    candidates: int | None = option(
-        "candidates along each axis of the grid; settled by default",
-        default=None,
-        unit="points",
-        example="65",
-        at_least=1,
-    )
+    method: str = drawing_method()
+    candidates: int | None = count_option("candidates along each axis of the grid; settled by default", "points", "65")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
     releases_per_round = 1
-    needs_constants = True
-    needs_records = True
+    needs_constants = needs_records = True
     queries = ()
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         check_once(context, NAME)
         self.law(context, no_score)
-        count = per_axis(context.problem.p) if self.method == "grid" and self.candidates is None else self.candidates
-        return replace(self, candidates=count), context
+        return replace(self, candidates=resolve_candidates(context, self.method, self.candidates)), context
 
     def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism:
         facts = Score.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
         return law_of(context, NAME, facts, score, self.method, self.candidates)
-
-    def init(self, context: CoordinatorContext) -> State:
-        return State(context.start("x", self.start))
 
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
@@ -90,14 +79,7 @@ class ExponentialMechanism:
         score = pool.scores_along if self.method == "grid" else pool.scores
         return (yield from drawn(self.law(context, score)))
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x}
-
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
-        return {}
-
-    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
-        return charge(self.law(context, no_score))
+    init, published, free_channels, planned_releases = begin, publish_draw, no_free_channels, price_of_draw
 
 
 ENTRY = Entry(

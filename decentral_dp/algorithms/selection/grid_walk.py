@@ -22,20 +22,21 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.algorithms.selection.single_draw import (
     State,
+    begin,
     box_of,
     charge,
     check_once,
     drawn,
     no_score,
+    publish_draw,
 )
-from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -51,18 +52,13 @@ _MOST_STEPS = 10_000_000
 class GridWalk:
     """candidates: cells along each axis. inner: steps of the walk."""
 
-    candidates: int | None = option(
-        "cells along each axis; settled by default", default=None, unit="points", example="65", at_least=1
-    )
-    inner: int | None = option(
-        "steps of the walk; settled by default", default=None, unit="steps", example="5", at_least=1
-    )
+    candidates: int | None = count_option("cells along each axis; settled by default", "points", "65")
+    inner: int | None = count_option("steps of the walk; settled by default", "steps", "5")
     start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "released"
     releases_per_round = 1
-    needs_constants = True
-    needs_records = True
+    needs_constants = needs_records = True
     queries = ()
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
@@ -83,18 +79,11 @@ class GridWalk:
         facts = Score.of_value(bounds_of(context), box.low, box.high)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
-    def init(self, context: CoordinatorContext) -> State:
-        return State(context.start("x", self.start))
-
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
         return (yield from drawn(self.law(context, pool.scores)))
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x}
-
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
-        return {}
+    init, published, free_channels = begin, publish_draw, no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         return charge(self.law(context, no_score), _UNPROVEN)

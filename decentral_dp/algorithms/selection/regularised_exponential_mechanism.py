@@ -31,19 +31,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.algorithms.selection.single_draw import (
     State,
+    begin,
     box_of,
     charge,
     check_once,
     drawn,
     no_score,
+    publish_draw,
 )
-from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -72,15 +73,21 @@ class RegularisedExponentialMechanism:
 
     protocol = "released"
     releases_per_round = 1
-    needs_constants = True
-    needs_records = True
+    needs_constants = needs_records = True
     queries = ()
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         check_setting(context, self.method)
-        slope = _slope(context)
+        slope = self._slope(context)
         strength = default_strength(context, slope) if self.strength is None else self.strength
-        facts = density_of(context, strength, slope)
+        facts = replace(self, strength=strength).density(context)
+        self._check_convex(context, facts)
+        method = self.method or ("tangent" if facts.certified else "cells")
+        if context.noisy:
+            facts.check(method)
+        return replace(self, strength=strength, method=method), context
+
+    def _check_convex(self, context: CoordinatorContext, facts: Density) -> None:
         if context.noisy and not facts.certified:
             whose = "the default of " if self.strength is None else ""
             raise InputError(
@@ -88,40 +95,36 @@ class RegularisedExponentialMechanism:
                 "every data set on this box, and without that nothing is proven; give more than "
                 f"{facts.smooth:.4g}, which does, or narrow the box."
             )
-        return replace(self, strength=strength, method=method_of(context, facts, self.method)), context
+
+    def _slope(self, context: CoordinatorContext) -> float:
+        """S, of the larger kind."""
+        return max(bounds_of(context).gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
 
     def finest(self, context: CoordinatorContext) -> float:
         """The smallest scale of any run with this target: S/μ."""
-        return _finest(context, _slope(context))
+        return self._slope(context) / (context.budget * _ROOM) if context.noisy else 0.0
 
     def density(self, context: CoordinatorContext) -> Density:
-        return density_of(context, self.strength, _slope(context))
+        """What is public of the density."""
+        box = box_of(context, NAME)
+        return Density.of(bounds_of(context), box.low, box.high, self.strength or 0.0, self.finest(context))
 
     def law(self, context: CoordinatorContext, pool: Any = None) -> RegularisedSelection:
-        """pool: None where only prices are wanted."""
-        return law_of_density(self.density(context), self.method, pool)
-
-    def init(self, context: CoordinatorContext) -> State:
-        return State(context.start("x", self.start))
+        """The draw. pool: None where only prices are wanted."""
+        facts, way = self.density(context), self.method or "tangent"
+        if pool is None:
+            return RegularisedSelection(facts, no_score, no_score, None, way)
+        return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None, way)
 
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
         return (yield from drawn(self.law(context, pool)))
 
-    def published(self, s: State) -> dict[str, Array]:
-        return {"x": s.x}
-
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
-        return {}
+    init, published, free_channels = begin, publish_draw, no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         law = self.law(context)
         return charge(law, "" if law.facts.certified else NOT_CONVEX)
-
-
-def _slope(context: CoordinatorContext) -> float:
-    """S, of the larger kind."""
-    return max(bounds_of(context).gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
 
 
 def check_setting(context: CoordinatorContext, method: str | None) -> None:
@@ -140,33 +143,6 @@ def check_setting(context: CoordinatorContext, method: str | None) -> None:
 def default_strength(context: CoordinatorContext, slope: float) -> float:
     """√(2p)·S/(μR). slope: S."""
     return math.sqrt(2.0 * context.problem.p) * slope / (context.budget * 0.5 * box_of(context, NAME).diameter)
-
-
-def method_of(context: CoordinatorContext, facts: Density, method: str | None) -> str:
-    """How to draw: as asked, or as fits. Raises InputError for what cannot draw from this density."""
-    chosen = method or ("tangent" if facts.certified else "cells")
-    if context.noisy:
-        facts.check(chosen)
-    return chosen
-
-
-def density_of(context: CoordinatorContext, strength: float | None, slope: float) -> Density:
-    """What is public of the density. slope: S, by which the scale of the draw is set."""
-    box = box_of(context, NAME)
-    return Density.of(bounds_of(context), box.low, box.high, strength or 0.0, _finest(context, slope))
-
-
-def _finest(context: CoordinatorContext, slope: float) -> float:
-    """The smallest scale of any run with this target: S/μ."""
-    return slope / (context.budget * _ROOM) if context.noisy else 0.0
-
-
-def law_of_density(facts: Density, method: str | None, pool: Any = None) -> RegularisedSelection:
-    """The draw. pool: None where only prices are wanted."""
-    way = method or "tangent"
-    if pool is None:
-        return RegularisedSelection(facts, no_score, no_score, None, way)
-    return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None, way)
 
 
 ENTRY = Entry(

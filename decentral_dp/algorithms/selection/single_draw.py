@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +14,14 @@ from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Release, Request, Response, SelectionMechanism
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.selection import BoxExponential, FiniteExponential, Function, Score, candidates
+from decentral_dp.participants.selection import (
+    BoxExponential,
+    FiniteExponential,
+    Function,
+    Score,
+    candidates,
+    per_axis,
+)
 from decentral_dp.privacy.mechanisms.box_sampler import Box
 
 _FIRST = np.array([1])
@@ -26,6 +33,32 @@ class State(NamedTuple):
     """x: (p,) what is public."""
 
     x: Array
+
+
+class Drawing(Protocol):
+    """A program whose only release is one draw of x."""
+
+    def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism: ...
+
+
+def begin(program: Any, context: CoordinatorContext) -> State:
+    """`init` of a program that draws x once."""
+    return State(context.start("x", program.start))
+
+
+def publish_draw(program: Any, s: State) -> dict[str, Array]:
+    """`published` of a program that draws x once."""
+    return {"x": s.x}
+
+
+def price_of_draw(program: Drawing, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+    """`planned_releases` of a program that draws x once."""
+    return charge(program.law(context, no_score))
+
+
+def resolve_candidates(context: CoordinatorContext, method: str, count: int | None) -> int | None:
+    """As many candidates along each axis of a grid as given, or as usual; "cells" takes none."""
+    return per_axis(context.problem.p) if method == "grid" and count is None else count
 
 
 def constants_of(context: CoordinatorContext) -> ProblemConstants:

@@ -1,4 +1,4 @@
-"""Mechanisms by name: one final class each, with its price, its sampler and what is known of its law.
+"""Mechanisms by name: final classes, each with its price, its sampler and what is known of its law.
 
 A mechanism of a user's own comes in by `outside`.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.gaussian import Gaussian
 from decentral_dp.privacy.mechanisms.laplace import Laplace
-from decentral_dp.privacy.mechanisms.none import Free, NoNoise, Uncertified
+from decentral_dp.privacy.mechanisms.none import NO_MECHANISM, NO_NOISE, UNCERTIFIED
 from decentral_dp.privacy.mechanisms.protocol import (
     DominatingPair,
     Mechanism,
@@ -18,7 +18,7 @@ from decentral_dp.privacy.mechanisms.protocol import (
     NormalVariates,
     noise_of,
 )
-from decentral_dp.privacy.mechanisms.pure import Exponential, Pure
+from decentral_dp.privacy.mechanisms.pure import EXPONENTIAL, PURE
 
 __all__ = [
     "GAUSSIAN",
@@ -35,11 +35,11 @@ __all__ = [
     "noise_of",
 ]
 
-LAPLACE, GAUSSIAN, NO_NOISE, UNCERTIFIED, NO_MECHANISM = Laplace(), Gaussian(), NoNoise(), Uncertified(), Free()
+LAPLACE, GAUSSIAN = Laplace(), Gaussian()
 
 # Name, as in ledgers on disk → mechanism.
 MECHANISMS: Mapping[str, Mechanism] = {
-    m.name: m for m in (LAPLACE, GAUSSIAN, Pure(), Exponential(), NO_NOISE, UNCERTIFIED, NO_MECHANISM)
+    m.name: m for m in (LAPLACE, GAUSSIAN, PURE, EXPONENTIAL, NO_NOISE, UNCERTIFIED, NO_MECHANISM)
 }
 
 

@@ -20,7 +20,6 @@ and 5 > √20 has room for the 53 bits of the tosses. All coordinates of a deter
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar, final
@@ -33,7 +32,7 @@ from decentral_dp.privacy.mechanisms.protocol import (
     NormalVariates,
     Sampling,
     Unit,
-    Workspace,
+    Unnoised,
     at_the_ends,
     broadcast,
     power_of_two_grid,
@@ -90,15 +89,8 @@ class Gaussian:
     def float_slack(self, loss: Array, width: int) -> NormalVariates:
         return NormalVariates(self.bits(width), self.rounds_at_random(width))
 
-    def sample(
-        self,
-        generators: Iterator[np.random.Generator],
-        query: Array,
-        grid: Array,
-        scale: Array,
-        widths: tuple[int, ...],
-        workspace: Workspace,
-    ) -> Array:
+    def sample(self, asked: Unnoised) -> Array:
+        generators, query, grid, scale, widths, workspace = asked
         (rows, columns), wide = query.shape, self._wide(widths)
         key = (rows, columns, *(c.stop for c in wide))
         if key not in workspace:

@@ -12,7 +12,6 @@ independent of the dimension, but for the d·2⁻⁵² that the 53 bits of its u
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -23,7 +22,7 @@ from decentral_dp.privacy.mechanisms.protocol import (
     DominatingPair,
     Sampling,
     Unit,
-    Workspace,
+    Unnoised,
     at_the_ends,
     broadcast,
     power_of_two_grid,
@@ -74,15 +73,8 @@ class Laplace:
             delta = np.minimum(1.3e-16 * (2.0 * width + np.expm1(loss)), 1.0)
         return np.where(moved, 2e-15 * width, 0.0), np.where(moved, delta, 0.0)
 
-    def sample(
-        self,
-        generators: Iterator[np.random.Generator],
-        query: Array,
-        grid: Array,
-        scale: Array,
-        widths: tuple[int, ...],
-        workspace: Workspace,
-    ) -> Array:
+    def sample(self, asked: Unnoised) -> Array:
+        generators, query, grid, scale, _, workspace = asked
         if query.shape not in workspace:
             rows, columns = query.shape
             workspace[query.shape] = (np.empty((rows, 2, columns)), np.empty((rows, columns)))

@@ -11,7 +11,7 @@ its sampler has a law of this price no ledger can know: it is on the author's wo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from itertools import accumulate
 from typing import Any, get_type_hints
@@ -26,7 +26,7 @@ from decentral_dp.privacy.mechanisms.protocol import (
     DominatingPair,
     Sampling,
     Unit,
-    Workspace,
+    Unnoised,
     at_the_ends,
     broadcast,
     no_slack,
@@ -111,15 +111,8 @@ class OutsideMechanism:
             raise _wrong(self.name, f"float_slack fails with {reason(error)}") from error
         return np.broadcast_to(np.asarray(epsilon, float), loss.shape), np.broadcast_to(delta, loss.shape)
 
-    def sample(
-        self,
-        generators: Iterator[np.random.Generator],
-        query: Array,
-        grid: Array,
-        scale: Array,
-        widths: tuple[int, ...],
-        workspace: Workspace,
-    ) -> Array:
+    def sample(self, asked: Unnoised) -> Array:
+        generators, query, grid, scale, widths, _ = asked
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
         ends = list(accumulate(widths))

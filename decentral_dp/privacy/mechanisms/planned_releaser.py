@@ -17,6 +17,7 @@ from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
 from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
 from decentral_dp.privacy.mechanisms import NO_NOISE, mechanism_of, noise_of
+from decentral_dp.privacy.mechanisms.protocol import Unnoised
 from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
 from decentral_dp.privacy.randomness import Streams, tag
 
@@ -80,7 +81,7 @@ class PlannedReleaser:
         for first in range(0, d, step):
             part = slice(first, min(d, first + step))
             query = np.clip(value.private[:, part], -most, most)
-            integers = mechanism.sample(iter([generator]), query, g, scale / g, (d,), {})
+            integers = mechanism.sample(Unnoised(iter([generator]), query, g, scale / g, (d,), {}))
             np.add(value.public[:, part], g * integers, out=out[:, part])
         return out
 

@@ -95,6 +95,22 @@ class Mechanism(Protocol):
         ...
 
 
+class Unnoised(NamedTuple):
+    """Queries of some agents, all channels side by side, that are to be rounded and noised.
+
+    generators: one for each agent, in order. query: (b, Σ widths), the private parts. grid: (b or 1, Σ widths), of
+    every coordinate. scale: of the noise in units of the grid, of the same shape. widths: of the channels as they were
+    released; `query` may hold a part of the only one. workspace: arrays that are kept between calls.
+    """
+
+    generators: Iterator[np.random.Generator]
+    query: Array
+    grid: Array
+    scale: Array
+    widths: tuple[int, ...]
+    workspace: Workspace
+
+
 class NoiseMechanism(Mechanism, Protocol):
     """A mechanism that rounds a value to a grid of a power of two and adds noise there.
 
@@ -122,24 +138,8 @@ class NoiseMechanism(Mechanism, Protocol):
         """Whether a release of this width has its own uniform variates for rounding; the others do as they do."""
         ...
 
-    def sample(
-        self,
-        generators: Iterator[np.random.Generator],
-        query: Array,
-        grid: Array,
-        scale: Array,
-        widths: tuple[int, ...],
-        workspace: Workspace,
-    ) -> Array:
+    def sample(self, asked: Unnoised) -> Array:
         """Round and noise the queries of some agents, all channels side by side.
-
-        Args:
-            generators: one for each agent, in order.
-            query: (b, Σ widths), the private parts.
-            grid: (b or 1, Σ widths), the grid of every coordinate.
-            scale: the noise scale in units of the grid, of the same shape.
-            widths: of the channels as they were released; `query` may hold a part of the only one.
-            workspace: arrays that are kept between calls.
 
         Returns:
             The noised queries in units of the grid, (b, Σ widths): float64 integers.

@@ -19,7 +19,7 @@ from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Bundle, Value
 from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of, noise_of
-from decentral_dp.privacy.mechanisms.protocol import Workspace
+from decentral_dp.privacy.mechanisms.protocol import Unnoised, Workspace
 from decentral_dp.privacy.randomness import Streams, tag
 
 # Why a plain array costs nothing, whatever was computed on the way to it.
@@ -125,7 +125,7 @@ class ScheduledReleaser:
             part = slice(first, first + rows)
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (g, ratio))
             query = _concatenated([q[part] for q in queries])
-            integers = mechanism.sample(positioned, query, g_part, ratio_part, widths, self._workspace)
+            integers = mechanism.sample(Unnoised(positioned, query, g_part, ratio_part, widths, self._workspace))
             # Exact, unless the public part is 2^33 times as large as the noise: integers, times a power of two.
             sent = released[part]
             with np.errstate(over="ignore", invalid="ignore"):

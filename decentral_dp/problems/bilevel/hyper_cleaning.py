@@ -26,7 +26,7 @@ from decentral_dp.models.linear_terms import (
     unit_rows,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import check_ridge
+from decentral_dp.problems.bilevel.penalties import check_ridge, ridge_terms, ridge_value
 from decentral_dp.problems.bilevel.softmax import (
     SoftmaxHyperparameter,
     SoftmaxRecords,
@@ -35,7 +35,7 @@ from decentral_dp.problems.bilevel.softmax import (
     class_shares,
     norms_of,
 )
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, terms_of_one
+from decentral_dp.problems.protocol import TERMS, Terms, asked, terms_of_one
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
@@ -78,6 +78,7 @@ class HyperCleaning:
     """
 
     name: ClassVar[str] = "hyper_cleaning"
+    reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
     model: SoftmaxHyperparameter
     agents: int
@@ -118,10 +119,6 @@ class HyperCleaning:
     @property
     def q(self) -> int:
         return self.model.q
-
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
 
     @cached_property
     def corrupted(self) -> NDArray[np.bool_]:
@@ -218,13 +215,7 @@ class HyperCleaning:
             out["lower_jacobian"] = total[:-1].reshape(self.p, self.q) / len(train.label)
         return out
 
-    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return Regulariser(self.ridge * y, self.ridge * z, np.zeros_like(x))
-
-    def regulariser_value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(0.5 * self.ridge * np.square(y).sum(axis=1))
+    regulariser, regulariser_value = ridge_terms, ridge_value
 
     def losses(self, x: Array, y: Array, records: CleaningRecords, weights: Array) -> tuple[Array, Array]:
         lower, upper = np.zeros(len(y)), np.zeros(len(y))

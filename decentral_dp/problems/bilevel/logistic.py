@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -27,11 +26,8 @@ from decentral_dp.models.linear_terms import (
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Strengths
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, terms_of_one
+from decentral_dp.problems.protocol import LOSS_OF_Y, TERMS, Regulariser, Terms, asked, terms_of_one
 
-READS_RECORDS: Mapping[str, Split] = MappingProxyType(
-    {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
-)
 PENALTY = Strengths()
 
 
@@ -62,6 +58,7 @@ class LogisticHyperparameter:
     """
 
     name: ClassVar[str] = "logistic_hyperparameter"
+    reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
     n_features: int
     classes: tuple[float, ...] = (-1.0, 1.0)
@@ -79,13 +76,7 @@ class LogisticHyperparameter:
     def p(self) -> int:
         return self.n_features + self.intercept
 
-    @property
-    def q(self) -> int:
-        return self.n_features + self.intercept
-
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
+    q = p
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
         """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError."""
@@ -128,7 +119,7 @@ class LogisticHyperparameter:
             lambda part: _curvature(train.signed[part] @ y),
             matrix,
             clip,
-            asked(wanted, READS_RECORDS),
+            asked(wanted, LOSS_OF_Y),
         )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:

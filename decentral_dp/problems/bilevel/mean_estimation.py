@@ -9,29 +9,17 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
-from decentral_dp.errors import InputError
+from decentral_dp.bounded import Array, LipschitzConstants, Split
 from decentral_dp.models.linear_terms import (
     blocks,
     check_n_features,
-    checked_features,
     clip_coefficients,
     clip_columns,
-    feature_norms,
 )
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.mean_records import MeanRecords, no_matrices, nothing_classified, prepare_records
+from decentral_dp.problems.bilevel.penalties import check_ridge
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
-
-READS_RECORDS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train", "upper_grad_y": "validation"})
-
-
-class MeanRecords(NamedTuple):
-    """features: (N, d). l1, l2: (N,) their norms."""
-
-    features: Array
-    l1: Array
-    l2: Array
-
 
 Agents = Sequence[tuple[MeanRecords, MeanRecords]]
 
@@ -66,14 +54,16 @@ class MeanEstimation:
     """
 
     name: ClassVar[str] = "mean_estimation"
+    reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType(
+        {"lower_grad_y": "train", "upper_grad_y": "validation"}
+    )
 
     n_features: int
     ridge: float = 1.0
 
     def __post_init__(self) -> None:
         check_n_features(self.n_features)
-        if not 0.0 < self.ridge < np.inf:
-            raise InputError(f"problem.ridge: got {self.ridge}; wanted a positive finite number, for example 1.0.")
+        check_ridge(self.ridge)
 
     @classmethod
     def from_dataset(cls, n_features: int, classes: Sequence[float] = (), ridge: float = 1.0) -> Self:
@@ -84,18 +74,9 @@ class MeanEstimation:
     def p(self) -> int:
         return self.n_features
 
-    @property
-    def q(self) -> int:
-        return self.n_features
+    q = p
 
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
-
-    def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
-        """Features and both norms; the clip of a run decides which norm is read. Raises InputError."""
-        rows = checked_features(features, labels, self.n_features, intercept=False)
-        return MeanRecords(rows, *feature_norms(rows))
+    prepare, matrices, accuracy = prepare_records, no_matrices, nothing_classified
 
     def terms(
         self,
@@ -124,12 +105,6 @@ class MeanEstimation:
                 upper = total / len(validation.features)
         return Terms(grad, upper_grad_y=upper)
 
-    def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: MeanRecords, clip: Clip, wanted: Collection[str]
-    ) -> dict[str, Array]:
-        """None: no second derivative of l reads a record."""
-        return {}
-
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         with np.errstate(over="ignore", invalid="ignore"):
             return Regulariser(y + self.ridge * (y - x), z + self.ridge * z, -self.ridge * z)
@@ -146,10 +121,6 @@ class MeanEstimation:
                 for part in blocks(*records.features.shape):
                     upper[row] += 0.5 * np.square(point - records.features[part]).sum(axis=1) @ weights[part]
         return lower, upper
-
-    def accuracy(self, x: Array, y: Array, records: MeanRecords) -> None:
-        """None: nothing is classified."""
-        return None
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """G_y = −a + (1 + ridge) y − ridge x, G_z = (1 + ridge) z − (y − a), G_x = ridge z: no box is needed."""

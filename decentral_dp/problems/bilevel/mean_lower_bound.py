@@ -10,21 +10,17 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, LipschitzConstants, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import (
     blocks,
     check_n_features,
-    checked_features,
     clip_coefficients,
-    feature_norms,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.mean_estimation import MeanRecords
+from decentral_dp.problems.bilevel.mean_records import MeanRecords, no_matrices, nothing_classified, prepare_records
 from decentral_dp.problems.bilevel.penalties import check_ridge
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
-
-READS_RECORDS: Mapping[str, Split] = MappingProxyType({"upper_grad_y": "validation"})
 
 
 @dataclass(frozen=True)
@@ -49,6 +45,7 @@ class MeanLowerBound:
     """
 
     name: ClassVar[str] = "mean_lower_bound"
+    reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType({"upper_grad_y": "validation"})
 
     n_features: int
     ridge: float = 1.0
@@ -71,18 +68,9 @@ class MeanLowerBound:
     def p(self) -> int:
         return self.n_features
 
-    @property
-    def q(self) -> int:
-        return self.n_features
+    q = p
 
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
-
-    def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
-        """Features and both norms; the clip of a run decides which norm is read. Raises InputError."""
-        rows = checked_features(features, labels, self.n_features, intercept=False)
-        return MeanRecords(rows, *feature_norms(rows))
+    prepare, matrices, accuracy = prepare_records, no_matrices, nothing_classified
 
     def terms(
         self,
@@ -104,12 +92,6 @@ class MeanLowerBound:
                 total += factors.dot(validation.features[part])
         return Terms(upper_grad_y=total / len(validation.features))
 
-    def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: MeanRecords, clip: Clip, wanted: Collection[str]
-    ) -> dict[str, Array]:
-        """None: no second derivative reads a record."""
-        return {}
-
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         with np.errstate(over="ignore", invalid="ignore"):
             away = y - self.stretch * x
@@ -122,10 +104,6 @@ class MeanLowerBound:
     def losses(self, x: Array, y: Array, records: MeanRecords, weights: Array) -> tuple[Array, Array]:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.zeros(len(y)), -self.slope * (y @ (weights @ records.features))
-
-    def accuracy(self, x: Array, y: Array, records: MeanRecords) -> None:
-        """None: nothing is classified."""
-        return None
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """G_y = ridge (y − stretch x), G_z = ridge z + slope a, G_x = ridge stretch z: no box is needed."""

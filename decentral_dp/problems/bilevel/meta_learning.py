@@ -25,8 +25,9 @@ from decentral_dp.models.linear_terms import (
 )
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.loss_problem import slices
+from decentral_dp.problems.bilevel.penalties import ridge_terms, ridge_value
 from decentral_dp.problems.bilevel.tasks import Tasks, make_tasks
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms, asked, select_split, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Terms, asked, select_split, take
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {
@@ -90,6 +91,7 @@ class MetaLearning:
     """
 
     name: ClassVar[str] = "meta_learning"
+    reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
     network: Network
     n_features: int
@@ -134,10 +136,6 @@ class MetaLearning:
     @property
     def q(self) -> int:
         return len(self.tasks.members) * self.tasks.ways * (self.network.embedding + 1)
-
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
 
     @cached_property
     def start(self) -> Mapping[str, Array]:
@@ -246,13 +244,7 @@ class MetaLearning:
             columns[:, :, column] = self.network.rows(x, tape, cotangents)
         return clipped_sum(columns.reshape(len(phi), -1), clip.x, clip.norm).reshape(self.p, self.q)
 
-    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return Regulariser(self.ridge * y, self.ridge * z, np.zeros_like(x))
-
-    def regulariser_value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(0.5 * self.ridge * np.square(y).sum(axis=1))
+    regulariser, regulariser_value = ridge_terms, ridge_value
 
     def losses(self, x: Array, y: Array, records: MetaRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))

@@ -108,3 +108,22 @@ def check_ridge(ridge: float) -> None:
     """Raises InputError unless the ridge is a positive finite number."""
     if not 0.0 < ridge < np.inf:
         raise InputError(f"problem.ridge: got {ridge}; wanted a positive finite number, for example 1.0.")
+
+
+class Ridged(Protocol):
+    """A problem with R(x, y) = ½ ridge ‖y‖²."""
+
+    @property
+    def ridge(self) -> float: ...
+
+
+def ridge_terms(problem: Ridged, x: Array, y: Array, z: Array) -> Regulariser:
+    """`regulariser` of ½ ridge ‖y‖²."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Regulariser(problem.ridge * y, problem.ridge * z, np.zeros_like(x))
+
+
+def ridge_value(problem: Ridged, x: Array, y: Array) -> Array:
+    """`regulariser_value`: ½ ridge ‖y‖² per row."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(0.5 * problem.ridge * np.square(y).sum(axis=1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,12 +22,9 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.mean_records import nothing_classified
 from decentral_dp.problems.bilevel.penalties import Pull, check_ridge
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, terms_of_one
-
-READS_RECORDS: Mapping[str, Split] = MappingProxyType(
-    {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
-)
+from decentral_dp.problems.protocol import LOSS_OF_Y, TERMS, Regulariser, Terms, asked, terms_of_one
 
 
 class QuadraticRecords(NamedTuple):
@@ -69,6 +65,7 @@ class Quadratic:
     """
 
     name: ClassVar[str] = "quadratic"
+    reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
     n_features: int
     ridge: float = 1.0
@@ -86,13 +83,7 @@ class Quadratic:
     def p(self) -> int:
         return self.n_features
 
-    @property
-    def q(self) -> int:
-        return self.n_features
-
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
+    q = p
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
@@ -142,7 +133,7 @@ class Quadratic:
             lambda part: np.ones((1, 1, len(train.target[part]))),
             matrix,
             clip,
-            asked(wanted, READS_RECORDS),
+            asked(wanted, LOSS_OF_Y),
         )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
@@ -159,9 +150,7 @@ class Quadratic:
                 mean += 0.5 * np.square(errors, out=errors) @ weights[part]
         return mean, mean.copy()
 
-    def accuracy(self, x: Array, y: Array, records: QuadraticRecords) -> None:
-        """None: nothing is classified."""
-        return None
+    accuracy = nothing_classified
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """None: the gradient grows with the label, and no bound on labels is declared."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -25,11 +24,7 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import TERMS, Regulariser, Terms, asked, terms_of_one
-
-READS_RECORDS: Mapping[str, Split] = MappingProxyType(
-    {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
-)
+from decentral_dp.problems.protocol import LOSS_OF_Y, TERMS, Regulariser, Terms, asked, terms_of_one
 
 
 class SoftmaxRecords(NamedTuple):
@@ -62,6 +57,7 @@ class SoftmaxHyperparameter:
     """
 
     name: ClassVar[str] = "softmax_hyperparameter"
+    reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
     n_features: int
     classes: tuple[float, ...]
@@ -82,10 +78,6 @@ class SoftmaxHyperparameter:
     @property
     def q(self) -> int:
         return len(self.classes) * self.p
-
-    @property
-    def reads_records(self) -> Mapping[str, Split]:
-        return READS_RECORDS
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
         """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""
@@ -139,7 +131,7 @@ class SoftmaxHyperparameter:
             lambda part: class_curvature(class_shares(weights @ train.features[part].T)),
             matrix,
             clip,
-            asked(wanted, READS_RECORDS),
+            asked(wanted, LOSS_OF_Y),
         )
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:

@@ -46,7 +46,7 @@ from decentral_dp.formatting import least_text
 from decentral_dp.models.protocol import Model
 from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
 from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
-from decentral_dp.problems.minimax.protocol import Known, Scores
+from decentral_dp.problems.minimax.protocol import Known, Scores, anywhere
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
 
 # The least that h̄ may be promised to be.
@@ -162,8 +162,7 @@ class KlDro:
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Labelled:
         return self._h.prepare(features, labels, norm)
 
-    def project_x(self, x: Array) -> Array:
-        return x
+    project_x = anywhere
 
     def project_y(self, y: Array) -> Array:
         return self._inner.project_y(y)

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.problems.minimax.protocol import Known, Scores
+from decentral_dp.problems.minimax.protocol import Scores, anywhere, nothing_known
 from decentral_dp.problems.minimax.value_function import ValueFunction
 
 USUAL_RIDGE = 0.01
@@ -116,14 +116,7 @@ class Mspbe:
             rows[:, -1],
         )
 
-    def project_x(self, x: Array) -> Array:
-        return x
-
-    def project_y(self, y: Array) -> Array:
-        return y
-
-    def known(self, term: str, x: Array, y: Array) -> Known | None:
-        return None
+    project_x, project_y, known = anywhere, anywhere, nothing_known
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         return np.zeros(self.p) if term == "grad_x" else -self.ridge * y

@@ -146,3 +146,13 @@ class Attackable(Protocol):
     def confidences(self, x: Array, records: Any) -> Array | None:
         """(n,) probability that the model gives to its own answer; None where it gives none."""
         ...
+
+
+def anywhere(problem: object, point: Array) -> Array:
+    """`project_x` or `project_y` of a variable that may be anywhere."""
+    return point
+
+
+def nothing_known(problem: object, term: str, x: Array, y: Array) -> Known | None:
+    """`known` of a problem that bounds no gradient by itself."""
+    return None

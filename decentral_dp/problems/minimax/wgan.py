@@ -46,7 +46,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.protocol import Model, Slope
 from decentral_dp.problems.minimax.binary_scores import ranking
-from decentral_dp.problems.minimax.protocol import Known, Scores
+from decentral_dp.problems.minimax.protocol import Scores, anywhere, nothing_known
 from decentral_dp.problems.protocol import take
 
 if TYPE_CHECKING:
@@ -111,16 +111,12 @@ class Wgan:
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Real:
         return Real(np.asarray(features))
 
-    def project_x(self, x: Array) -> Array:
-        return x
+    project_x, known = anywhere, nothing_known
 
     def project_y(self, y: Array) -> Array:
         with np.errstate(over="ignore"):
             length = float(np.linalg.norm(y))
         return y if length <= self.radius else np.asarray(y * (self.radius / length))
-
-    def known(self, term: str, x: Array, y: Array) -> Known | None:
-        return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         latents = self.latents("fakes", FAKES, round)

@@ -126,29 +126,20 @@ def _coverage(privacy: PrivacyStatement, result: RunResult) -> list[Html]:
 
 
 def _lists(central: bool, empty: str) -> Html:
-    covered = tag(
-        "div",
-        tag("h3", "Covered"),
-        tag("p", f"What agents released, and whatever is computed from it{empty}:"),
-        tag(
-            "ul",
-            tag("li", f"every {'answer to the server' if central else 'message to a neighbour'}, at every round"),
-            tag("li", *RELEASED),
-            tag("li", tag("code", "ledger.parquet"), " and the scenario but for its seed: public settings only"),
-        ),
+    covered: list[tuple[Part, ...]] = [
+        (f"every {'answer to the server' if central else 'message to a neighbour'}, at every round",),
+        RELEASED,
+        (tag("code", "ledger.parquet"), " and the scenario but for its seed: public settings only"),
+    ]
+    private: list[tuple[Part, ...]] = [
+        trusted.MEASURED,
+        (tag("code", "x, y, z"), " in ", tag("code", "state.npz")),
+        trusted.CHOSEN,
+    ]
+    return trusted.list_coverage(
+        (f"What agents released, and whatever is computed from it{empty}:", covered),
+        ("What only the simulator sees, because it reads private data:", private),
     )
-    private = tag(
-        "div",
-        tag("h3", "Not covered"),
-        tag("p", "What only the simulator sees, because it reads private data:"),
-        tag(
-            "ul",
-            tag("li", "metrics, curves and plots, this very page, ", tag("code", "result.json"), ", and running times"),
-            tag("li", tag("code", "x, y, z"), " in ", tag("code", "state.npz")),
-            tag("li", "settings chosen by looking at earlier runs on the same records"),
-        ),
-    )
-    return tag("div", covered, private, class_="pair")
 
 
 def _claim_in_words(claim: Claim) -> str:

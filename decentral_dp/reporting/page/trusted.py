@@ -35,6 +35,12 @@ _MINIMAX_CAPTIONS = {
     "stationary point inside the set of x.",
 }
 
+# What only the simulator sees, whoever is trusted.
+MEASURED: tuple[Part, ...] = (
+    *("metrics, curves and plots, this very page, ", tag("code", "result.json"), ", and running times"),
+)
+CHOSEN: tuple[Part, ...] = ("settings chosen by looking at earlier runs on the same records",)
+
 
 def captions(result: RunResult) -> dict[str, str] | None:
     """What is said of figures instead of the usual; None where nobody is trusted."""
@@ -97,32 +103,33 @@ def _with_formulas(sentence: str) -> Html:
 
 def coverage(privacy: PrivacyStatement, result: RunResult, released: tuple[Part, ...], empty: str) -> Html:
     """What the guarantee is for, and what it is not for."""
-    hidden = tag("li", "the exact lower solution at the published x, which the scores are of")
-    solved = [hidden] if result.solves_lower else []
-    covered = tag(
-        "div",
-        tag("h3", "Covered"),
-        tag("p", f"What the coordinator published, and whatever is computed from it{empty}:"),
-        tag(
-            "ul",
-            tag("li", "every release, at every round"),
-            tag("li", *released),
-            tag("li", tag("code", "ledger.parquet"), " and the scenario but for its seed: public settings and scales"),
-        ),
+    solved: list[tuple[Part, ...]] = []
+    if result.solves_lower:
+        solved = [("the exact lower solution at the published x, which the scores are of",)]
+    covered: list[tuple[Part, ...]] = [
+        ("every release, at every round",),
+        released,
+        (tag("code", "ledger.parquet"), " and the scenario but for its seed: public settings and scales"),
+    ]
+    private: list[tuple[Part, ...]] = [
+        ("whatever an agent hands to the coordinator",),
+        MEASURED,
+        *solved,
+        CHOSEN,
+    ]
+    return list_coverage(
+        (f"What the coordinator published, and whatever is computed from it{empty}:", covered),
+        ("What the coordinator or only the simulator sees, because it reads private data:", private),
     )
-    private = tag(
-        "div",
-        tag("h3", "Not covered"),
-        tag("p", "What the coordinator or only the simulator sees, because it reads private data:"),
-        tag(
-            "ul",
-            tag("li", "whatever an agent hands to the coordinator"),
-            tag("li", "metrics, curves and plots, this very page, ", tag("code", "result.json"), ", and running times"),
-            *solved,
-            tag("li", "settings chosen by looking at earlier runs on the same records"),
-        ),
-    )
-    return tag("div", covered, private, class_="pair")
+
+
+def list_coverage(covered: tuple[str, list[tuple[Part, ...]]], private: tuple[str, list[tuple[Part, ...]]]) -> Html:
+    """Two lists beside each other, each with a sentence: what the guarantee is for, and what it is not for."""
+    halves = [
+        tag("div", tag("h3", head), tag("p", sentence), tag("ul", *(tag("li", *item) for item in items)))
+        for head, (sentence, items) in (("Covered", covered), ("Not covered", private))
+    ]
+    return tag("div", *halves, class_="pair")
 
 
 def price_table(privacy: PrivacyStatement) -> list[Html]:

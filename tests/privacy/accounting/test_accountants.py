@@ -26,7 +26,7 @@ from decentral_dp.privacy.accounting.accountants import (
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, epsilons
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
-from decentral_dp.privacy.mechanisms.none import NoNoise
+from decentral_dp.privacy.mechanisms.none import NothingHidden
 from tests.support.oracles import convolved_epsilon, gaussian_delta, hockey_stick, laplace_delta, sampled_twice_delta
 from tests.support.release_cost_oracle import grid
 from tests.support.schedules import deviations, ledger, line, pair_stream, steps, stream
@@ -385,11 +385,7 @@ def test_what_hides_nothing_costs_infinity(delta: float) -> None:
     assert price(ledger(line("y", {"train": np.zeros(2)}, np.zeros(2), "none")), delta).epsilon.tolist() == [0.0]
 
 
-class Cauchy(NoNoise):
-    """A law of which nothing is known."""
-
-    name = "cauchy"
-    dominating_pair = None
+CAUCHY = NothingHidden("cauchy", "a law of which nothing is known", dominating_pair=None)
 
 
 def test_unknown_or_unsound_lines_are_refused() -> None:
@@ -398,7 +394,7 @@ def test_unknown_or_unsound_lines_are_refused() -> None:
     other = line("z", {"train": np.array([0.1, 0.1])}, np.ones(2), "gaussian", rate=0.5)
     slower = line("z", {"train": np.array([0.1, 0.1])}, np.ones(2), rate=0.25)
     cases = {
-        "no dominating pair is known": (replace(good, mechanism=Cauchy()),),
+        "no dominating pair is known": (replace(good, mechanism=CAUCHY),),
         "both": (drawn, other),
         "different sampling rates": (drawn, slower),
         "not a number": (replace(good, sensitivity={"train": np.array([[0.1], [np.nan]])}),),

@@ -85,9 +85,7 @@ def half_cost(mechanism: type[Any]) -> Any:
 def half_scale(mechanism: type[Any]) -> Any:
     return without(
         mechanism,
-        sample=lambda self, generators, query, grid, scale, widths, kept: mechanism.sample(
-            self, generators, query, grid, 0.5 * scale, widths, kept
-        ),
+        sample=lambda self, asked: mechanism.sample(self, asked._replace(scale=0.5 * asked.scale)),
     )
 
 
