@@ -211,12 +211,12 @@ def memory_slack(records: Array | NDArray[np.int64]) -> Array:
         records: N_t, any shape, never falling from round to round.
 
     Returns:
-        γ = 1 + 4.04·(N + 4)·2⁻⁵³, of the shape of `records`.
+        γ = 1 + 4.04·(N + 4)·2⁻⁵³, of the shape of `records`; see docs/proofs/01.
 
     Limits:
         G is at most two clipped means (of either kind of record, with the channel's clip) over N_t records. So |v| is
-        at most N_t times what one record may move it. Scaling and adding round v by less than 2⁻⁵³(2|a v| + |λ G|) in each
-        of two worlds, and `summation_slack` has room for |λ G|. The 4 covers the rounding of the bound itself.
+        at most N_t times what one record may move it. Scaling and adding round v by less than 2⁻⁵³(2|a v| + |λ G|) in
+        each of two worlds, and `summation_slack` has room for |λ G|. The 4 covers the rounding of the bound itself.
     """
     return np.asarray(1.0 + 4.04 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53)
 
