@@ -166,8 +166,7 @@ def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[Block]:
     Returns:
         For each block: its agents, the blocks that it reads from, and the weights of their messages. The diagonal is
         left out: an agent's own share is its program's business. Column order is ascending in every block, so that row
-            sums
-        add up in the same order whatever the cut.
+        sums add up in the same order whatever the cut.
 
     Raises:
         ValueError: the sizes do not add up to m.
