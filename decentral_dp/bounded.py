@@ -1,4 +1,4 @@
-"""How far one replaced record can move a value: the arithmetic that carries a sensitivity along.
+"""Bounded values: arithmetic that carries along how far one replaced record can move them.
 
 Adjacency: one record of one agent is replaced; it keeps its agent, its kind (train or validation) and its place.
 A `Bounded` is the only thing that a query over records returns, and the only data-dependent thing that a participant

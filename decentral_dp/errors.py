@@ -1,4 +1,4 @@
-"""What a user did wrong, in one sentence."""
+"""Errors that a user can cause, in one sentence."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def smoothness(c: ProblemConstants) -> float:
         The Lipschitz constant of ∇Φ in l2, rounded up.
 
     References:
-        Lowy & Liu, Equation 28.
+        Lowy & Liu 2025, Equation 28.
 
     Example:
         >>> import numpy as np
@@ -51,7 +51,7 @@ def penalty_distance(c: ProblemConstants, lam: float) -> float:
         lam: λ > 0.
 
     References:
-        Kornowski, Lemma 22.
+        Kornowski 2024, Lemma 22.
     """
     return up(c.l_fy / (lam * c.mu))
 
@@ -67,7 +67,7 @@ def penalty_bias(c: ProblemConstants) -> float:
         c: constants, which hold on the wider ball of y^λ.
 
     References:
-        Kornowski, Lemma 7 (ii), there up to constants; see docs/proofs/16.
+        Kornowski 2024, Lemma 7 (ii), there up to constants; see docs/proofs/16.
     """
     return up(c.l_fy / c.mu * (c.b_fxy + c.m * c.b_fyy + 0.5 * c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy)))
 
@@ -93,7 +93,7 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
         It tends to b_Φ as λ grows.
 
     References:
-        Kornowski, Lemma 7 (iii), there O(ℓκ³); see docs/proofs/16.
+        Kornowski 2024, Lemma 7 (iii), there O(ℓκ³); see docs/proofs/16.
     """
     modulus, turned = penalised_modulus(c, lam), c.l_fy / c.mu
     mixed = c.b_fxy + turned * c.c_gxy
@@ -114,7 +114,7 @@ def estimator_bias(c: ProblemConstants, lam: float, plain: float, penalised: flo
         penalised: bound on ‖ỹ^λ − y^λ‖.
 
     References:
-        Kornowski, Lemma 20.
+        Kornowski 2024, Lemma 20.
     """
     return up((c.b_fxy + lam * c.b_gxy) * penalised + lam * c.b_gxy * plain)
 
@@ -149,7 +149,7 @@ def descent_steps(smooth: float, gap: float, target: float) -> int:
         The bias may be α/8, and the noise of each step `noise_quantile` up to α/8.
 
     References:
-        Kornowski, Proposition 10.
+        Kornowski 2024, Proposition 10.
 
     Example:
         >>> descent_steps(smooth=2.0, gap=1.0, target=0.5)

@@ -4,8 +4,8 @@ A found ratio above 1 refutes a bound. None found proves nothing: what is declar
 public domain of records is searched, never anyone's data, and everything is computed through the problem's own oracles,
 without the formulas that led to the bounds.
 
-Random worlds first, among them those that are worst in the proofs (all records pull one way, the replaced one the
-other), then small random changes of the best, kept where they help. Deterministic by the seed.
+Random worlds come first, among them those that are worst in the proofs: all records pull one way, the replaced one
+the other. Then come small random changes of the best, kept where they help. Deterministic by the seed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     F(x, y) = (1/n_v) Σ_validation f(x, y; ξ)        G(x, y) = (1/n_t) Σ_train g(x, y; ξ) + R(x, y)
 
 R is data-independent, G is μ-strongly convex in y, y_Z(x) its minimiser. Every constant holds for all records that the
-public projection lets through, for all x of a public box and all y of the ball (or the set) that holds the minimisers.
+public projection lets through, and for all x of a public box. It holds for all y of the ball (or the set) that holds
+the minimisers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ProblemConstants(NamedTuple):
         label: "analytic", where every f is also convex in y, or "declared".
 
     References:
-        Lowy & Liu, Assumption 2.2, and differences of two records.
+        Lowy & Liu 2025, Assumption 2.2, and differences of two records.
     """
 
     radius: float
@@ -149,7 +150,7 @@ def minimiser_sensitivity(
         Same records in both levels: the sum. See docs/proofs/13.
 
     References:
-        Lowy & Liu, proof of Theorem 3.2; Kornowski, Lemma 17.
+        Lowy & Liu 2025, proof of Theorem 3.2; Kornowski 2024, Lemma 17.
 
     Example:
         >>> import numpy as np
@@ -202,7 +203,7 @@ def hypergradient_sensitivity(
         Same records in f and g: the sum. See docs/proofs/14.
 
     References:
-        Lowy & Liu, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
+        Lowy & Liu 2025, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
 
     Example:
         >>> import numpy as np
@@ -231,7 +232,7 @@ def hypergradient_lipschitz(c: ProblemConstants) -> float:
         C = b_fxy + M b_fyy + (L_fy/μ)(C_gxy + M C_gyy)
 
     References:
-        Lowy & Liu, Equations 11 and 26, with M for b_gxy/μ: the same split, J H⁻¹ taken at the minimiser.
+        Lowy & Liu 2025, Equations 11 and 26, with M for b_gxy/μ: the same split, J H⁻¹ taken at the minimiser.
     """
     return up(c.b_fxy + c.m * c.b_fyy + c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy))
 
@@ -279,7 +280,7 @@ def score_oscillation(
         this is ε-DP without a further factor ½. See docs/proofs/20.
 
     References:
-        Lowy & Liu, Equation 4, whose last term lacks 1/n.
+        Lowy & Liu 2025, Equation 4, whose last term lacks 1/n.
     """
     sensitivity = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
     varied = min(loss_range, c.l_fx * width + c.l_fy * spread)
@@ -368,7 +369,7 @@ def printed_k(c: ProblemConstants) -> float:
     """Evaluate K as printed.
 
     References:
-        Lowy & Liu, Equation 12.
+        Lowy & Liu 2025, Equation 12.
     """
     kappa, oscillation = c.b_gxy / c.mu, c.l_gy / c.mu
     slope = c.l_fx + c.l_fy * kappa
@@ -380,7 +381,7 @@ def printed_hypergradient(c: ProblemConstants, n: int) -> float:
     """Evaluate 4K/n, the printed sensitivity of the hypergradient: valid, and several times too large.
 
     References:
-        Lowy & Liu, Lemma 4.1.
+        Lowy & Liu 2025, Lemma 4.1.
     """
     return 4.0 * printed_k(c) / n
 
@@ -394,7 +395,7 @@ def printed_slope(c: ProblemConstants, n: int) -> float:
         See docs/proofs/32.
 
     References:
-        Lowy & Liu, Lemma B.6.
+        Lowy & Liu 2025, Lemma B.6.
     """
     return 2.0 / n * (c.l_fx + c.l_fy * c.b_gxy / c.mu + c.l_gy * c.b_fxy / c.mu)
 
@@ -406,7 +407,7 @@ def printed_score(c: ProblemConstants, n: int, width: float) -> float:
         Its last term lacks 1/n, so noise never shrinks. See docs/proofs/32.
 
     References:
-        Lowy & Liu, Equation 4.
+        Lowy & Liu 2025, Equation 4.
     """
     spread = c.l_gy / c.mu
     return 2.0 / n * (c.l_fx * width + c.l_fy * spread) + 4.0 * c.l_fy * spread

@@ -1,4 +1,4 @@
-"""What a number called ε is: certified, provable or neither, and at which δ.
+"""Words for numbers called ε: certified, provable or neither, and at which δ.
 
 The cells are a table with the columns guarantee, mechanism and delta (see `table.cell_table`).
 """

@@ -1,4 +1,4 @@
-"""From a study to its cells: every combination of the axes, for every seed, as the content of a scenario."""
+"""Cells of a study: every combination of the axes, for every seed, as the content of a scenario."""
 
 from __future__ import annotations
 

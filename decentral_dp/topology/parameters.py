@@ -1,4 +1,4 @@
-"""What a generator or a weight rule may be given, and how a wrong value is refused."""
+"""Parameters of generators and weight rules, and the refusal of wrong values."""
 
 from __future__ import annotations
 

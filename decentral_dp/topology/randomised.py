@@ -79,11 +79,11 @@ def _disconnected(kind: str, agents: int, mend: str) -> InputError:
 def erdos_renyi(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """Draw an Erdős–Rényi graph: every pair is linked with `probability`.
 
-    Limits:
-        Below ln(m)/m a draw is rarely connected.
-
     Raises:
         InputError: too many edges, or no draw was connected.
+
+    Limits:
+        Below ln(m)/m a draw is rarely connected.
     """
     probability, pairs = params["probability"], agents * (agents - 1) // 2
     require_room("erdos_renyi", probability * pairs)

@@ -1,8 +1,11 @@
 """Weights of the links: from a graph to the mixing matrix W.
 
-W is symmetric with zero row sums, w_ij > 0 on links and w_ii = −Σ_j w_ij, so that P = I + W is doubly stochastic and
-one round of gossip is x ← P x. It averages geometrically at rate ρ = ‖I + W − 11ᵀ/m‖₂ = max(|1 − λ₂|, |1 − λ_m|), where
-0 = λ₁ < λ₂ ≤ … ≤ λ_m are the eigenvalues of −W, and only if ρ < 1. (Assumption 2.1 of Chen & Wang, ICML 2024, asks for
+W is symmetric with zero row sums, w_ij > 0 on links and w_ii = −Σ_j w_ij. So P = I + W is doubly stochastic, and one
+round of gossip is x ← P x. It averages geometrically at the rate
+
+    ρ = ‖I + W − 11ᵀ/m‖₂ = max(|1 − λ₂|, |1 − λ_m|),   0 = λ₁ < λ₂ ≤ … ≤ λ_m the eigenvalues of −W,
+
+and only if ρ < 1. (Assumption 2.1 of Chen & Wang, ICML 2024, asks for
 eigenvalues of I + W in [0, 1), which no such W has; ρ < 1 is what the proofs use.)
 """
 

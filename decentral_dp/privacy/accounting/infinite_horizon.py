@@ -1,7 +1,7 @@
 """Budgets for T → ∞ of the released-state protocol: certified sums over all rounds still to come.
 
-The release at the end of round t = 0, 1, … carries λ₀(t+1)^{−v}·2C/N_t on noise of standard deviation σ(t+2)^{−ς}
-(Laplace b = that/√2), so with N_t = n₀ + (t+1)B it costs
+The release at the end of round t = 0, 1, … carries λ₀(t+1)^{−v}·2C/N_t on noise of standard deviation σ(t+2)^{−ς}.
+The Laplace scale b is that over √2. With N_t = n₀ + (t+1)B it costs
 
     Laplace   ε_t = (2√2 C λ₀/σ) (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σε finite iff v > ς, Σε² iff v > ς − 1/2
     Gaussian  μ_t = (2 C λ₀/σ)   (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σμ² finite iff v > ς − 1/2

@@ -1,4 +1,4 @@
-"""What a few agents inside the network learn of another agent's record: exact, for linear gossip with Gaussian noise.
+"""Privacy against a few agents inside the network: exact μ, for linear gossip with Gaussian noise.
 
 All agents run, coordinate by coordinate,
 
@@ -21,9 +21,9 @@ depends on no record and a mean that moves by L g_v. Such a pair of laws is exac
 largest over the records, which differ in their arrival τ. An earlier arrival is not always worse: in correlated noise,
 what came before can cancel.
 
-Σ has T·|N| rows; it is never formed. With H the agents that are neither in O nor in N, B = A_t[N, H] and Π_t the
-covariance of ṽ_{H,t} given the messages up to t (Π_0 = 0, ṽ_0 being public), the Kalman filter gives independent
-innovations of covariance S, and its error moves by d, with a recursion that is linear in g:
+Σ has T·|N| rows; it is never formed. Let H be the agents that are neither in O nor in N, B = A_t[N, H], and Π_t the
+covariance of ṽ_{H,t} given the messages up to t; Π_0 = 0, ṽ_0 being public. The Kalman filter gives independent
+innovations of covariance S. Its error moves by d, with a recursion that is linear in g:
 
     S = B Π Bᵀ + D_N      K = A_HH Π Bᵀ S⁻¹      F = A_HH − K B      Π' = F Π Fᵀ + D_H + K D_N Kᵀ
     r = B d + g_N         d' = F d + g_H − K g_N                     μ² = Σ_t rᵀ S⁻¹ r,   d_τ = 0

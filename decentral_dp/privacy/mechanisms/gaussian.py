@@ -9,13 +9,13 @@ Values are rounded to a grid of a power of two before noise is added, and the ro
               k = ⌊u/g⌋ + [U < frac(u/g)] + rint(N·s/g)
               μ = √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s, a Gaussian pair with this μ but for δ = 2e^{−40} < 1e-17
 
-Wide: given the tosses, which both neighbours share, a coordinate that moves by v_i (in g) is rounded to one that moves
-by v_i + ξ_i, one of the integers around v_i, E ξ_i = 0. In ‖v + ξ‖² = ‖v‖² + 2⟨v, ξ⟩ + ‖ξ‖², but for e^{−L} each
+Wide: both neighbours share the uniform variates. Given these, a coordinate that moves by v_i (in g) is rounded to one
+that moves by v_i + ξ_i, one of the integers around v_i, E ξ_i = 0. In ‖v + ξ‖² = ‖v‖² + 2⟨v, ξ⟩ + ‖ξ‖², but for e^{−L} each
 (Hoeffding)
 
     ⟨v, ξ⟩ ≤ ‖v‖ √(L/2),   ‖ξ‖² ≤ d/4 + √(dL/2),
 
-and 5 > √20 has room for the 53 bits of the tosses. All coordinates of a deterministic rounding may go the same way.
+and 5 > √20 has room for the 53 bits of the variates. All coordinates of a deterministic rounding may go the same way.
 """
 
 from __future__ import annotations
