@@ -10,8 +10,8 @@ Values are rounded to a grid of a power of two before noise is added, and the ro
               μ = √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s, a Gaussian pair with this μ but for δ = 2e^{−40} < 1e-17
 
 Wide: both neighbours share the uniform variates. Given these, a coordinate that moves by v_i (in g) is rounded to one
-that moves by v_i + ξ_i, one of the integers around v_i, E ξ_i = 0. In ‖v + ξ‖² = ‖v‖² + 2⟨v, ξ⟩ + ‖ξ‖², but for e^{−L} each
-(Hoeffding)
+that moves by v_i + ξ_i, one of the integers around v_i, E ξ_i = 0. In ‖v + ξ‖² = ‖v‖² + 2⟨v, ξ⟩ + ‖ξ‖², but for e^{−L}
+each (Hoeffding)
 
     ⟨v, ξ⟩ ≤ ‖v‖ √(L/2),   ‖ξ‖² ≤ d/4 + √(dL/2),
 
