@@ -1,4 +1,4 @@
-"""How far one replaced record can move a value: the arithmetic that carries a sensitivity along.
+"""Bounded values: arithmetic that carries along how far one replaced record can move them.
 
 Adjacency: one record of one agent is replaced; it keeps its agent, its kind (train or validation) and its place.
 A `Bounded` is the only thing that a query over records returns, and the only data-dependent thing that a participant
@@ -31,10 +31,11 @@ MIXED = -1
 class Sensitivity(NamedTuple):
     """What one replaced record of one kind can do to a value.
 
-    sensitivity: (b,) norm of the largest change; +inf where nothing is proven.
-    rate: (b,) share of the pool that was drawn afresh for this value; 1 where every record takes part.
-    batch: the round whose fresh batch fed the value; None without sampling; MIXED where several rounds' batches did.
-    sampling: how that batch was drawn: "fixed", so many records of the pool, or "poisson", each by its own coin.
+    Args:
+        sensitivity: (b,) norm of the largest change; +inf where nothing is proven.
+        rate: (b,) share of the pool that was drawn afresh for this value; 1 where every record takes part.
+        batch: the round whose fresh batch fed the value; None without sampling; MIXED where several batches did.
+        sampling: how that batch was drawn: "fixed", so many records of the pool, or "poisson", each by its own coin.
     """
 
     sensitivity: Array
@@ -47,9 +48,26 @@ class Sensitivity(NamedTuple):
 class Bounded:
     """A value `public + private` whose dependence on the agent's own records is bounded.
 
-    public: (b, d) part that the adversary can compute: released values, messages, data-independent terms.
-    private: (b, d) part that depends on records.
-    spread: record kind → what one replaced record of that kind can do to `private`, in `norm`.
+    Args:
+        public: (b, d) part that the adversary can compute: released values, messages, data-independent terms.
+        private: (b, d) part that depends on records.
+        sensitivities: record kind → what one replaced record of that kind can do to `private`, in `norm`.
+        norm: "l1" or "l2".
+
+    Sensitivity:
+        Of a sum at most the sum, of a multiple exactly the multiple (triangle inequality), kind by kind. A sum of
+        values that different batches fed has rate 1. What is public adds nothing.
+
+    Limits:
+        A factor of 0 gives sensitivity 0, also where +inf stood.
+
+    Example:
+        >>> moved = {"train": Sensitivity(np.array([2.0]), np.array([1.0]), None)}
+        >>> mean = Bounded(np.zeros((1, 4)), np.ones((1, 4)), moved, "l2")
+        >>> (5.0 - 3.0 * mean).sensitivities["train"].sensitivity.tolist()
+        [6.0]
+        >>> (mean + 0.5 * mean).sensitivities["train"].sensitivity.tolist()
+        [3.0]
     """
 
     public: Array
@@ -102,7 +120,17 @@ class Bounded:
         return (-self) + other
 
     def in_l1(self) -> Bounded:
-        """Bound the same value in l1, which Laplace noise needs: ‖v‖₁ ≤ √d ‖v‖₂ for d columns."""
+        """Bound the same value in l1, which Laplace noise needs.
+
+        Sensitivity:
+            ‖v‖₁ ≤ √d ‖v‖₂ for d columns.
+
+        Example:
+            >>> moved = {"train": Sensitivity(np.array([2.0]), np.array([1.0]), None)}
+            >>> mean = Bounded(np.zeros((1, 4)), np.ones((1, 4)), moved, "l2")
+            >>> mean.in_l1().sensitivities["train"].sensitivity.round(9).tolist()
+            [4.0]
+        """
         if self.norm == "l1":
             return self
         # The second factor is more than the rounding of the root and of the products.
@@ -128,18 +156,46 @@ def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> di
 
 
 def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) -> Array:
-    """κ = 1 + 1.01·N·(N + d + 8)·2⁻⁵³: what float64 summation and clipping can add to 2C/N, for any order and any FMA.
+    """Bound what float64 summation and clipping can add to 2C/N, for any order and any FMA.
 
     One replaced record changes every rounding of the sum, so the exact bound 2C/N is false in floating point.
+
+    Args:
+        records: N, any shape.
+        dimension: d, coordinates of one contribution.
+
+    Returns:
+        κ = 1 + 1.01·N·(N + d + 8)·2⁻⁵³, of the shape of `records`.
+
+    Example:
+        >>> f"{summation_slack(1000, 10) - 1.0:.2e}"
+        '1.14e-10'
     """
     n = np.asarray(records, dtype=np.float64)
     return np.asarray(1.0 + 1.01 * n * (n + dimension + 8) * 2.0**-53)
 
 
 def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: int, rate: float = 1.0) -> float:
-    """How far one replaced record moves a mean over a share `rate` of all records: D/(qN), times its sum's slack.
+    """Bound how far one replaced record moves a mean over a share `rate` of all records.
 
-    diameter: the largest distance between two contributions, 2C where each is clipped to C.
+    Args:
+        diameter: D, the largest distance between two contributions; 2C where each is clipped to C.
+        records: N, of all agents.
+        agents: how many of them add up their own records first.
+        width: coordinates of the mean.
+        rate: q, the share of records that is drawn; default 1.
+
+    Returns:
+        D/(qN), times the slack of its sum.
+
+    Sensitivity:
+        In the norm of the diameter; one record of one agent is replaced.
+
+    Example:
+        >>> round(mean_sensitivity_bound(2.0, records=100, agents=4, width=5), 9)
+        0.02
+        >>> round(mean_sensitivity_bound(2.0, records=100, agents=4, width=5, rate=0.1), 9)
+        0.2
     """
     slack = float(summation_slack(records + agents + 2, width))
     if rate < 1.0:
@@ -149,12 +205,18 @@ def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: in
 
 
 def memory_slack(records: Array | NDArray[np.int64]) -> Array:
-    """γ = 1 + 4.04·(N + 4)·2⁻⁵³: what float64 can add each round to a state that is remembered, v ← a v − λ G.
+    """Bound what float64 can add each round to a state that is remembered, v ← a v − λ G.
 
-    G is at most two clipped means (of either kind of record, with the channel's clip) over N_t records, N_t never
-    falling, so |v| is at most N_t times what one record may move it. Scaling and adding round v by less than
-    2⁻⁵³(2|a v| + |λ G|) in each of two worlds, and `summation_slack` has room for |λ G|. The 4 covers the rounding of
-    the bound itself.
+    Args:
+        records: N_t, any shape, never falling from round to round.
+
+    Returns:
+        γ = 1 + 4.04·(N + 4)·2⁻⁵³, of the shape of `records`; see docs/proofs/01.
+
+    Limits:
+        G is at most two clipped means (of either kind of record, with the channel's clip) over N_t records. So |v| is
+        at most N_t times what one record may move it. Scaling and adding round v by less than 2⁻⁵³(2|a v| + |λ G|) in
+        each of two worlds, and `summation_slack` has room for |λ G|. The 4 covers the rounding of the bound itself.
     """
     return np.asarray(1.0 + 4.04 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53)
 
@@ -163,10 +225,12 @@ def memory_slack(records: Array | NDArray[np.int64]) -> Array:
 class LipschitzConstants:
     """Constants of the private-state recursion, in l1, for the directions (G_x, G_y, G_z) in the arguments (x, y, z).
 
-    data: kind → (3, 3) Lipschitz constants (l1 → l1) of the mean per-record terms of that kind.
-    regulariser: (3, 3) Lipschitz constants of the data-independent terms.
-    swap: kind → (3,) sup of ‖G_v(s; ξ) − G_v(s'; ξ')‖₁ over records: over two points s, s' if `two_point`, else one.
-    label: "analytic" or "declared".
+    Args:
+        data: kind → (3, 3) Lipschitz constants (l1 → l1) of the mean per-record terms of that kind.
+        regulariser: (3, 3) Lipschitz constants of the data-independent terms.
+        swap: kind → (3,) sup of ‖G_v(s; ξ) − G_v(s'; ξ')‖₁ over records.
+        two_point: whether that is over two points s, s', else one.
+        label: "analytic" or "declared".
     """
 
     data: Mapping[Split, Array]

@@ -1,4 +1,4 @@
-"""What a user did wrong, in one sentence."""
+"""Errors that a user can cause, in one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ class Stopped(Exception):  # noqa: N818 # an interrupt is no error
 
 
 def quoted(value: Any) -> str:
-    """A value as it would stand in a scenario, cut off where it is long."""
+    """Print a value as it would stand in a scenario, cut off after 76 characters where it has more than 80.
+
+    Example:
+        >>> print(quoted("ring"), quoted({"kind": "ring", "agents": 4}))
+        "ring" {"kind": "ring", "agents": 4}
+    """
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):

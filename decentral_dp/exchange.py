@@ -32,9 +32,11 @@ from decentral_dp.bounded import Array, Bounded, Split
 class SelectionMechanism(Protocol):
     """A random choice that is itself the release, such as an exponential mechanism.
 
-    mechanism: "exponential", "gaussian" (of a law that is a Gaussian pair) or "uncertified". sensitivity: kind → what
-    one replaced record can move, such that the price is sensitivity/scale. width: coordinates of what is drawn.
-    distortion: how far the log of the law that is drawn from may be from the ideal one.
+    Args:
+        mechanism: "exponential", "gaussian" (of a law that is a Gaussian pair) or "uncertified".
+        sensitivity: kind → what one replaced record can move, such that the price is sensitivity/scale.
+        width: coordinates of what is drawn.
+        distortion: how far the log of the law that is drawn from may be from the ideal one.
     """
 
     @property
@@ -50,7 +52,7 @@ class SelectionMechanism(Protocol):
     def distortion(self) -> float: ...
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """(width,) at this scale; at scale 0 the best of all."""
+        """Draw (width,) at this scale; at scale 0 the best of all."""
         ...
 
 
@@ -58,7 +60,15 @@ Value: TypeAlias = Array | Bounded
 
 
 class Bundle(Mapping[str, Array]):
-    """Arrays by channel name, as attributes (`neighbour_sum.y`) and as a mapping (`neighbour_sum["y"]`)."""
+    """Arrays by channel name, as attributes and as a mapping.
+
+    Example:
+        >>> answer = Bundle({"x": np.ones((1, 2)), "y": np.zeros((1, 1))})
+        >>> answer.x is answer["x"], list(answer)
+        (True, ['x', 'y'])
+        >>> answer.concatenated().tolist()
+        [[1.0, 1.0, 0.0]]
+    """
 
     def __init__(self, values: Mapping[str, Array]) -> None:
         self._values = dict(values)
@@ -81,7 +91,7 @@ class Bundle(Mapping[str, Array]):
         return len(self._values)
 
     def concatenated(self) -> Array:
-        """All arrays side by side, (b, Σ d); without a copy where they are the columns of one array already."""
+        """Join all arrays side by side, (b, Σ d); without a copy where they are the columns of one array already."""
         parts = list(self._values.values())
         whole = parts[0].base
         if (
@@ -96,10 +106,12 @@ class Bundle(Mapping[str, Array]):
 
 
 class Gossip:
-    """Release one value per channel and send all of them to every neighbour in one message.
+    """A release of one value per channel, all of them sent to every neighbour in one message.
 
     The reply is a `Reply`: what this agent itself released, and the weighted sum of what its neighbours released.
-    Values have shape (b, d): b agents hosted together, the first axis always agents.
+
+    Args:
+        values: channel → (b, d); b agents hosted together, the first axis always agents.
     """
 
     def __init__(self, **values: Value) -> None:
@@ -109,9 +121,14 @@ class Gossip:
 class ClippedSum(NamedTuple):
     """A question to all agents: the sum over their records of a term, each record's contribution clipped.
 
-    term: of `problems.protocol`. x: (p,), y: (q,), along: the term's further argument. rate: below 1, of a Poisson
-    sample that is drawn where the records are, one for all questions of an `Ask` with this rate and kind of records.
-    times: a public factor on every contribution, before it is clipped.
+    Args:
+        term: of `problems.protocol`.
+        x: (p,).
+        y: (q,).
+        along: the term's further argument.
+        rate: below 1, of a Poisson sample that is drawn where the records are, one for all questions of an `Ask` with
+            this rate and kind of records; default 1.
+        times: a public factor on every contribution, before it is clipped; default 1.
     """
 
     term: str
@@ -123,16 +140,22 @@ class ClippedSum(NamedTuple):
 
     @property
     def carried(self) -> tuple[Any, ...]:
-        """Whatever travels to the agents."""
+        """Everything that travels to the agents."""
         return (self.x, self.y, self.along)
 
 
 class ClippedQuery(NamedTuple):
     """A question of a minimax program: the sum over all records of a per-record vector, each record's clipped.
 
-    term: of `problems.minimax.protocol`. x: (p,), y: (q,). bound: on the l2 norm of every record's vector less `centre`
-    (width,). since: an earlier (x, y); the vector is then its change since there, clipped after subtracting. rate: as
-    of `ClippedSum`. given: public parameters of the objective.
+    Args:
+        term: of `problems.minimax.protocol`.
+        x: (p,).
+        y: (q,).
+        bound: on the l2 norm of every record's vector less `centre`.
+        since: an earlier (x, y); the vector is then its change since there, clipped after subtracting.
+        centre: (width,), default 0.
+        rate: as of `ClippedSum`.
+        given: public parameters of the objective.
     """
 
     term: str
@@ -146,12 +169,12 @@ class ClippedQuery(NamedTuple):
 
     @property
     def carried(self) -> tuple[Any, ...]:
-        """Whatever travels to the agents."""
+        """Everything that travels to the agents."""
         return (self.x, self.y, *(self.since or ()), self.centre, self.given)
 
 
 class Ask:
-    """Between a server and its agents.
+    """An exchange between a server and its agents.
 
     In a program of the agents the values are answers: release one value per channel, and continue with the mean of all
     agents' answers. What the server sends is a public function of earlier answers, so every agent computes it itself:
@@ -159,7 +182,10 @@ class Ask:
     own noise; nobody has to trust the server.
 
     In a program of a trusted coordinator the values are questions, at public points: the program continues with their
-    means over all records, which are not public yet. Raises ValueError for a point that is not public.
+    means over all records, which are not public yet.
+
+    Raises:
+        ValueError: a point that is not public.
     """
 
     def __init__(self, **values: Value | ClippedSum | ClippedQuery) -> None:
@@ -176,7 +202,10 @@ class Ask:
 
 
 class Pool:
-    """All agents hand their records to the trusted coordinator, once; the reply is the door to them."""
+    """A request for all records, which the agents hand to the trusted coordinator, once.
+
+    The reply gives access to them.
+    """
 
 
 class Release:
@@ -187,21 +216,36 @@ class Release:
 
 
 class Released(NamedTuple):
-    """own: what was released, (1, d) each, public from now on. scale: of its noise, public too."""
+    """What a coordinator released.
+
+    Args:
+        released: (1, d) each, public from now on.
+        scale: channel → scale of its noise, public too.
+    """
 
     released: Bundle
     scale: Mapping[str, float]
 
 
 class Answer(NamedTuple):
-    """own: what this agent answered (public from now on). mean: (1/m) Σ_j of all answers, the same for every agent."""
+    """What the agents answered a server.
+
+    Args:
+        released: what this agent answered, public from now on.
+        mean: (1/m) Σ_j of all answers, the same for every agent.
+    """
 
     released: Bundle
     mean: Bundle
 
 
 class Reply(NamedTuple):
-    """own: what this agent released (public from now on). neighbour_sum: Σ_{j≠i} w_ij · (what neighbour j released)."""
+    """What one gossip exchange gave.
+
+    Args:
+        released: what this agent released, public from now on.
+        neighbour_sum: Σ_{j≠i} w_ij · (what neighbour j released).
+    """
 
     released: Bundle
     neighbour_sum: Bundle
@@ -215,12 +259,15 @@ Response: TypeAlias = Any  # Reply to Gossip, Answer to Ask, …; a generator's 
 class Program(Protocol):
     """What participants run, and all that an engine knows of an algorithm.
 
-    channels: the variables that are published, fields of its state. releases_per_round: E, exchanges of one step.
-    central: whether these are `Ask`, all of them, or `Gossip`.
+    Args:
+        channels: the variables that are published, fields of its state.
+        releases_per_round: E, exchanges of one step.
+        central: whether these are `Ask`, all of them, or `Gossip`.
 
-    The releases of a run are numbered: exchange e of round t has the index t·E + e, and what `channels` hold
-    after the last round T − 1 is released with the index T·E. At index 0 nothing has met a record yet. A value
-    that is an array, like one's own released value, is public already; passing it on is no release.
+    Limits:
+        The releases of a run are numbered: exchange e of round t has the index t·E + e. What `channels` hold after the
+        last round T − 1 is released with the index T·E. At index 0 nothing has met a record yet. A value that is an
+        array, like one's own released value, is public already; passing it on is no release.
     """
 
     @property
@@ -233,32 +280,36 @@ class Program(Protocol):
     def central(self) -> bool: ...
 
     def init(self, dataset: Any) -> Any:
-        """The data-independent start."""
+        """Return the data-independent start."""
         ...
 
     def step(self, t: int, dataset: Any, s: Any) -> Generator[Exchange, Response, Any]:
-        """One round: yields its exchanges, returns the next state."""
+        """Perform one round: yield its exchanges, return the next state."""
         ...
 
 
 class Coordination(Protocol):
     """What a trusted coordinator runs, and all that an engine knows of it.
 
-    releases_per_round: how many `Release` one step makes, E. Release e of round t has the index t·E + e + 1.
-    context: what the coordinator knows beforehand, such as the problem, the public counts, the domain of x.
+    Args:
+        releases_per_round: E, how many `Release` one step makes. Release e of round t has the index t·E + e + 1.
     """
 
     @property
     def releases_per_round(self) -> int: ...
 
     def init(self, context: Any) -> Any:
-        """The data-independent start."""
+        """Return the data-independent start.
+
+        Args:
+            context: what the coordinator knows beforehand, such as the problem, the public counts, the domain of x.
+        """
         ...
 
     def step(self, t: int, context: Any, s: Any) -> Generator[Request, Response, Any]:
-        """One round: yields its exchanges, returns the next state."""
+        """Perform one round: yield its exchanges, return the next state."""
         ...
 
     def published(self, s: Any) -> Mapping[str, Array]:
-        """Variable → (d,): what the public knows after this round, a function of what was released."""
+        """Return variable → (d,): what the public knows after this round, a function of what was released."""
         ...

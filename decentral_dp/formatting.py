@@ -10,7 +10,20 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def epsilon_text(value: float | None) -> str:
-    """A budget rounded up: two decimals, or three digits where that would say too little."""
+    """Round a budget up: two decimals, or three digits where that would say too little.
+
+    Args:
+        value: ε; None or NaN where there is none.
+
+    Returns:
+        The number, "∞", "0", or "–".
+
+    Example:
+        >>> epsilon_text(0.1234), epsilon_text(2.0001), epsilon_text(2.2)
+        ('0.124', '2.01', '2.20')
+        >>> epsilon_text(0.000123), epsilon_text(math.inf), epsilon_text(None)
+        ('1.23·10⁻⁴', '∞', '–')
+    """
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -26,12 +39,29 @@ def epsilon_text(value: float | None) -> str:
 
 
 def delta_text(value: float | None) -> str:
-    """1e-5, not 1e-05."""
+    """Print a δ, without a leading zero in its exponent: 1e-5, not 1e-05; "–" for None.
+
+    Example:
+        >>> delta_text(1e-5)
+        '1e-5'
+    """
     return "–" if value is None else f"{value:g}".replace("e-0", "e-")
 
 
 def price_text(prices: Sequence[float] | None, unit: str) -> str:
-    """ "μ 0.17", "ε 0.5 to 1": the lowest and the highest price of a release, rounded up; "–" where there is none."""
+    """Print the lowest and the highest price of a release, rounded up.
+
+    Args:
+        prices: (lowest, highest); None where there is none.
+        unit: "ε" or "μ".
+
+    Returns:
+        Such as "μ 0.17" or "ε 0.5 to 1"; "–" where there is none.
+
+    Example:
+        >>> price_text([0.5, 1.0], "ε"), price_text([0.2, 0.2], "μ"), price_text(None, "ε")
+        ('ε 0.500 to 1.00', 'μ 0.200', '–')
+    """
     if prices is None:
         return "–"
     low, high = (epsilon_text(p) for p in prices)
@@ -39,6 +69,11 @@ def price_text(prices: Sequence[float] | None, unit: str) -> str:
 
 
 def least_text(value: float) -> str:
-    """ "0.362": three digits, rounded up, of a number above 0."""
+    """Print a number above 0 with three digits, rounded up.
+
+    Example:
+        >>> least_text(0.36123)
+        '0.362'
+    """
     exact = Decimal(repr(float(value)))
     return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)):g}"

@@ -46,5 +46,10 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
 
 
 def exactly(number: float) -> Interval:
-    """An interval of no width, for a number that is not estimated."""
+    """Make an interval of no width, for a number that is not estimated.
+
+    Example:
+        >>> exactly(2.0)
+        Interval(value=2.0, low=2.0, high=2.0)
+    """
     return Interval(number, number, number)

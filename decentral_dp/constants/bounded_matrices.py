@@ -1,4 +1,4 @@
-"""Values as matrices, laid out flat and row by row: what algorithms that send second derivatives do with them."""
+"""Values as matrices, laid out flat and row by row, for algorithms that send second derivatives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from decentral_dp.bounded import SPLITS, Array, Bounded, Sensitivity
 
 
 def transposed(value: Array | Bounded, rows: int, columns: int) -> Array | Bounded:
-    """(b, rows·columns) → (b, columns·rows). Entries only change places, so no entrywise norm changes."""
+    """Transpose matrices that are laid out flat: (b, rows·columns) → (b, columns·rows).
+
+    Args:
+        value: (b, rows·columns), an array or bounded.
+        rows: of the matrices as given.
+        columns: of the matrices as given.
+
+    Sensitivity:
+        The same: entries only change places, so no entrywise norm changes.
+
+    Example:
+        >>> transposed(np.arange(6.0)[None], rows=2, columns=3).tolist()
+        [[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]]
+    """
     if isinstance(value, Bounded):
         public, private = (_transpose(part, rows, columns) for part in (value.public, value.private))
         return replace(value, public=public, private=private)
@@ -19,10 +32,17 @@ def transposed(value: Array | Bounded, rows: int, columns: int) -> Array | Bound
 
 
 def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array | Bounded:
-    """function(*values), where it works row by row; for private states of which nothing is proven.
+    """Apply a function of which nothing is proven, row by row; for private states.
 
-    An array if all values are arrays. Else its sensitivity is infinite for every kind of record that can move any of
-    the values, and zero for one that can move none.
+    Args:
+        function: of arrays, each row by itself.
+        values: arrays or bounded values.
+
+    Returns:
+        An array if all values are arrays, else a bounded value.
+
+    Sensitivity:
+        Infinite for every kind of record that can move any of the values, and zero for one that can move none.
     """
     bounded = [v for v in values if isinstance(v, Bounded)]
     result = function(*(v.value if isinstance(v, Bounded) else v for v in values))

@@ -4,8 +4,8 @@ A found ratio above 1 refutes a bound. None found proves nothing: what is declar
 public domain of records is searched, never anyone's data, and everything is computed through the problem's own oracles,
 without the formulas that led to the bounds.
 
-Random worlds first, among them those that are worst in the proofs (all records pull one way, the replaced one the
-other), then small random changes of the best, kept where they help. Deterministic by the seed.
+Random worlds come first, among them those that are worst in the proofs: all records pull one way, the replaced one
+the other. Then come small random changes of the best, kept where they help. Deterministic by the seed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ _OTHERS = 2
 
 
 class Pair(NamedTuple):
-    """The largest change that was found, relative to its bound, and that bound."""
+    """The largest change that was found, relative to its bound, and that bound.
+
+    Example:
+        >>> Pair(found=0.5, bound=2.0).ratio
+        0.25
+    """
 
     found: float
     bound: float
@@ -64,7 +69,17 @@ class Pair(NamedTuple):
 class SearchSpace:
     """What is public: the family, its records' domain, the box of x, and how many records there are.
 
-    classes: the labels, or none where labels are numbers in [−label_bound, label_bound]. lam: λ of g + f/λ.
+    Args:
+        family: with its constants, which the search tries to refute.
+        n_features: d of a record.
+        radius: bound on ‖a‖₂.
+        low: (p,) of x.
+        high: (p,) of x.
+        classes: the labels, or none where labels are numbers in [−label_bound, label_bound].
+        label_bound: default 1.
+        n_train: train records, default 3.
+        n_validation: validation records, default 3.
+        lam: λ of g + f/λ, default 1.
     """
 
     family: Family
@@ -79,16 +94,22 @@ class SearchSpace:
     lam: float = 1.0
 
     def constants(self, pair: NeighbourPair, record_mass: float = 1.0) -> ProblemConstants:
-        """At the world's x."""
+        """Return the family's constants at the pair's x."""
         return self.family.constants(pair.x, pair.x, record_mass)
 
     @property
     def size(self) -> int:
+        """The number of parameters of a pair of neighbours."""
         problem, record = self.family.problem, self.n_features + 1
         return 2 * problem.p + 2 * problem.q + (2 + 2 * _OTHERS) * record
 
     def pair(self, parameters: Array, role: Split) -> NeighbourPair:
-        """genes: (size,) any numbers; what is too large is brought back to the edge of its domain."""
+        """Make two neighbours from parameters.
+
+        Args:
+            parameters: (size,) any numbers; what is too large is brought back to the edge of its domain.
+            role: the kind of the replaced record.
+        """
         problem, width = self.family.problem, self.n_features + 1
         p, q = problem.p, problem.q
         cuts = np.cumsum([p, p, q, q, 2 * width, _OTHERS * width])
@@ -110,7 +131,10 @@ class SearchSpace:
         return a, np.array(self.classes, dtype=np.float64)[index]
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """Genes of a random world: all records along one axis, more or less, and the replaced one against it."""
+        """Draw parameters of a random world.
+
+        All records lie along one axis, more or less, and the replaced one against it.
+        """
         problem, d = self.family.problem, self.n_features
         axis = rng.normal(size=d)
         axis /= norm(axis)
@@ -206,7 +230,30 @@ TARGETS: Mapping[str, Target] = {
 def search(
     space: SearchSpace, target: str, role: Split, seed: int, tries: int = 200, bound: Bound | None = None
 ) -> Pair:
-    """The worst neighbours found for one sensitivity; `bound` in place of its own. Raises InputError for no target."""
+    """Search for the neighbours that come nearest to one sensitivity.
+
+    Args:
+        space: the public domain.
+        target: a name in `TARGETS`.
+        role: the kind of the replaced record.
+        seed: of the random worlds; the same seed finds the same pair.
+        tries: worlds and changes, default 200.
+        bound: in place of the target's own.
+
+    Returns:
+        The largest change found and its bound. A ratio above 1 refutes the bound; none found proves nothing.
+
+    Raises:
+        InputError: there is no such target.
+
+    Example:
+        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> family = family_of(MeanEstimation(2), radius=1.0)
+        >>> space = SearchSpace(family, n_features=2, radius=1.0, low=-np.ones(2), high=np.ones(2))
+        >>> 0.0 < search(space, "minimiser", "train", seed=0, tries=20).ratio <= 1.0
+        True
+    """
     if target not in TARGETS:
         raise InputError(f"refute: there is no sensitivity {target!r}; wanted is one of {', '.join(TARGETS)}.")
     change, own = TARGETS[target]
@@ -219,14 +266,33 @@ def search(
 
 
 def search_all(space: SearchSpace, seed: int, tries: int = 200) -> dict[str, Pair]:
-    """Names like "minimiser.train" → the worst neighbours found for each sensitivity and each role."""
+    """Search for the worst neighbours of every sensitivity and each role.
+
+    Args:
+        space: the public domain.
+        seed: of the random worlds.
+        tries: for each, default 200.
+
+    Returns:
+        Names like "minimiser.train" → the worst neighbours found.
+    """
     return {f"{target}.{role}": search(space, target, role, seed, tries) for target in TARGETS for role in SPLITS}
 
 
 def search_constants(
     space: SearchSpace, seed: int, tries: int = 100, names: Collection[str] = tuple(MEASURES)
 ) -> dict[str, Pair]:
-    """Field of `ProblemConstants` → the largest value found, and the constant at that x. μ: 1/eigenvalue and 1/μ."""
+    """Search for the largest values of what the constants bound.
+
+    Args:
+        space: the public domain.
+        seed: of the random worlds.
+        tries: for each constant, default 100.
+        names: fields of `ProblemConstants`, default all that are measured.
+
+    Returns:
+        Field → the largest value found, and the constant at that x. For μ: 1/eigenvalue and 1/μ.
+    """
     single = replace(space, n_train=1, n_validation=1)
     out = {}
     for at, (name, measure) in enumerate(MEASURES.items()):

@@ -34,7 +34,16 @@ from decentral_dp.problems.protocol import Problem
 
 
 class Family(Protocol):
-    """A problem with constants that hold for all its records, and what scores need besides."""
+    """A problem with constants that hold for all its records, and what scores need besides.
+
+    Example:
+        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> family = family_of(MeanEstimation(2), radius=1.0)
+        >>> family.centre(np.ones(2)).tolist()
+        [0.5, 0.5]
+        >>> round(family.constants(-np.ones(2), np.ones(2)).mu, 6)
+        2.0
+    """
 
     @property
     def problem(self) -> Problem: ...
@@ -45,27 +54,40 @@ class Family(Protocol):
         ...
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        """For all x with low ≤ x ≤ high, (p,) each, and y in the ball. Raises InputError where it is not finite."""
+        """Bound the derivatives for all x of a box and y in the ball of minimisers.
+
+        Args:
+            low: (p,) of x.
+            high: (p,) of x.
+            record_mass: 1 for minimisers of g, 1 + 1/λ for those of g + f/λ; default 1.
+
+        Raises:
+            InputError: the box is not finite.
+        """
         ...
 
     def centre(self, x: Array) -> Array:
-        """(q,) centre of the ball of minimisers: data-independent."""
+        """Return the (q,) centre of the ball of minimisers at a public x: data-independent."""
         ...
 
     def spread(self, low: Array, high: Array) -> float:
-        """D_y ≥ ‖y_Z(x) − y_Z(x')‖ for all x, x' of the box."""
+        """Bound ‖y_Z(x) − y_Z(x')‖ for all x, x' of the box: D_y."""
         ...
 
     def loss_range(self, low: Array, high: Array) -> float:
-        """sup over records of max f − min f, over x of the box and y in its ball."""
+        """Bound max f − min f over x of the box and y in its ball, for every record."""
         ...
 
 
 @dataclass(frozen=True)
 class Shared:
-    """l = h = a loss of y alone, R = ½ e^x ‖y‖², p = 1. With w = e^x:
+    """A loss of y alone in both levels, R = ½ e^x ‖y‖², p = 1.
 
-    ∇²_xy R = w yᵀ, so M ≤ ‖y‖, and everything of x is w times something.
+    With w = e^x: ∇²_xy R = w yᵀ, so M ≤ ‖y‖, and everything of x is w times something. See docs/proofs/18.
+
+    Args:
+        problem: the bilevel problem.
+        loss: bounds of l = h.
     """
 
     problem: Problem
@@ -85,10 +107,16 @@ class Shared:
 
 @dataclass(frozen=True)
 class Separate:
-    """l = h = a loss of y alone, R = ½ scale Σ_s e^{x_s} ‖y_s‖², y_s the lower variables of strength s.
+    """A loss of y alone in both levels, R = ½ scale Σ_s e^{x_s} ‖y_s‖², y_s the lower variables of strength s.
 
-    With Ω = diag(w) and w_min ≤ w ≤ w_max: ∇²_xy R holds w_s y_s, of spectral norm max_s w_s‖y_s‖, and
+    With Ω = diag(w) and w_min ≤ w ≤ w_max, ∇²_xy R holds w_s y_s, of spectral norm max_s w_s‖y_s‖. Further
     M ≤ min(‖y‖√(w_max/w_min), c G/w_min), as ‖Ω(H + Ω)⁻¹‖ ≤ √(w_max/w_min), not 1, and Ωy = −Σ c_k ∇l_k.
+    See docs/proofs/18.
+
+    Args:
+        problem: the bilevel problem.
+        loss: bounds of l = h.
+        scale: of R, default 1.
     """
 
     problem: Problem
@@ -110,7 +138,15 @@ class Separate:
 
 @dataclass(frozen=True)
 class Pulled:
-    """l = h = a loss of y alone, R = ½ ridge ‖y − x‖²: the ball moves with x. ∇²_xy R = −ridge I, M ≤ 1."""
+    """A loss of y alone in both levels, R = ½ ridge ‖y − x‖²: the ball moves with x.
+
+    ∇²_xy R = −ridge I, M ≤ 1. See docs/proofs/18.
+
+    Args:
+        problem: the bilevel problem.
+        loss: bounds of l = h.
+        ridge: of R.
+    """
 
     problem: Problem
     loss: LossBounds
@@ -136,9 +172,23 @@ class Pulled:
 
 
 def family_of(problem: Problem, radius: float, label_bound: float = math.inf) -> Family:
-    """The family of a problem for records with ‖a‖₂ ≤ radius and, where labels are numbers, |b| ≤ label_bound.
+    """Find the family of a problem, for records of a public domain.
 
-    radius: before an intercept is appended, which it is lengthened for. Raises InputError where there is none.
+    Args:
+        problem: a bilevel problem.
+        radius: R with ‖a‖₂ ≤ R, before an intercept is appended, which it is lengthened for.
+        label_bound: B with |b| ≤ B where labels are numbers; default none.
+
+    Returns:
+        The family, whose constants are theorems.
+
+    Raises:
+        InputError: no family is known for the problem.
+
+    Example:
+        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> round(family_of(MeanEstimation(2), radius=1.0).spread(-np.ones(2), np.ones(2)), 4)
+        1.4142
     """
     _check_bound("radius", radius)
     if isinstance(problem, MeanEstimation):
@@ -165,7 +215,11 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
 
 
 def loss_of(model: Problem, radius: float, label_bound: float) -> LossBounds:
-    """Bounds of the per-record loss of a linear model. Raises InputError where there are none."""
+    """Return bounds of the per-record loss of a linear model.
+
+    Raises:
+        InputError: no bounds are known.
+    """
     if isinstance(model, LogisticHyperparameter):
         return logistic_loss(_lengthened(radius, model.intercept))
     if isinstance(model, SoftmaxHyperparameter):
@@ -184,10 +238,25 @@ def worst(
     record_mass: float = 1.0,
     cells: int = 64,
 ) -> float:
-    """sup over x of a box of a bound that follows from the constants at x.
+    """Bound, over x of a box, what follows from the constants at x.
 
-    One upper variable: the largest over `cells` pieces of the box, which is far less than the bound at the constants of
-    the whole box, whose largest strength and smallest need not meet. More: that one bound.
+    Args:
+        family: with the constants.
+        low: (p,) of x.
+        high: (p,) of x.
+        bound: constants → number.
+        record_mass: as in `Family.constants`.
+        cells: pieces of the box, default 64.
+
+    Returns:
+        One upper variable: the largest over the pieces. It is far less than the bound at the constants of the whole
+        box, whose largest strength and smallest need not meet. More variables: that one bound.
+
+    Example:
+        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> family = family_of(MeanEstimation(1), radius=1.0)
+        >>> round(worst(family, -np.ones(1), np.ones(1), lambda c: c.radius), 6)
+        0.5
     """
     if family.problem.p > 1:
         return bound(family.constants(low, high, record_mass))

@@ -1,4 +1,4 @@
-"""Two neighbouring small datasets and everything that releases are made of, through a problem's oracles, unclipped."""
+"""Two neighbouring small datasets, and unclipped through a problem's oracles everything that releases are made of."""
 
 from __future__ import annotations
 
@@ -21,7 +21,17 @@ _STEP = 1e-5
 
 @dataclass(frozen=True)
 class NeighbourPair:
-    """Two points (p,), the ball's centre and two points (q,), and (train, validation) records of two neighbours."""
+    """Two neighbouring datasets, and points at which to compare them.
+
+    Args:
+        problem: the bilevel problem.
+        x: (p,) first point.
+        x2: (p,) second point.
+        centre: (q,) centre of the ball of minimisers.
+        y: (q,) first point in the ball.
+        y2: (q,) second point in the ball.
+        sides: (train, validation) records of each of the two neighbours.
+    """
 
     problem: Problem
     x: Array
@@ -41,9 +51,16 @@ class NeighbourPair:
         counts: tuple[int, int],
         role: Split,
     ) -> NeighbourPair:
-        """records: the replaced record and its replacement, other train records, other validation records.
+        """Make two neighbours from records.
 
-        Each is (features, labels). The others are repeated until there are as many as counts say.
+        Args:
+            problem: the bilevel problem.
+            points: x and x2, (p,) each.
+            states: centre, y and y2, (q,) each.
+            records: the replaced record and its replacement, other train records, other validation records; (features,
+                labels) each.
+            counts: of train and validation records; the others are repeated until there are as many.
+            role: the kind of the replaced record.
         """
         pair, *others = records
         sides = []
@@ -59,48 +76,53 @@ class NeighbourPair:
         return cls(problem, *points, *states, (sides[0], sides[1]))
 
     def terms(self, x: Array, y: Array, side: int, wanted: str, clip: Clip = _UNCLIPPED) -> Array:
-        """One mean term; zero where it reads no record."""
+        """Return one mean term; zero where it reads no record."""
         out: Terms = self.problem.terms(x, y, np.zeros_like(y), *self.sides[side], clip, (wanted,))
         value = getattr(out, wanted)
         return np.zeros(self.problem.p if wanted.endswith("x") else self.problem.q) if value is None else value
 
     def matrices(self, x: Array, y: Array, side: int, clip: Clip = _UNCLIPPED) -> tuple[Array, Array]:
-        """Means over train records of ∇²_yy l and ∇²_xy l."""
+        """Return the means over train records of ∇²_yy l and ∇²_xy l."""
         names = ("lower_hessian", "lower_jacobian")
         out = self.problem.matrices(x, y, None, self.sides[side][0], clip, names)
         p, q = self.problem.p, self.problem.q
         return out.get(names[0], np.zeros((q, q))), out.get(names[1], np.zeros((p, q)))
 
     def regulariser(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """∇²_yy R and ∇²_xy R."""
+        """Return ∇²_yy R and ∇²_xy R."""
         whole = regulariser_matrices(self.problem, x[None], y[None], None)
         return whole.hessian[0], whole.jacobian[0]
 
     def second(self, x: Array, y: Array, side: int) -> tuple[Array, Array]:
-        """∇²_yy G and ∇²_xy G."""
+        """Return ∇²_yy G and ∇²_xy G."""
         of_records, common = self.matrices(x, y, side), self.regulariser(x, y)
         return of_records[0] + common[0], of_records[1] + common[1]
 
     def lower_gradient(self, x: Array, y: Array, side: int) -> Array:
-        """∇_y G."""
+        """Return ∇_y G, (q,)."""
         common = self.problem.regulariser(x[None], y[None], y[None]).grad_y[0]
         return np.asarray(self.terms(x, y, side, "lower_grad_y") + common)
 
 
 def norm(value: Array) -> float:
-    """l2 of a vector, spectral of a matrix."""
+    """Return the l2 norm of a vector, the spectral norm of a matrix.
+
+    Example:
+        >>> norm(np.array([3.0, 4.0])), norm(np.diag([1.0, 2.0]))
+        (5.0, 2.0)
+    """
     return float(np.linalg.norm(value, 2))
 
 
 def minimiser(pair: NeighbourPair, x: Array, side: int) -> Array:
-    """argmin_y G(x, y), (q,)."""
+    """Compute argmin_y G(x, y), (q,), on one side."""
     return _newton(
         lambda y: pair.lower_gradient(x, y, side), lambda y: pair.second(x, y, side)[0], np.zeros(pair.problem.q)
     )
 
 
 def penalised(pair: NeighbourPair, lam: float, side: int) -> Array:
-    """argmin_y G + F/λ at the first x; the Hessian of F by differences."""
+    """Compute argmin_y G + F/λ at the first x; the Hessian of F by differences."""
     x = pair.x
 
     def gradient(y: Array) -> Array:
@@ -117,14 +139,14 @@ def penalised(pair: NeighbourPair, lam: float, side: int) -> Array:
 
 
 def estimate(pair: NeighbourPair, x: Array, y: Array, side: int) -> Array:
-    """∇_x F − G_xy G_yy⁻¹ ∇_y F at y, (p,)."""
+    """Compute ∇_x F − G_xy G_yy⁻¹ ∇_y F at y, (p,)."""
     hessian, jacobian = pair.second(x, y, side)
     solved = np.linalg.solve(hessian, pair.terms(x, y, side, "upper_grad_y"))
     return np.asarray(pair.terms(x, y, side, "upper_grad_x") - jacobian @ solved)
 
 
 def implicit(pair: NeighbourPair, clips: Clips, side: int) -> Array:
-    """a − J H⁻¹ b at the first (x, y), every record's part clipped."""
+    """Compute a − J H⁻¹ b at the first (x, y), every record's part clipped."""
     x, y = pair.x, pair.y
     a = pair.terms(x, y, side, "upper_grad_x", Clip("l2", x=clips.a))
     b = pair.terms(x, y, side, "upper_grad_y", Clip("l2", z=clips.b))
@@ -134,7 +156,7 @@ def implicit(pair: NeighbourPair, clips: Clips, side: int) -> Array:
 
 
 def score(pair: NeighbourPair, x: Array, side: int) -> float:
-    """Φ(x) = F(x, y_Z(x))."""
+    """Compute Φ(x) = F(x, y_Z(x)) on one side."""
     validation = pair.sides[side][1]
     n = len(validation[0])
     y = minimiser(pair, x, side)

@@ -3,7 +3,8 @@
     F(x, y) = (1/n_v) Σ_validation f(x, y; ξ)        G(x, y) = (1/n_t) Σ_train g(x, y; ξ) + R(x, y)
 
 R is data-independent, G is μ-strongly convex in y, y_Z(x) its minimiser. Every constant holds for all records that the
-public projection lets through, for all x of a public box and all y of the ball (or the set) that holds the minimisers.
+public projection lets through, and for all x of a public box. It holds for all y of the ball (or the set) that holds
+the minimisers.
 """
 
 from __future__ import annotations
@@ -16,16 +17,33 @@ from decentral_dp.errors import InputError
 
 
 class ProblemConstants(NamedTuple):
-    """Bounds on per-record functions and on R, in l2 and spectral norms; Lowy & Liu, Assumption 2.2, and differences.
+    """Bounds on per-record functions and on R, in l2 and spectral norms.
 
-    radius: of a ball around `centre` that holds every minimiser y_Z(x). mu: strong convexity of G in y.
-    l_fx, l_fy: sup |∇_x f|, |∇_y f|. l_gy: sup |∇_y G|.
-    d_fx, d_fy, d_gy: sup over two records of the change of ∇_x f, ∇_y f, ∇_y g; what is data-independent cancels.
-    b_fxx, b_fxy, b_fyy: sup |∇²_xx f|, |∇²_xy f|, |∇²_yy f|. b_gxy, b_gyy: sup |∇²_xy G|, |∇²_yy G|.
-    d_hxy, d_hyy: sup over two records of the change of ∇²_xy g, ∇²_yy g.
-    c_gxy, c_gyy: Lipschitz constants in y of ∇²_xy G, ∇²_yy G. m_gxy, m_gyy: the same in x.
-    m: sup |∇²_xy G (∇²_yy G)⁻¹| at minimisers, at most b_gxy/mu.
-    label: "analytic", where every f is also convex in y, or "declared".
+    Args:
+        radius: of a ball around `centre` that holds every minimiser y_Z(x).
+        mu: strong convexity of G in y.
+        l_fx: sup |∇_x f|.
+        l_fy: sup |∇_y f|.
+        l_gy: sup |∇_y G|.
+        d_fx: sup over two records of the change of ∇_x f; what is data-independent cancels.
+        d_fy: the same of ∇_y f.
+        d_gy: the same of ∇_y g.
+        b_fxx: sup |∇²_xx f|.
+        b_fxy: sup |∇²_xy f|.
+        b_fyy: sup |∇²_yy f|.
+        b_gxy: sup |∇²_xy G|.
+        b_gyy: sup |∇²_yy G|.
+        d_hxy: sup over two records of the change of ∇²_xy g.
+        d_hyy: the same of ∇²_yy g.
+        c_gxy: Lipschitz constant in y of ∇²_xy G.
+        c_gyy: Lipschitz constant in y of ∇²_yy G.
+        m_gxy: Lipschitz constant in x of ∇²_xy G.
+        m_gyy: Lipschitz constant in x of ∇²_yy G.
+        m: sup |∇²_xy G (∇²_yy G)⁻¹| at minimisers, at most b_gxy/mu.
+        label: "analytic", where every f is also convex in y, or "declared".
+
+    References:
+        Lowy & Liu 2025, Assumption 2.2, and differences of two records.
     """
 
     radius: float
@@ -54,7 +72,11 @@ class ProblemConstants(NamedTuple):
 class Clips(NamedTuple):
     """Bounds on one record's part of the implicit gradient, data part only, in l2 and spectral norms.
 
-    a: ‖∇_x f‖. b: ‖∇_y f‖. j: ‖∇²_xy g‖, 0 where it reads no record. h: ‖∇²_yy g‖.
+    Args:
+        a: ‖∇_x f‖.
+        b: ‖∇_y f‖.
+        j: ‖∇²_xy g‖, 0 where it reads no record.
+        h: ‖∇²_yy g‖.
     """
 
     a: float
@@ -68,17 +90,30 @@ _UP = 1.0 + 1e-12
 
 
 def up(value: float) -> float:
-    """A non-negative bound, with room for the rounding of a formula of a few dozen float64 operations.
+    """Round a non-negative bound up: room for the rounding of a formula of a few dozen float64 operations.
 
-    +inf for what is no number, such as the 0·∞ that declared constants can lead to.
+    Limits:
+        +inf for what is no number, such as the 0·∞ that declared constants can lead to.
+
+    Example:
+        >>> 1.0 < up(1.0) < 1.0 + 1e-11, up(math.nan)
+        (True, inf)
     """
     return value * _UP if value == value else math.inf
 
 
 def penalised_modulus(c: ProblemConstants, lam: float) -> float:
-    """How strongly convex g + f/λ is in y: μ where f is convex (all analytic families), μ − b_fyy/λ where nobody knows.
+    """Bound the strong convexity of g + f/λ in y from below.
 
-    Raises InputError where that is not positive.
+    Args:
+        c: constants.
+        lam: λ > 0.
+
+    Returns:
+        μ where f is convex (all analytic families), μ − b_fyy/λ where nobody knows.
+
+    Raises:
+        InputError: that is not positive.
     """
     modulus = c.mu if c.label == "analytic" else c.mu - c.b_fyy / lam
     if not modulus > 0.0:
@@ -92,15 +127,39 @@ def penalised_modulus(c: ProblemConstants, lam: float) -> float:
 def minimiser_sensitivity(
     c: ProblemConstants, n_train: int, n_validation: int, accuracy: float, penalty: float | None = None
 ) -> dict[Split, float]:
-    """How far the minimiser of G, or with pull = λ that of G + F/λ, moves in l2: {"train", "validation"}.
+    """Bound how far one replaced record moves the minimiser of G, or with a penalty λ that of G + F/λ.
 
-        train  D_gy/(μ n_t) + 2a      validation  D_fy/(λ μ n_v) + 2a  (0 without a pull)
+    Proof: the gradient of one world's objective, taken at the other world's minimiser, is what the record changed.
+    Strong convexity turns it into a distance; two minimisers are never further apart than the ball is wide.
 
-    accuracy: a ≥ ‖computed − exact minimiser‖, in both worlds. The constants must hold on the ball of *these*
-    minimisers, which is wider for G + F/λ: mass = 1 + 1/λ. Same records in both: the sum.
-    Proof: the gradient of one world's objective, taken at the other world's minimiser, is what the record changed, and
-    strong convexity turns it into a distance; two minimisers are never further apart than the ball is wide.
-    Source: Lowy & Liu, proof of Theorem 3.2; Kornowski, Lemma 17.
+    Args:
+        c: constants on the ball of *these* minimisers, which is wider for G + F/λ: mass = 1 + 1/λ.
+        n_train: train records.
+        n_validation: validation records.
+        accuracy: a ≥ ‖computed − exact minimiser‖, in both worlds.
+        penalty: λ; None for the minimiser of G.
+
+    Returns:
+        "train" and "validation" → bound, for a record of that kind.
+
+    Raises:
+        InputError: g + f/λ need not be convex.
+
+    Sensitivity:
+        In l2, one record replaced: train D_gy/(μ n_t) + 2a, validation D_fy/(λ μ n_v) + 2a (0 without a penalty).
+        Same records in both levels: the sum. See docs/proofs/13.
+
+    References:
+        Lowy & Liu 2025, proof of Theorem 3.2; Kornowski 2024, Lemma 17.
+
+    Example:
+        >>> import numpy as np
+        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
+        >>> moved = minimiser_sensitivity(c, n_train=100, n_validation=50, accuracy=0.0)
+        >>> round(moved["train"], 6), moved["validation"]
+        (0.01, 0.0)
     """
 
     def sensitivity(swap: float, modulus: float) -> float:
@@ -118,18 +177,41 @@ def minimiser_sensitivity(
 def hypergradient_sensitivity(
     c: ProblemConstants, n_train: int, n_validation: int, self_concordance: float = math.inf
 ) -> dict[Split, float]:
-    """How far ∇Φ(x) = ∇_x F − G_xy G_yy⁻¹ ∇_y F, at the exact minimiser, moves in l2 at any x that c covers.
+    """Bound how far one replaced record moves ∇Φ(x) = ∇_x F − G_xy G_yy⁻¹ ∇_y F, at the exact minimiser.
 
-        train       (b_fxy + M b_fyy) δ + (L_fy/μ)[C_gxy δ + D_hxy/n_t + M (C_gyy δ + D_hyy/n_t)],  δ = D_gy/(μ n_t)
-        validation  (D_fx + M D_fy)/n_v
+    Proof: let y, J, H and y', J', H' be those of the two worlds. The change of J H⁻¹ b is J H⁻¹(b − b') and
+    [(J − J') + J H⁻¹(H' − H)] H'⁻¹ b'. J H⁻¹ at a minimiser is at most M, and J − J', H − H' split into the move of y
+    and the record. Nothing is expanded: it holds for every n. With a finite κ, M C_gyy δ/μ may be replaced by
+    b_gxy (e^{κδ} − 1)/μ, less where μ is small. Change the record first, at y, and then y, which keeps H⁻¹ within a
+    factor e^{±κδ}.
 
-    Proof: with y, J, H and y', J', H' of the two worlds, the change of J H⁻¹ b is J H⁻¹(b − b') and
-    [(J − J') + J H⁻¹(H' − H)] H'⁻¹ b'; J H⁻¹ at a minimiser is at most M, and J − J', H − H' split into the move of y
-    and the record. Nothing is expanded: it holds for every n. relative: κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y)
-    for every record and for R; then M C_gyy δ/μ may be replaced by b_gxy (e^{κδ} − 1)/μ, less where μ is small:
-    change the record first, at y, and then y, which keeps H⁻¹ within a factor e^{±κδ}.
-    Both are at most 2(L_fx + M L_fy). Same records in f and g: the sum.
-    Source: Lowy & Liu, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
+    Args:
+        c: constants that cover x.
+        n_train: train records.
+        n_validation: validation records.
+        self_concordance: κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; default none.
+
+    Returns:
+        "train" and "validation" → bound, for a record of that kind.
+
+    Sensitivity:
+        In l2, one record replaced, with δ = D_gy/(μ n_t); both are at most 2(L_fx + M L_fy):
+
+            train       (b_fxy + M b_fyy) δ + (L_fy/μ)[C_gxy δ + D_hxy/n_t + M (C_gyy δ + D_hyy/n_t)]
+            validation  (D_fx + M D_fy)/n_v
+
+        Same records in f and g: the sum. See docs/proofs/14.
+
+    References:
+        Lowy & Liu 2025, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
+
+    Example:
+        >>> import numpy as np
+        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
+        >>> {kind: round(bound, 6) for kind, bound in hypergradient_sensitivity(c, 100, 50).items()}
+        {'train': 0.005, 'validation': 0.02}
     """
     sensitivity = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
     drift = c.m * c.c_gyy * sensitivity
@@ -145,19 +227,26 @@ def hypergradient_sensitivity(
 
 
 def hypergradient_lipschitz(c: ProblemConstants) -> float:
-    """C: how far the estimate at y, ‖y − y_Z(x)‖ ≤ a in the ball, is from ∇Φ(x), over a.
+    """Bound how far the estimate at y, ‖y − y_Z(x)‖ ≤ a in the ball, is from ∇Φ(x), over a: C.
 
         C = b_fxy + M b_fyy + (L_fy/μ)(C_gxy + M C_gyy)
 
-    Source: Lowy & Liu, Equations 11 and 26, with M for b_gxy/μ: the same split, J H⁻¹ taken at the minimiser.
+    References:
+        Lowy & Liu 2025, Equations 11 and 26, with M for b_gxy/μ: the same split, J H⁻¹ taken at the minimiser.
     """
     return up(c.b_fxy + c.m * c.b_fyy + c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy))
 
 
 def estimate_slack(c: ProblemConstants, accuracy: float, solve_error: float) -> float:
-    """2(C a + b_gxy τ): what inexact solves add to the sensitivity of a released hypergradient.
+    """Bound what inexact solves add to the sensitivity of a released hypergradient: 2(C a + b_gxy τ).
 
-    accuracy: a ≥ ‖ŷ − y_Z(x)‖ surely, ŷ in the ball. solve_error: τ ≥ ‖v − G_yy⁻¹ ∇_y F‖ surely, both at ŷ.
+    Args:
+        c: constants.
+        accuracy: a ≥ ‖ŷ − y_Z(x)‖ surely, ŷ in the ball.
+        solve_error: τ ≥ ‖v − G_yy⁻¹ ∇_y F‖ surely, both at ŷ.
+
+    Sensitivity:
+        In l2, one record replaced. See docs/proofs/14.
     """
     return up(2.0 * (hypergradient_lipschitz(c) * accuracy + c.b_gxy * solve_error))
 
@@ -171,15 +260,27 @@ def score_oscillation(
     error: float,
     loss_range: float = math.inf,
 ) -> dict[Split, float]:
-    """Bound on sup_x q − inf_x q for q = Φ_Z − Φ_Z', the difference of two neighbours' scores, over the box c covers.
+    """Bound sup_x q − inf_x q for q = Φ_Z − Φ_Z', the difference of two neighbours' scores, over the box c covers.
 
-        train  2 L_fy D_gy/(μ n_t) + 4e      validation  (2/n_v) min(loss range, L_fx D_x + L_fy D_y) + 4e
+    Args:
+        c: constants.
+        n_train: train records.
+        n_validation: validation records.
+        width: D_x, the box's l2 diameter.
+        spread: D_y, bound on ‖y_Z(x) − y_Z(x')‖ over the box (`solution_spread`).
+        error: e ≥ |computed − exact score| at every x; L_fy a for a minimiser with accuracy a.
+        loss_range: sup over records of max f − min f, over x in the box and y in its ball; default none.
 
-    width: D_x, the box's l2 diameter. spread: D_y, bound on ‖y_Z(x) − y_Z(x')‖ over the box (`solution_spread`).
-    loss_range: sup over records of max f − min f, over x in the box and y in its ball. error: e ≥ |computed − exact
-    score| at every x; L_fy a for a minimiser with accuracy a. Same records in both: the sum.
-    exp(−(ε/s) Φ) with s at least this is ε-DP without a further factor ½.
-    Source: Lowy & Liu, Equation 4, whose last term lacks 1/n.
+    Returns:
+        "train" and "validation" → bound, for a record of that kind.
+
+    Sensitivity:
+        Oscillation of the scores, one record replaced: train 2 L_fy D_gy/(μ n_t) + 4e, validation
+        (2/n_v) min(loss range, L_fx D_x + L_fy D_y) + 4e. Same records in both: the sum. exp(−(ε/s) Φ) with s at least
+        this is ε-DP without a further factor ½. See docs/proofs/20.
+
+    References:
+        Lowy & Liu 2025, Equation 4, whose last term lacks 1/n.
     """
     sensitivity = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
     varied = min(loss_range, c.l_fx * width + c.l_fy * spread)
@@ -190,10 +291,16 @@ def score_oscillation(
 
 
 def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
-    """D_y: how far apart the minimisers y_Z(x), y_Z(x') can be for two x of the box, whose l2 diameter is `width`.
+    """Bound how far apart the minimisers y_Z(x), y_Z(x') can be for two x of the box: D_y.
 
-    M D_x, as ‖dy_Z/dx‖ ≤ M; where all balls have the same centre also 2·radius and L_gy/μ, L_gy being the largest
-    over every x and every y of the ball.
+    Args:
+        c: constants.
+        width: D_x, the box's l2 diameter.
+        centred: whether all balls have the same centre.
+
+    Returns:
+        M D_x, as ‖dy_Z/dx‖ ≤ M. With one centre also at most 2·radius and L_gy/μ, L_gy being the largest over every x
+        and every y of the ball.
     """
     along = c.m * width if c.m > 0.0 else 0.0
     return up(min(along, 2.0 * c.radius, c.l_gy / c.mu) if centred else along)
@@ -209,19 +316,40 @@ def implicit_sensitivity(
     solve_error: float = 0.0,
     positive: bool = True,
 ) -> dict[Split, float]:
-    """How far a − J H⁻¹ b at one public y moves in l2: a, b are means over validation records, J, H over train records.
+    """Bound how far one replaced record moves a − J H⁻¹ b at one public y.
 
-        train       2 C_j C_b/(w₀ n_t) + K C_b C_h/(n_t w₀ (w₀ + C_h/n_t)) + 2 K τ
-        validation  (2 C_a + 2 K C_b/w₀)/n_v + 2 K τ
-
-    floor: w₀ > 0 with ∇²_yy R ⪰ w₀. jacobian: K ≥ ‖J‖ of the whole, regulariser included. through: bound on ‖J H⁻¹‖
-    in either world, where it is known to be less than K/w₀. solve_error: τ ≥ ‖computed − exact H⁻¹b‖ surely.
-    positive: per-record Hessians are positive semidefinite, and stay so clipped; otherwise they are symmetrised,
-    clipped in the Frobenius norm, and the eigenvalues of the mean raised to w₀, which is 1-Lipschitz in that norm.
+    a, b are means over validation records, J, H over train records.
 
     Proof: J H⁻¹b − J'H'⁻¹b' splits as in `hypergradient_sensitivity`, at one y. H and H' lie between H₀ ⪰ w₀ and
     H₀ + C_h/n_t, so their inverses differ by at most (C_h/n_t)/(w₀(w₀ + C_h/n_t)); without positivity by
-    2 C_h/(n_t w₀²). Same records in f and g: the sum. Attained.
+    2 C_h/(n_t w₀²).
+
+    Args:
+        clips: C_a, C_b, C_j and C_h, on one record's part.
+        floor: w₀ > 0 with ∇²_yy R ⪰ w₀.
+        jacobian: K ≥ ‖J‖ of the whole, regulariser included.
+        n_train: train records.
+        n_validation: validation records.
+        through: bound on ‖J H⁻¹‖ in either world, where it is known to be less than K/w₀.
+        solve_error: τ ≥ ‖computed − exact H⁻¹b‖ surely; default 0.
+        positive: whether per-record Hessians are positive semidefinite, and stay so clipped; default yes. Otherwise
+            they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean raised to w₀, which
+            is 1-Lipschitz in that norm.
+
+    Returns:
+        "train" and "validation" → bound, for a record of that kind.
+
+    Sensitivity:
+        In l2, one record replaced; attained. Same records in f and g: the sum. See docs/proofs/15.
+
+            train       2 C_j C_b/(w₀ n_t) + K C_b C_h/(n_t w₀ (w₀ + C_h/n_t)) + 2 K τ
+            validation  (2 C_a + 2 K C_b/w₀)/n_v + 2 K τ
+
+    Example:
+        >>> clips = Clips(a=1.0, b=1.0, j=0.0, h=1.0)
+        >>> moved = implicit_sensitivity(clips, floor=1.0, jacobian=1.0, n_train=100, n_validation=50)
+        >>> {kind: round(bound, 6) for kind, bound in moved.items()}
+        {'train': 0.009901, 'validation': 0.08}
     """
     share = clips.h / n_train if positive else 2.0 * clips.h / n_train
     distance = share / (floor * (floor + share if positive else floor))
@@ -238,7 +366,11 @@ def implicit_sensitivity(
 
 
 def printed_k(c: ProblemConstants) -> float:
-    """K of Lowy & Liu, Equation 12."""
+    """Evaluate K as printed.
+
+    References:
+        Lowy & Liu 2025, Equation 12.
+    """
     kappa, oscillation = c.b_gxy / c.mu, c.l_gy / c.mu
     slope = c.l_fx + c.l_fy * kappa
     curved = c.c_gxy * oscillation + kappa * c.c_gyy * oscillation + kappa * c.b_gyy
@@ -246,20 +378,36 @@ def printed_k(c: ProblemConstants) -> float:
 
 
 def printed_hypergradient(c: ProblemConstants, n: int) -> float:
-    """4K/n, the sensitivity of Lowy & Liu, Lemma 4.1: valid, and several times too large."""
+    """Evaluate 4K/n, the printed sensitivity of the hypergradient: valid, and several times too large.
+
+    References:
+        Lowy & Liu 2025, Lemma 4.1.
+    """
     return 4.0 * printed_k(c) / n
 
 
 def printed_slope(c: ProblemConstants, n: int) -> float:
-    """2G/n of Lowy & Liu, Lemma B.6, said to bound how fast Φ_Z − Φ_Z' varies.
+    """Evaluate 2G/n, which is said to bound how fast Φ_Z − Φ_Z' varies.
 
-    False: its proof differentiates f(x, y_Z(x)) in x alone. With f = y, g = a y²/2 − b x y, a ∈ [μ, β], one changed
-    record moves the slope by b(β − μ)/(n μ²) to first order, and 2G/n = 2b/(μ n) is less where β > 3μ.
+    Limits:
+        False: its proof differentiates f(x, y_Z(x)) in x alone. Take f = y, g = a y²/2 − b x y, a ∈ [μ, β]. One changed
+        record moves the slope by b(β − μ)/(n μ²) to first order, and 2G/n = 2b/(μ n) is less where β > 3μ.
+        See docs/proofs/32.
+
+    References:
+        Lowy & Liu 2025, Lemma B.6.
     """
     return 2.0 / n * (c.l_fx + c.l_fy * c.b_gxy / c.mu + c.l_gy * c.b_fxy / c.mu)
 
 
 def printed_score(c: ProblemConstants, n: int, width: float) -> float:
-    """s of Lowy & Liu, Equation 4, with D_y = L_gy/μ: its last term lacks 1/n, so noise never shrinks."""
+    """Evaluate s as printed, with D_y = L_gy/μ.
+
+    Limits:
+        Its last term lacks 1/n, so noise never shrinks. See docs/proofs/32.
+
+    References:
+        Lowy & Liu 2025, Equation 4.
+    """
     spread = c.l_gy / c.mu
     return 2.0 / n * (c.l_fx * width + c.l_fy * spread) + 4.0 * c.l_fy * spread

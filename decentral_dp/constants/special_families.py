@@ -25,11 +25,12 @@ _POSITIVE = ("radius", "mu")
 
 @dataclass(frozen=True)
 class Weighed:
-    """l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖²: `HyperCleaning`. Train records must be those of `placed`.
+    """`HyperCleaning`: l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖². Train records must be those of `placed`.
 
     A replaced record stays in its group g, so every difference of two records has the weight σ(x_g) ≤ s or the slope
-    σ'(x_g) ≤ s' in front. ∇²_xy G has the rows σ'(x_g) n_g/n · (mean of ∇CE over group g): with Σ(n_g/n)² ≤ 1 its
-    norm is at most s' G, and what x moves, coordinate by coordinate, is at most sup|σ''| G‖Δx‖ and s'·sup‖∇²CE‖‖Δx‖.
+    σ'(x_g) ≤ s' in front. ∇²_xy G has the rows σ'(x_g) n_g/n · (mean of ∇CE over group g). With Σ(n_g/n)² ≤ 1 its
+    norm is at most s' G. What x moves, coordinate by coordinate, is at most sup|σ''| G‖Δx‖ and s'·sup‖∇²CE‖‖Δx‖.
+    See docs/proofs/18.
     """
 
     problem: HyperCleaning
@@ -74,7 +75,7 @@ class Weighed:
 
 @dataclass(frozen=True)
 class Mean:
-    """l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖²: `MeanEstimation`, for records with ‖a‖ ≤ record_radius.
+    """`MeanEstimation`: l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖², for records with ‖a‖ ≤ record_radius.
 
     The minimiser is (c + (mass − 1) c̄ + ridge x)/(ridge + mass), c and c̄ the means of train and validation records.
     """
@@ -121,13 +122,13 @@ class Mean:
     spread = moving_spread
 
     def loss_range(self, low: Array, high: Array) -> float:
-        """f lies between 0 and ½(‖y‖ + ‖a‖)²."""
+        """Bound max f − min f: f lies between 0 and ½(‖y‖ + ‖a‖)²."""
         return UP * 0.5 * self.constants(low, high).l_fy ** 2
 
 
 @dataclass(frozen=True)
 class Linear:
-    """l = 0, h = −slope ⟨y, a⟩, R = ½ ridge ‖y − stretch·x‖²: `MeanLowerBound`. y_Z(x) = stretch·x for every Z."""
+    """`MeanLowerBound`: l = 0, h = −slope ⟨y, a⟩, R = ½ ridge ‖y − stretch·x‖². y_Z(x) = stretch·x for every Z."""
 
     problem: MeanLowerBound
     record_radius: float
@@ -171,7 +172,7 @@ class Linear:
     spread = moving_spread
 
     def loss_range(self, low: Array, high: Array) -> float:
-        """f varies along y_Z(x) = stretch·x, whose distances are at most stretch·D_x."""
+        """Bound max f − min f: f varies along y_Z(x) = stretch·x, whose distances are at most stretch·D_x."""
         return UP * self.constants(low, high).l_fy * self.problem.stretch * box_width(low, high)
 
 
@@ -179,7 +180,12 @@ class Linear:
 class Declared:
     """A problem with constants that its user vouches for, at every x, and for the ball of every release around 0.
 
-    Raises InputError where one is negative or not finite, and where radius or μ is 0.
+    Args:
+        problem: the bilevel problem.
+        given: the constants.
+
+    Raises:
+        InputError: a constant that is negative or not finite, or radius or μ of 0.
     """
 
     problem: Problem
@@ -194,7 +200,11 @@ class Declared:
 
     @classmethod
     def from_table(cls, problem: Problem, table: Mapping[str, float]) -> Declared:
-        """Constants by name. Raises InputError where one is missing or unknown."""
+        """Make it from constants by name.
+
+        Raises:
+            InputError: a constant that is missing or unknown.
+        """
         wanted = [name for name in ProblemConstants._fields if name != "label"]
         for missing in (name for name in wanted if name not in table):
             raise InputError(f"privacy.constants.{missing}: missing; wanted a number for each of {', '.join(wanted)}.")
@@ -207,7 +217,7 @@ class Declared:
         return math.inf
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        """The same everywhere: the box, which may have no bounds, and the mass are not read."""
+        """Return the same everywhere: the box, which may have no bounds, and the mass are not read."""
         return rounded(self.given._replace(label="declared"))
 
     centre, spread = origin, centred_spread

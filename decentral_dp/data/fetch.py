@@ -31,13 +31,19 @@ _SECONDS = 30.0
 
 
 class Readable(Protocol):
-    """What bytes can be read from, piece by piece."""
+    """A source of bytes, read piece by piece."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class Declared(NamedTuple):
-    """A declared file. key: its place in the scenario, for messages. place: path or URL. sha256: 64 hex digits."""
+    """A declared file.
+
+    Args:
+        key: its place in the scenario, for messages.
+        place: path or URL.
+        sha256: 64 hexadecimal digits; None for a path without a checksum.
+    """
 
     key: str
     place: str
@@ -45,7 +51,11 @@ class Declared(NamedTuple):
 
 
 def check(declared: Declared) -> None:
-    """Refuse, before anything is fetched, what cannot be verified: a URL without a checksum, a malformed checksum."""
+    """Refuse, before anything is fetched, what cannot be verified.
+
+    Raises:
+        InputError: a URL without a checksum, or a malformed checksum.
+    """
     key, place, sha256 = declared
     if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
         raise InputError(
@@ -61,9 +71,14 @@ def check(declared: Declared) -> None:
 
 
 def read(declared: Declared, root: Path | None = None) -> bytes:
-    """The verified bytes of a local file (root: where relative paths start), or of a URL, through the cache.
+    """Read the verified bytes of a local file, or of a URL, through the cache.
 
-    Raises InputError in one sentence; then nothing was cached.
+    Args:
+        declared: the file.
+        root: where relative paths start.
+
+    Raises:
+        InputError: the file cannot be had, or has another checksum; then nothing was cached.
     """
     check(declared)
     key, place, sha256 = declared
@@ -89,7 +104,19 @@ def read(declared: Declared, root: Path | None = None) -> bytes:
 
 
 def gunzip(content: bytes, where: str) -> bytes:
-    """The content, decompressed if it is gzip (by its first two bytes). Raises InputError where damaged or too long."""
+    """Decompress the content if it is gzip (by its first two bytes).
+
+    Args:
+        content: bytes.
+        where: begins the messages.
+
+    Raises:
+        InputError: it is damaged or too long.
+
+    Example:
+        >>> gunzip(gzip.compress(b"1,2"), "file"), gunzip(b"1,2", "file")
+        (b'1,2', b'1,2')
+    """
     if content[:2] != b"\x1f\x8b":
         return content
     try:
@@ -100,10 +127,20 @@ def gunzip(content: bytes, where: str) -> bytes:
 
 
 def members(content: bytes, wanted: Sequence[str], folder: str, where: str) -> dict[str, bytes]:
-    """The wanted members of a tar archive (gzip or plain), by name, wherever they are: at its top or in `folder`.
+    """Read members of a tar archive (gzip or plain), by name.
 
-    Others are not read. Raises InputError for a name that leads outside of the archive, a wanted member that is a link
-    or is there twice, one that is missing, and a damaged archive.
+    Args:
+        content: bytes of the archive.
+        wanted: names, at the archive's top or in `folder`; others are not read.
+        folder: where else they may be.
+        where: begins the messages.
+
+    Returns:
+        Name → bytes.
+
+    Raises:
+        InputError: a name that leads outside of the archive, a wanted member that is a link or is there twice, one that
+            is missing, or a damaged archive.
     """
     found: dict[str, bytes] = {}
     try:
@@ -136,7 +173,7 @@ def members(content: bytes, wanted: Sequence[str], folder: str, where: str) -> d
 
 
 def cache_folder() -> Path:
-    """Where verified downloads are kept: DECENTRAL_DP_CACHE, or the platform's folder for caches."""
+    """Return where verified downloads are kept: DECENTRAL_DP_CACHE, or the platform's folder for caches."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
@@ -150,7 +187,12 @@ def cache_folder() -> Path:
 
 
 def is_url(place: str) -> bool:
-    """Whether a place is a URL rather than a path."""
+    """Say whether a place is a URL rather than a path.
+
+    Example:
+        >>> is_url("https://example.org/a.csv"), is_url("C:/data.csv")
+        (True, False)
+    """
     # A drive such as C: has one letter.
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://|file:", place, re.IGNORECASE) is not None
 

@@ -29,7 +29,13 @@ _RANGED = ("breast_cancer", "digits", "wine")
 
 
 class Ranges(NamedTuple):
-    """Declared limits of d features: low < high, each (d,); log: (d,) whether sizes are compared by their logarithm."""
+    """Declared limits of d features.
+
+    Args:
+        low: (d,).
+        high: (d,), above low.
+        log: (d,) whether sizes are compared by their logarithm.
+    """
 
     low: FloatArray
     high: FloatArray
@@ -37,7 +43,13 @@ class Ranges(NamedTuple):
 
 
 class Normalised(NamedTuple):
-    """features (n, d), and bounds on ‖a‖₁ and ‖a‖₂ of every possible record a; None where there is no bound."""
+    """Features with bounds on the norm of every possible record.
+
+    Args:
+        features: (n, d).
+        l1: bound on ‖a‖₁; None where there is none.
+        l2: bound on ‖a‖₂; None where there is none.
+    """
 
     features: FloatArray
     l1: float | None
@@ -45,9 +57,24 @@ class Normalised(NamedTuple):
 
 
 def apply_ranges(features: FloatArray, ranges: Ranges) -> FloatArray:
-    """Clamp v to [low, high], then map to [−1, 1]: 2(v − low)/(high − low) − 1, with log v, log low, log high if `log`.
+    """Clamp v to [low, high], then map to [−1, 1].
 
-    features: (n, d). Elementwise, so no record touches another. With `log`, low > 0: zero and below count as low.
+        2(v − low)/(high − low) − 1, with log v, log low, log high if `log`
+
+    Args:
+        features: (n, d).
+        ranges: declared; with `log`, low > 0.
+
+    Returns:
+        (n, d). Elementwise, so no record touches another.
+
+    Limits:
+        With `log`, zero and below count as low.
+
+    Example:
+        >>> limits = Ranges(np.array([0.0, 1.0]), np.array([10.0, 100.0]), np.array([False, True]))
+        >>> apply_ranges(np.array([[5.0, 10.0], [20.0, 0.0]]), limits).round(6).tolist()
+        [[0.0, 0.0], [1.0, -1.0]]
     """
     v = np.clip(features, ranges.low, ranges.high)
     low, high = ranges.low.copy(), ranges.high.copy()
@@ -64,11 +91,22 @@ def scale(
     root: Path | None = None,
     fit_on: IntArray | None = None,
 ) -> Dataset:
-    """The data set with scaled features.
+    """Scale the features of a data set.
 
-    spec: "none"; "public_ranges" (the declared ranges of bundled data and images); the path of a ranges CSV; a table
-    feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; or "standard" (mean and
-    standard deviation of the records `fit_on`, default all). Raises InputError.
+    Args:
+        dataset: the records.
+        spec: "none"; "public_ranges" (the declared ranges of bundled data and images); the path of a ranges CSV; a
+            table feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; or "standard"
+            (mean and standard deviation of the records `fit_on`).
+        certified: whether "standard" is refused; default yes.
+        root: where relative paths start.
+        fit_on: records that "standard" is fitted on; default all.
+
+    Returns:
+        The data set with scaled features and their bounds.
+
+    Raises:
+        InputError: a specification that is not known, not readable, or not certified.
     """
     if isinstance(spec, str) and spec == "none":
         return dataset
@@ -85,7 +123,11 @@ def scale(
 
 
 def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> Ranges:
-    """The ranges that a scenario declares for the features of `dataset`; reads names only, no record."""
+    """Return the ranges that a scenario declares for the features of a data set; reads names only, no record.
+
+    Raises:
+        InputError: a file or table that is not one of ranges.
+    """
     if not isinstance(spec, str):
         return _ranges(spec, dataset.feature_names, "problem.scale")
     if spec == "public_ranges":
@@ -119,9 +161,23 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
 def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) -> Normalised:
     """Bring every record, by itself, to a known size.
 
-    "l1", "l2": divide by the norm and multiply by `radius`; a record of zeros stays. "box": clip coordinates to
-    [−radius, radius]. "none": as it is. The bounds hold for the real-number norm of the float64 result: the factor is
-    smaller by (d + 8)·2⁻⁵³, which is more than division and summation can add.
+    Args:
+        features: (n, d).
+        kind: "l1", "l2": divide by the norm and multiply by `radius`; a record of zeros stays. "box": clip coordinates
+            to [−radius, radius]. "none": as it is.
+        radius: above 0, default 1.
+
+    Returns:
+        The features with bounds on their norms, which hold for the real-number norm of the float64 result. The factor
+        is smaller by (d + 8)·2⁻⁵³, which is more than division and summation can add.
+
+    Raises:
+        InputError: an unknown kind, or a radius that is not above 0 and finite.
+
+    Example:
+        >>> unit = normalise(np.array([[3.0, 4.0], [0.0, 0.0]]), "l2")
+        >>> unit.features.round(6).tolist(), unit.l2
+        ([[0.6, 0.8], [0.0, 0.0]], 1.0)
     """
     d = features.shape[1]
     if kind not in NORMALISATIONS:

@@ -1,4 +1,4 @@
-"""Which records a round reads, and the batch it draws."""
+"""Record streams: which records a round reads, and the batch it draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ STREAMS: tuple[str, ...] = get_args(StreamKind)
 class Draw:
     """A batch and the event it is priced as, from one place so that they cannot disagree.
 
-    index: (B,) positions in the pool, ascending. rate: B/n, the share of the pool in a batch without replacement.
+    Args:
+        index: (B,) positions in the pool, ascending.
+        rate: B/n, the share of the pool in a batch without replacement.
     """
 
     index: IntArray
@@ -30,9 +32,24 @@ class Draw:
 class Stream:
     """What an agent averages over at round t = 0, 1, …, of its n records of one kind (train, or validation).
 
-    "accumulate": the first N_t = min(n, warm_start + (t+1)·batch), in file order (the paper's f_{i,t} and g_{i,t}).
-    "all": N_t = n. "minibatch": min(batch, n) records drawn afresh without replacement from all n.
-    All three depend on public counts alone, never on what was drawn.
+    All kinds depend on public counts alone, never on what was drawn.
+
+    Args:
+        kind: "all", the default: N_t = n. "accumulate": the first N_t = min(n, warm_start + (t+1)·batch), in file order
+            (the paper's f_{i,t} and g_{i,t}). "minibatch": min(batch, n) records drawn afresh without replacement.
+        batch: records of a round; None for "all".
+        warm_start: records there before round 0, default 0.
+
+    Raises:
+        InputError: options that do not fit the kind.
+
+    Example:
+        >>> arriving = Stream("accumulate", batch=2, warm_start=1)
+        >>> arriving.seen(np.arange(4), 6).tolist()
+        [3, 5, 6, 6]
+        >>> drawn = Stream("minibatch", batch=5)
+        >>> int(drawn.seen(0, 20)), int(drawn.averaged(0, 20)), float(drawn.rate(0, 20))
+        (20, 5, 0.25)
     """
 
     kind: StreamKind = "all"
@@ -64,7 +81,15 @@ class Stream:
 
     @classmethod
     def from_spec(cls, spec: str | Mapping[str, Any]) -> Stream:
-        """From a scenario: "all", {batch, warm_start}, or {kind, batch, …}."""
+        """Make a stream from a scenario: "all", {batch, warm_start}, or {kind, batch, …}.
+
+        Raises:
+            InputError: an option that does not exist.
+
+        Example:
+            >>> Stream.from_spec({"batch": 2})
+            Stream(kind='accumulate', batch=2, warm_start=0)
+        """
         options: dict[str, Any] = {"kind": spec} if isinstance(spec, str) else {"kind": "accumulate", **spec}
         unknown = sorted(set(options) - {"kind", "batch", "warm_start"})
         if unknown:
@@ -75,7 +100,15 @@ class Stream:
         return cls(**options)
 
     def seen(self, t: int | IntArray, n: int | IntArray) -> IntArray:
-        """N_t: how many of n records round t may read, the pool of a minibatch included. Broadcasts over t and n."""
+        """Count the records that a round may read, the pool of a minibatch included: N_t.
+
+        Args:
+            t: round, from 0; broadcasts with n.
+            n: records of the agent.
+
+        Raises:
+            InputError: a round below 0, or an agent without records.
+        """
         pool = np.asarray(n, dtype=np.int64)
         rounds = np.asarray(t, dtype=np.int64)
         if (rounds < 0).any() or (pool < 1).any():
@@ -88,12 +121,12 @@ class Stream:
         return np.asarray(np.minimum(pool, reached), dtype=np.int64)
 
     def averaged(self, t: int | IntArray, n: int | IntArray) -> IntArray:
-        """How many records the mean of round t is over: N_t, or min(batch, n) for a minibatch."""
+        """Count the records that the mean of round t is over: N_t, or min(batch, n) for a minibatch."""
         pool = self.seen(t, n)
         return np.minimum(self._batch, pool) if self.kind == "minibatch" else pool
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
-        """Share of the pool that is drawn afresh for round t; 1 where every record seen takes part."""
+        """Return the share of the pool that is drawn afresh for round t; 1 where every record seen takes part."""
         if self.kind != "minibatch":
             return np.ones(self.seen(t, n).shape)
         return np.asarray(self.averaged(t, n) / self.seen(t, n), dtype=np.float64)
@@ -104,9 +137,26 @@ class Stream:
 
 
 def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
-    """min(batch, n) of n records, every subset of that size equally likely, with the sampling rate it is priced at.
+    """Draw min(batch, n) of n records, every subset of that size equally likely.
 
-    The indices must stay secret and every round needs a fresh generator, keyed for that agent, kind and round.
+    Args:
+        n: records of the pool.
+        batch: how many to draw.
+        generator: fresh for every round, keyed for that agent, kind and round.
+
+    Returns:
+        The indices, which must stay secret, with the sampling rate they are priced at.
+
+    Raises:
+        InputError: n or batch below 1.
+
+    Limits:
+        batch ≥ n draws all records at rate 1.
+
+    Example:
+        >>> batch = draw_batch(10, 3, np.random.default_rng(0))
+        >>> batch.index.size, batch.rate
+        (3, 0.3)
     """
     if n < 1 or batch < 1:
         raise InputError(f"draw_batch: got n = {n} and batch = {batch}, but at least one of each is wanted.")

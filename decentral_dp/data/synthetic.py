@@ -37,11 +37,25 @@ FAMILIES: dict[str, Features] = {"synthetic_normal": _normal, "synthetic_chi2": 
 
 
 def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
-    """Agent i's features are N(0, i²), χ²(i), or (mixed) N(0, i²) for even i and χ²(i) for odd i.
+    """Draw records of agents whose distributions differ.
 
-    records: per agent, by turns train and validation. test_records: in all, by turns from the agents' distributions.
-    Returns agent by agent, then the test records, with `agent` and `split` columns. Agent i's records depend on
-    (seed, i, d, records) only.
+    Agent i's features are N(0, i²), χ²(i), or (mixed) N(0, i²) for even i and χ²(i) for odd i.
+
+    Args:
+        name: "synthetic_normal", "synthetic_chi2" or "synthetic_mixed".
+        n_agents: their number.
+        seed: public. Agent i's records depend on (seed, i, d, records) only.
+        d: features.
+        records: per agent, by turns train and validation.
+        test_records: in all, by turns from the agents' distributions.
+
+    Returns:
+        Records agent by agent, then the test records, with `agent` and `split` columns.
+
+    Example:
+        >>> made = heterogeneous("synthetic_normal", n_agents=2, seed=0, d=3, records=4, test_records=2)
+        >>> made.features.shape, made.agent.tolist()
+        ((10, 3), [0, 0, 0, 0, 1, 1, 1, 1, 0, 1])
     """
     draw = FAMILIES[name]
     truth = public_generator(seed, f"{name} truth").standard_normal(d)
@@ -62,9 +76,26 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
 
 
 def classification(*, n_agents: int, seed: int, d: int, records: int, test_records: int, separation: float) -> Dataset:
-    """Two Gaussian classes: N(±(separation/2)·u, I) with a random unit vector u, the same for all agents.
+    """Draw two Gaussian classes: N(±(separation/2)·u, I) with a random unit vector u, the same for all agents.
 
-    The best possible accuracy is Φ(separation/2). records, test_records and the columns as in `heterogeneous`.
+    Args:
+        n_agents: their number.
+        seed: public.
+        d: features.
+        records: as in `heterogeneous`.
+        test_records: as in `heterogeneous`.
+        separation: distance of the means, at least 0. The best possible accuracy is Φ(separation/2).
+
+    Returns:
+        Records with the columns of `heterogeneous`.
+
+    Raises:
+        InputError: a separation that is below 0 or not finite.
+
+    Example:
+        >>> made = classification(n_agents=2, seed=0, d=3, records=4, test_records=2, separation=2.0)
+        >>> made.split[:4].tolist()
+        ['train', 'validation', 'train', 'validation']
     """
     if not 0 <= separation < np.inf:
         raise InputError(

@@ -30,10 +30,19 @@ from decentral_dp.errors import InputError
 
 
 class Environment(NamedTuple):
-    """A task of gymnasium. low, high: (d,) declared limits of its observations. needs: packages to import.
+    """A task of gymnasium.
 
-    act: (observation, coins) → action, the public policy. options: of `gymnasium.make`. steps: L where the scenario
-    gives none; records, test_records: likewise. seeded: whether it starts at random.
+    Args:
+        name: its name in scenarios.
+        low: (d,) declared limits of its observations.
+        high: (d,) declared limits of its observations.
+        act: (observation, coins) → action, the public policy.
+        steps: L where the scenario gives none.
+        records: per agent where the scenario gives none.
+        test_records: where the scenario gives none.
+        needs: packages to import.
+        options: of `gymnasium.make`.
+        seeded: whether it starts at random.
     """
 
     name: str
@@ -109,10 +118,21 @@ def simulated(
     test_records: int | None = None,
     steps: int | None = None,
 ) -> Dataset:
-    """Trajectories of an environment, agent by agent, then the held-out ones; with `agent` and `split` columns.
+    """Simulate trajectories of an environment.
 
-    records: of each agent. steps: L, where episodes are cut off. Trajectory i of an agent depends on (seed, agent, i,
-    steps) alone. Raises InputError, also where gymnasium is missing.
+    Args:
+        name: of the environment.
+        n_agents: their number.
+        seed: public. Trajectory i of an agent depends on (seed, agent, i, steps) alone.
+        records: of each agent; default the environment's.
+        test_records: held out; default the environment's.
+        steps: L, where episodes are cut off; default the environment's.
+
+    Returns:
+        Trajectories agent by agent, then the held-out ones; with `agent` and `split` columns.
+
+    Raises:
+        InputError: a wrong number, or gymnasium is missing.
     """
     which = ENVIRONMENTS[name]
     usual = (("records", records, which.records, 1), ("test_records", test_records, which.test_records, 0))
@@ -190,11 +210,21 @@ def _episode(made: Any, which: Environment, coins: np.random.Generator, longest:
 
 
 def read_trajectories(path: Path, agent: str | None = None, split: str | None = None) -> Dataset | None:
-    """Trajectories of an NPZ archive, or None where it has no array "observations" and holds other records.
+    """Read trajectories of an NPZ archive.
 
-    observations (n, L+1, d), rewards (n, L), lengths (n,), and optionally terminal (n,), the owner and the split of
-    each, by the names `agent` and `split` (None: by these names where the archive has them). What stands after a
-    trajectory's end is not looked at. Raises InputError, naming the array, the trajectory (from 1), the step (from 0).
+    The archive has observations (n, L+1, d), rewards (n, L), lengths (n,), and optionally terminal (n,), the owner and
+    the split of each. What stands after a trajectory's end is not read.
+
+    Args:
+        path: the archive.
+        agent: name of the array of owners; None: "agent" where the archive has it.
+        split: name of the array of splits; None: "split" where the archive has it.
+
+    Returns:
+        The trajectories, or None where the archive has no array "observations" and holds other records.
+
+    Raises:
+        InputError: a wrong value; names the array, the trajectory (from 1), the step (from 0).
     """
     where = f"problem.data: {str(path)!r}"
     columns = (agent or "agent", split or "split")

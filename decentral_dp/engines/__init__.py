@@ -1,4 +1,4 @@
-"""Engines perform exchanges. `ENGINES` names them; each is imported only when it is used."""
+"""Engines, which perform exchanges. `ENGINES` names them; each is imported only when it is used."""
 
 from __future__ import annotations
 

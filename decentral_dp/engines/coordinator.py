@@ -22,7 +22,20 @@ def coordinate(
     observe: Observer,
     everywhere: Everywhere,
 ) -> Outcome:
-    """Run the program. Only public values go to the agents; only what was published is seen."""
+    """Run a trusted coordinator's program.
+
+    Only public values go to the agents, and only what was published is observed.
+
+    Args:
+        coordinator_node: the program, its context and its agents.
+        rounds: T.
+        evaluate: rounds at which to observe; the last is always added.
+        observe: gets a snapshot, and may end the run by returning True.
+        everywhere: calls a method of every block of agents, and returns their answers in order.
+
+    Returns:
+        The last snapshot and the ledger of what was released, for all agents.
+    """
     coordinator = _Coordinator(coordinator_node, everywhere)
     evaluation_rounds = set(evaluate) | {rounds}
     last = coordinator.snapshot(0)

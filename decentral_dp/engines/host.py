@@ -27,10 +27,14 @@ class View(NamedTuple):
 
 
 class Host:
-    """Runs one node. `advance` takes the neighbours' messages of the last exchange, returns this block's next one.
+    """One node that runs its program, exchange by exchange.
 
-    A message is one (b, D) array that carries all channels of the exchange side by side. The first call takes no
-    messages. After the last round, one more call of the same kind releases the final values.
+    Args:
+        node: a block of agents with its program and data.
+        rounds: T.
+
+    Raises:
+        ValueError: the program starts from data, but its start is published as it is.
     """
 
     def __init__(self, node: AgentNode, rounds: int) -> None:
@@ -53,6 +57,15 @@ class Host:
         self._divergence: Divergence | None = None
 
     def advance(self, *messages: Array) -> Array:
+        """Take the neighbours' messages of the last exchange, and return this block's next one.
+
+        Args:
+            messages: one (b, D) array per neighbouring block, all channels of the exchange side by side; none at the
+                first call.
+
+        Returns:
+            (b, D). After the last round, one more call of the same kind releases the final values.
+        """
         # Overflow is a result (see `divergence`), not a warning.
         with np.errstate(all="ignore"):
             values = self._next_round() if self._own is None else self._reply(messages)
@@ -120,7 +133,10 @@ class Host:
         return mixed
 
     def view(self) -> View:
-        """What the simulator looks at; it is no part of any message. The start (index 0) is never averaged in."""
+        """Return what the simulator evaluates; it is no part of any message.
+
+        The start (index 0) is never averaged in.
+        """
         released = dict(self._recent[-1])
         done = (self._index - 1) // self._node.program.releases_per_round
         values = [r for k, r in enumerate(self._recent) if done + 1 - len(self._recent) + k > 0] or [released]
@@ -131,4 +147,5 @@ class Host:
         return View(released, published, state, self._divergence)
 
     def recorder(self) -> Recorder:
+        """Return the record of what this block has released."""
         return self._releaser.recorder

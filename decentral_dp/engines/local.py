@@ -14,11 +14,17 @@ from decentral_dp.privacy.ledger import assemble
 
 
 class LocalEngine:
-    """Runs every block in turn in this process."""
+    """The in-process engine, which runs every block in turn.
+
+    Example:
+        >>> LocalEngine().name
+        'local'
+    """
 
     name = "local"
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Observer) -> Outcome:
+        """Run the nodes for a number of rounds; as in `Engine`."""
         hosts = [Host(node, rounds) for node in nodes]
         releases_per_round = nodes[0].program.releases_per_round
         evaluation_rounds = set(evaluate) | {rounds}
@@ -41,6 +47,8 @@ class LocalEngine:
     def coordinate(
         self, coordinator_node: CoordinatorNode, rounds: int, evaluate: Sequence[int], observe: Observer
     ) -> Outcome:
+        """Run a trusted coordinator's program; as in `Engine`."""
+
         def everywhere(method: str, *arguments: Any) -> list[Any]:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
 
@@ -48,7 +56,15 @@ class LocalEngine:
 
 
 def snapshot(index: int, views: Sequence[View]) -> Snapshot:
-    """Put the blocks' views side by side, in the order of the agents."""
+    """Join the blocks' views in the order of the agents.
+
+    Args:
+        index: the round.
+        views: one per block.
+
+    Returns:
+        Arrays of (m, ·), and the first value of all blocks that was not finite.
+    """
     troubles = [v.divergence for v in views if v.divergence is not None]
     joined = [
         {c: np.concatenate([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}

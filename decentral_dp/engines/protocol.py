@@ -1,4 +1,4 @@
-"""What an engine does: run the same program text in every block of agents, and carry messages between them."""
+"""The protocol of engines: the same program text in every block of agents, and messages between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decentral_dp.privacy.ledger import Ledger, Recorder
 
 
 class Releaser(Protocol):
-    """Adds noise and writes the ledger line, in one place."""
+    """An object that adds noise and writes the ledger line, in one place."""
 
     @property
     def recorder(self) -> Recorder: ...
@@ -26,10 +26,18 @@ class Releaser(Protocol):
 class AgentNode(NamedTuple):
     """One block of agents, complete: what is needed to run it anywhere.
 
-    agents: (b,) numbers, ascending. shard: their data. make_releaser: builds the mechanism where the block will live.
-    near: numbers of the blocks whose messages it reads, ascending. mixing: (b, Σ sizes of those blocks), w_ij for j≠i.
-    average: how many of the last released values to average for evaluation (1: only the last).
-    Where the program answers a server, near are all blocks and mixing is one row of 1/m, the own answer included.
+    Args:
+        agents: (b,) numbers, ascending.
+        program: what they run.
+        dataset: their data.
+        make_releaser: builds the mechanism where the block will live.
+        neighbours: numbers of the blocks whose messages it reads, ascending.
+        mixing: (b, Σ sizes of those blocks), w_ij for j ≠ i.
+        average: how many of the last released values to average for evaluation; default 1, only the last.
+
+    Limits:
+        Where the program answers a server, neighbours are all blocks and mixing is one row of 1/m, the own answer
+        included.
     """
 
     agents: NDArray[np.int64]
@@ -42,7 +50,7 @@ class AgentNode(NamedTuple):
 
 
 class CoordinatorReleaser(Protocol):
-    """Adds a trusted coordinator's noise, and writes the ledger line."""
+    """An object that adds a trusted coordinator's noise, and writes the ledger line."""
 
     def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released: ...
 
@@ -52,8 +60,12 @@ class CoordinatorReleaser(Protocol):
 class CoordinatorNode(NamedTuple):
     """A trusted coordinator and its agents, complete.
 
-    context: what it knows beforehand; reads the agents' answers (`combined`, `pooled`). holders: blocks of agents in
-    order, each with `answer` and `hand_over`.
+    Args:
+        program: what the coordinator runs.
+        context: what it knows beforehand; reads the agents' answers (`combined`, `pooled`).
+        make_releaser: builds the mechanism.
+        client_blocks: blocks of agents in order, each with `answer` and `hand_over`.
+        n_agents: their number.
     """
 
     program: Coordination
@@ -71,7 +83,15 @@ class Divergence(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What the simulator sees of all agents at one round: last released, average of released, state; (m, ·) arrays."""
+    """What the simulator evaluates of all agents at one round; (m, ·) arrays by channel.
+
+    Args:
+        round: its number.
+        released: the last released values.
+        published: the average of the last released values.
+        state: the agents' own state.
+        divergence: the first released value that was not finite; None where all are.
+    """
 
     round: int
     released: Mapping[str, Array]
@@ -92,7 +112,10 @@ Observer = Callable[[Snapshot], bool]
 
 
 class Engine(Protocol):
-    """Runs nodes for a number of rounds. `observe` gets a snapshot at the listed rounds and may end the run (True)."""
+    """An engine, which runs nodes for a number of rounds.
+
+    `observe` gets a snapshot at the listed rounds and may end the run (True).
+    """
 
     @property
     def name(self) -> str: ...
@@ -102,7 +125,7 @@ class Engine(Protocol):
     def coordinate(
         self, coordinator_node: CoordinatorNode, rounds: int, evaluate: Sequence[int], observe: Observer
     ) -> Outcome:
-        """The same for a trusted coordinator's program; snapshots have one row."""
+        """Run a trusted coordinator's program; snapshots have one row."""
         ...
 
 
@@ -110,7 +133,19 @@ Block = tuple[NDArray[np.int64], tuple[int, ...], sp.csr_array]
 
 
 def server_blocks(sizes: Sequence[int]) -> list[Block]:
-    """As `blocks`, for a server that everybody answers: every agent reads the mean of all answers, its own included."""
+    """Make blocks for a server that everybody answers.
+
+    Args:
+        sizes: agents of each block.
+
+    Returns:
+        As `blocks`; every agent reads the mean of all answers, its own included.
+
+    Example:
+        >>> agents, read_from, weights = server_blocks([2, 2])[1]
+        >>> agents.tolist(), read_from, weights.toarray().tolist()
+        ([2, 3], (0, 1), [[0.25, 0.25, 0.25, 0.25]])
+    """
     m, starts = sum(sizes), np.concatenate([[0], np.cumsum(sizes)])
     everyone = tuple(range(len(sizes)))
     return [
@@ -120,10 +155,24 @@ def server_blocks(sizes: Sequence[int]) -> list[Block]:
 
 
 def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[Block]:
-    """Cut a mixing matrix into blocks of consecutive agents: (agents, blocks read from, weights of their messages).
+    """Cut a mixing matrix into blocks of consecutive agents.
 
-    The diagonal is left out: an agent's own share is its program's business. Column order is ascending in every block,
-    so that row sums add up in the same order whatever the cut.
+    Args:
+        mixing: W, (m, m).
+        sizes: agents of each block.
+
+    Returns:
+        For each block: its agents, the blocks that it reads from, and the weights of their messages. The diagonal is
+        left out: an agent's own share is its program's business. Column order is ascending in every block, so that row
+        sums add up in the same order whatever the cut.
+
+    Raises:
+        ValueError: the sizes do not add up to m.
+
+    Example:
+        >>> from decentral_dp.topology import build
+        >>> [(agents.tolist(), read_from) for agents, read_from, _ in blocks(build("path", 4).mixing, [1, 1, 2])]
+        [([0], (1,)), ([1], (0, 2)), ([2, 3], (1, 2))]
     """
     m = mixing.shape[0]
     starts = np.concatenate([[0], np.cumsum(sizes)])

@@ -65,9 +65,16 @@ class ActorLostError(RuntimeError):
 
 @contextmanager
 def cluster(address: str | None) -> Iterator[None]:
-    """Join the Ray at `address` ("auto", "host:port"), or an own one for the length of the block.
+    """Join the Ray at an address, or start one for the length of the block.
 
-    An already connected driver is used as it is, and left so.
+    Args:
+        address: "auto" or "host:port"; None starts a Ray.
+
+    Raises:
+        InputError: no Ray is reachable there.
+
+    Limits:
+        An already connected driver is used as it is, and left so.
     """
     if ray.is_initialized():
         yield
@@ -116,19 +123,27 @@ def _unreachable(address: str | None, reason: str) -> InputError:
 
 @dataclass(frozen=True)
 class RayEngine:
-    """address: None starts a Ray for this run and ends it; "auto" or "host:port" joins a running one."""
+    """The Ray engine: one actor for each block of agents.
+
+    Args:
+        address: None starts a Ray for this run and ends it; "auto" or "host:port" joins a running one.
+    """
 
     address: str | None = None
     name = "ray"
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Observer) -> Outcome:
+        """Run the nodes for a number of rounds; as in `Engine`."""
         with cluster(self.address), _actors(Actor, [(node, rounds) for node in nodes]) as actors:
             return _drive(actors, nodes, rounds, evaluate, observe)
 
     def coordinate(
         self, coordinator_node: CoordinatorNode, rounds: int, evaluate: Sequence[int], observe: Observer
     ) -> Outcome:
-        """The coordinator is this process: what agents answer comes here, and nothing goes from agent to agent."""
+        """Run a trusted coordinator's program in this process.
+
+        What agents answer comes here, and nothing goes from agent to agent.
+        """
         with (
             cluster(self.address),
             _actors(ClientActor, [(client_block,) for client_block in coordinator_node.client_blocks]) as actors,
@@ -163,9 +178,19 @@ def _start(kind: type[Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
 
 
 def core_share(cores: Sequence[float], actors: int) -> float:
-    """The largest share of a core, at most 1, at which that many actors fit on machines with so many cores.
+    """Compute the largest share of a core, at most 1, at which that many actors fit on the machines.
 
-    An actor does not span machines: five shares of 0.4 do not fit on two machines of one core, though they add up to 2.
+    Args:
+        cores: of each machine.
+        actors: their number.
+
+    Limits:
+        An actor does not span machines: five shares of 0.4 do not fit on two machines of one core, though they add up
+        to 2.
+
+    Example:
+        >>> core_share([4.0], actors=8), core_share([1.0, 1.0], actors=5)
+        (0.5, 0.3333)
     """
     candidates = {1.0, *(int(1e4 * c / k) / 1e4 for c in cores for k in range(1, actors + 1))}
     fitting = [s for s in candidates if s > 0.0 and sum(int(c / s + 1e-9) for c in cores) >= actors and s <= 1.0]

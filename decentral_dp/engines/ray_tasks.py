@@ -19,9 +19,16 @@ _AHEAD = 256
 def mapped(
     work: Callable[[Item], Outcome], items: Sequence[Item], address: str | None, lost: Callable[[str], Outcome]
 ) -> Iterator[tuple[Item, Outcome]]:
-    """(item, outcome) in the order in which they are done, one core each; lost(sentence) where a task's process ended.
+    """Compute independent items as tasks of a Ray cluster, one core each.
 
-    address: "auto" or "host:port" of a running cluster; None starts one for the length of the iteration.
+    Args:
+        work: item → outcome.
+        items: what to compute.
+        address: "auto" or "host:port" of a running cluster; None starts one for the length of the iteration.
+        lost: sentence → outcome, where a task's process ended.
+
+    Returns:
+        (item, outcome) in the order in which they are done.
     """
     with cluster(address):
         remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(work)

@@ -1,4 +1,4 @@
-"""What was released: columns, not objects.
+"""Ledgers: what was released, as columns, not objects.
 
 A ledger holds, per channel, every release of every agent. Agents whose releases are alike (same schedule, same public
 counts) share a column, so that 10⁴ agents × 10⁶ rounds fit and can be priced. The same type serves what is planned
@@ -22,23 +22,25 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ChannelLedger:
-    """All releases of one channel.
+    """All releases of one channel, in R rows and g columns.
 
-    channel: "x", "y", "z", …
-    mechanism: how it was released; a name stands for the registered mechanism. Where nothing is proven, and where no
-        record is read, `reason` says why.
-    dimension: coordinates of one release.
-    group: (m,) column of each agent.
-    rounds: (R,) index of every release, ascending: its round, or with E exchanges a round, round t's t·E … (t+1)·E − 1.
-        Index 0 is the data-independent start and is not listed.
-    scale: (T, g) Laplace b or Gaussian standard deviation of every coordinate; for an exponential mechanism with
-        probabilities ∝ exp(−score/scale), that scale.
-    sensitivity: record kind → (T, g), l1 for Laplace and l2 for Gaussian, of an exponential mechanism the oscillation
-        of the scores; +inf where nothing is proven.
-    rate: record kind → (T, g) share of the pool drawn afresh each round; 1 without sampling. Releases of one round
-        with a rate below 1 are fed by one and the same batch of that kind.
-    sampling: how the batch is drawn: "fixed" (so many records of the pool) | "poisson" (every record by its own coin).
-    distortion: by how much the log of the law of a release may be away from that of the ideal mechanism.
+    Args:
+        channel: "x", "y", "z", …
+        mechanism: how it was released; a name stands for the registered mechanism.
+        dimension: coordinates of one release.
+        group: (m,) column of each agent.
+        rounds: (R,) index of every release, ascending: its round, or with E exchanges a round, round t's
+            t·E … (t+1)·E − 1. Index 0 is the data-independent start and is not listed.
+        scale: (R, g) Laplace b or Gaussian standard deviation of every coordinate; for an exponential mechanism with
+            probabilities ∝ exp(−score/scale), that scale.
+        sensitivity: record kind → (R, g), l1 for Laplace and l2 for Gaussian, of an exponential mechanism the
+            oscillation of the scores; +inf where nothing is proven.
+        rate: record kind → (R, g) share of the pool drawn afresh each round; 1 without sampling. Releases of one round
+            with a rate below 1 are fed by one and the same batch of that kind.
+        reason: why nothing is proven, or why no record is read; "" elsewhere.
+        sampling: how the batch is drawn: "fixed" (so many records of the pool) | "poisson" (every record by its own
+            coin).
+        distortion: by how much the log of the law of a release may be away from that of the ideal mechanism.
     """
 
     channel: str
@@ -57,7 +59,7 @@ class ChannelLedger:
         object.__setattr__(self, "mechanism", mechanism_of(self.mechanism))
 
     def until(self, index: int) -> ChannelLedger:
-        """The releases with index ≤ the given one."""
+        """Keep the releases with index ≤ the given one."""
         keep = self.rounds <= index
         return replace(
             self,
@@ -70,7 +72,30 @@ class ChannelLedger:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The releases of all agents on all channels. exchanges: how many indices one round has."""
+    """The releases of all agents on all channels.
+
+    Args:
+        n_agents: m.
+        channels: one entry per channel.
+        releases_per_round: how many indices one round has; default 1.
+
+    Example:
+        >>> ones = np.ones((4, 1))
+        >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(3, dtype=np.int64),
+        ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": 0.5 * ones}, rate={"train": ones})
+        >>> ledger = Ledger(3, (laplace,))
+        >>> from decentral_dp.privacy.accounting.accountants import epsilon_of
+        >>> epsilon_of(ledger, delta=0.0).round(4).tolist()
+        [1.0, 1.0, 1.0]
+        >>> epsilon_of(ledger.until(2), delta=0.0).round(4).tolist()
+        [0.5, 0.5, 0.5]
+        >>> epsilon_of(ledger.rescaled(np.array([1.0, 2.0, 4.0])), delta=0.0).round(4).tolist()
+        [1.0, 0.5, 0.25]
+        >>> ledger.same_releases(ledger), ledger.same_releases(ledger.rescaled(2.0))
+        (True, False)
+        >>> ledger.rounds, len(ledger.to_frame())
+        (4, 12)
+    """
 
     n_agents: int
     channels: tuple[ChannelLedger, ...]
@@ -78,6 +103,7 @@ class Ledger:
 
     @property
     def charged(self) -> tuple[ChannelLedger, ...]:
+        """The channels that cost something."""
         return tuple(c for c in self.channels if c.mechanism.charged)
 
     @property
@@ -87,16 +113,16 @@ class Ledger:
         return -(-last // self.releases_per_round)
 
     def until(self, rounds: int) -> Ledger:
-        """The releases that are out after so many rounds."""
+        """Keep the releases that are out after so many rounds."""
         return replace(self, channels=tuple(c.until(rounds * self.releases_per_round) for c in self.channels))
 
     def rescaled(self, factor: float | Array) -> Ledger:
-        """The ledger with all noise scales multiplied, by one factor or by one per agent, shape (m,)."""
+        """Multiply all noise scales by one factor, or by one per agent, shape (m,)."""
         factors = np.asarray(factor, dtype=np.float64)
         return replace(self, channels=tuple(_rescale(c, factors) for c in self.channels))
 
     def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
-        """Whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
+        """Say whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
         mine = {c.channel: c for c in self.channels}
         theirs = {c.channel: c for c in other.channels}
         if (self.n_agents, self.releases_per_round) != (
@@ -107,9 +133,10 @@ class Ledger:
         return all(_same(mine[name], theirs[name], rtol) for name in mine)
 
     def costs_within(self, plan: Ledger, rtol: float = 1e-9) -> bool:
-        """Whether this lists the plan's releases, none dearer than there, where the scales were not yet known.
+        """Say whether this lists the plan's releases, none dearer than there, where the scales were not yet known.
 
-        Mechanisms with one price, sensitivity/scale, whatever the scale; one column each.
+        Limits:
+            For mechanisms with one price, sensitivity/scale, whatever the scale; one column each. See docs/proofs/12.
         """
         mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (self, plan))
         if (self.n_agents, self.releases_per_round) != (
@@ -120,19 +147,22 @@ class Ledger:
         return all(_within(mine[name], theirs[name], rtol) for name in mine)
 
     def for_all(self, n_agents: int) -> Ledger:
-        """The releases of a coordinator, which cost the records of every agent the same; this lists one agent."""
+        """List the releases of a coordinator, which cost the records of every agent the same.
+
+        This ledger lists one agent.
+        """
         group = np.zeros(n_agents, dtype=np.int64)
         return replace(self, n_agents=n_agents, channels=tuple(replace(c, group=group) for c in self.channels))
 
     def only(self, agents: IntArray) -> Ledger:
-        """The releases of some agents, renumbered in the given order."""
+        """Keep the releases of some agents, renumbered in the given order."""
         channels = tuple(replace(c, group=c.group[agents]) for c in self.channels)
         return replace(self, n_agents=len(agents), channels=channels)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per agent, channel, release and record kind: the columns of `ledger.parquet`.
+        """Convert to one row per agent, channel, release and record kind: the columns of `ledger.parquet`.
 
-        round: that by whose end it is out. release: its index.
+        `round` is that by whose end the release is out, `release` its index.
         """
         parts = [_frame(c, self.releases_per_round) for c in self.channels]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
@@ -231,7 +261,20 @@ class _Column:
 
 
 class Recorder:
-    """Writes down what a block of agents releases, as it is released."""
+    """A record of what a block of agents releases, written as it is released.
+
+    Args:
+        agents: how many the block has.
+
+    Example:
+        >>> from decentral_dp.bounded import Sensitivity
+        >>> moved = {"train": Sensitivity(np.ones(1), np.ones(1), None)}
+        >>> mean = Bounded(np.zeros((1, 2)), np.ones((1, 2)), moved, "l1")
+        >>> recorder = Recorder(agents=1)
+        >>> recorder.charge(1, "y", "laplace", np.array([2.0]), mean)
+        >>> assemble([(np.arange(1), recorder)], n_agents=1).channels[0].scale.tolist()
+        [[2.0]]
+    """
 
     def __init__(self, agents: int) -> None:
         self.agents = agents
@@ -249,7 +292,19 @@ class Recorder:
         value: Bounded,
         distortion: float = 0.0,
     ) -> None:
-        """One release. Raises ValueError where it cannot be listed as what it is."""
+        """Record one release that costs something.
+
+        Args:
+            index: of the release; 0 is the data-independent start and is not listed.
+            channel: its name.
+            mechanism: how it was released.
+            scale: of the noise, (b,) or (1,).
+            value: what was released, with its sensitivity.
+            distortion: of the law of the release; default 0.
+
+        Raises:
+            ValueError: the release cannot be listed as what it is.
+        """
         if index == 0:
             if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):
                 raise ValueError(f"{channel} starts from data, but the release with index 0 is not charged")
@@ -305,6 +360,14 @@ class Recorder:
             raise ValueError(f"{channel} at index {index} amplifies a {split} batch that other channels may remember")
 
     def free(self, index: int, channel: str, dimension: int, reason: str) -> None:
+        """Record one release that reads no record.
+
+        Args:
+            index: of the release.
+            channel: its name.
+            dimension: coordinates.
+            reason: why it costs nothing.
+        """
         if index == 0:
             return
         column = self.columns.get(channel)
@@ -321,7 +384,16 @@ def _compact(values: Array) -> Array | float:
 
 
 def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_per_round: int = 1) -> Ledger:
-    """The ledger of all agents from the recorders of their blocks; blocks: (agents of the block, its recorder)."""
+    """Join the recorders of all blocks to the ledger of all agents.
+
+    Args:
+        blocks: (agents of the block, its recorder).
+        n_agents: m.
+        releases_per_round: default 1.
+
+    Raises:
+        ValueError: a channel was not released alike by all blocks.
+    """
     names = list(dict.fromkeys(name for _, r in blocks for name in r.columns))
     return Ledger(n_agents, tuple(_assemble(name, blocks, n_agents) for name in names), releases_per_round)
 

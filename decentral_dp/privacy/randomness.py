@@ -18,18 +18,40 @@ from numpy.typing import NDArray
 
 
 def seeded_root(seed: int, scenario: bytes) -> bytes:
-    """Root of a reproducible run. It depends on the whole scenario: equal noise under two scales would cancel out."""
+    """Derive the root of a reproducible run.
+
+    Args:
+        seed: of the run.
+        scenario: all of it: equal noise under two scales would cancel out.
+
+    Returns:
+        32 bytes.
+
+    Example:
+        >>> seeded_root(1, b"one scenario") == seeded_root(1, b"another")
+        False
+    """
     return _digest(b"seed", seed.to_bytes(16, "little", signed=True), scenario)
 
 
 def secret_root() -> bytes:
-    """256 bits from the operating system, never written anywhere."""
+    """Return 256 bits from the operating system, never written anywhere.
+
+    Example:
+        >>> len(secret_root())
+        32
+    """
     return os.urandom(32)
 
 
 @cache
 def tag(name: str) -> int:
-    """A 64-bit number for a channel name (or a list of them)."""
+    """Return a 64-bit number for a channel name (or a list of them).
+
+    Example:
+        >>> tag("y") == tag("y"), tag("y") == tag("z")
+        (True, False)
+    """
     return int.from_bytes(_digest(b"tag", name.encode())[:8], "little")
 
 
@@ -43,9 +65,18 @@ def _digest(*parts: bytes) -> bytes:
 
 
 class Streams:
-    """The keyed streams of one purpose for the agents hosted together.
+    """The keyed streams of one purpose for the agents hosted together. One generator object serves all agents.
 
-    `at(row, index, tag)` positions the generator for one draw of one agent. One generator object serves all agents.
+    Args:
+        root: of `seeded_root` or `secret_root`.
+        purpose: such as "noise"; streams of two purposes are independent.
+        agents: their numbers.
+
+    Example:
+        >>> noise = Streams(seeded_root(1, b"scenario"), "noise", agents=[0, 1])
+        >>> first = noise.at(0, index=3, tag=tag("y")).random()
+        >>> first == noise.at(1, index=3, tag=tag("y")).random(), first == noise.at(0, index=3, tag=tag("y")).random()
+        (False, True)
     """
 
     def __init__(self, root: bytes, purpose: str, agents: Sequence[int] | NDArray[np.int64]) -> None:
@@ -69,6 +100,16 @@ class Streams:
         self.generator = np.random.Generator(self._bits)
 
     def at(self, row: int, index: int, tag: int) -> np.random.Generator:
+        """Position the generator for one draw of one agent.
+
+        Args:
+            row: of the agent.
+            index: of the release.
+            tag: of the channel.
+
+        Returns:
+            The generator, valid until the next call.
+        """
         self._counter[2] = index
         self._counter[3] = tag
         self._state["key"] = self._rows[row]
@@ -76,7 +117,7 @@ class Streams:
         return self.generator
 
     def each(self, index: int, tag: int) -> Iterator[np.random.Generator]:
-        """The generator, positioned for one draw of each agent in turn."""
+        """Position the generator for one draw of each agent in turn."""
         self._counter[2] = index
         self._counter[3] = tag
         for key in self._rows:

@@ -1,4 +1,4 @@
-"""What a reader wants to know about a run. Computed by the simulator from all records: no part of what is private.
+"""Metrics of a run, computed by the simulator from all records: no part of what is private.
 
 The plain names are evaluated on published values: each agent's released values, averaged over the last few releases
 where the scenario says so. `…_last` are evaluated on the last released values alone, `…_unreleased` on the state.
@@ -22,7 +22,7 @@ Of minimax problems:
     epsilon_spent   from the plan
 
 What each problem gives beyond these its description says. Numbers of train records are the simulator's view, and no
-part of what the budget covers; those of held-out records say nothing about the others beyond what x says, but they do
+part of what the budget covers. Those of held-out records say nothing about the others beyond what x says, but they do
 read the held-out people's records.
 """
 
@@ -44,7 +44,12 @@ Row = tuple[int, str, str, float]
 
 
 class Weighted(NamedTuple):
-    """Records of all agents together; weights 1/(m·n_i), so that every agent counts the same."""
+    """Records of all agents together.
+
+    Args:
+        records: one after the other.
+        weights: 1/(m·n_i), so that every agent counts the same.
+    """
 
     records: Any
     weights: Array
@@ -52,10 +57,16 @@ class Weighted(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Scores released values. agents: per agent (train, validation) records; test: held-out records or None.
+    """An evaluator of released values of bilevel problems.
 
-    gap: whether to measure `hypergradient_gap`. names: of the rows of a value; by default their numbers.
-    reads_state: whether agents have a state beside what they release.
+    Args:
+        problem: the bilevel problem.
+        agents: per agent (train, validation) records.
+        test: held-out records or None.
+        hypergradient: whether to measure `hypergradient_norm`; default yes.
+        gap: whether to measure `hypergradient_gap`; default no.
+        names: of the rows of a value; by default their numbers.
+        reads_state: whether agents have a state beside what they release; default yes.
     """
 
     problem: Problem
@@ -73,9 +84,16 @@ class Evaluator:
         last: Mapping[str, Array] | None,
         state: Mapping[str, Array] | None,
     ) -> list[Row]:
-        """All metrics of one round as (round, agent, name, value) rows.
+        """Evaluate all metrics of one round.
 
-        last, state: given where they differ from published.
+        Args:
+            index: the round.
+            published: channel → (m, ·).
+            last: the last released values; given where they differ from published.
+            state: the agents' state; given where it differs from published.
+
+        Returns:
+            (round, agent, name, value) rows.
         """
         rows: list[Row] = []
         whole = "" if "y" in published else "_unreleased"
@@ -150,7 +168,13 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class MinimaxEvaluator:
-    """Scores what a coordinator has published. train: the records of all agents; test: held-out ones or None."""
+    """An evaluator of what a coordinator has published of a minimax problem.
+
+    Args:
+        problem: the minimax problem.
+        train: the records of all agents.
+        test: held-out records or None.
+    """
 
     problem: Minimax
     train: Any
@@ -163,7 +187,7 @@ class MinimaxEvaluator:
         last: Mapping[str, Array] | None,
         state: Mapping[str, Array] | None,
     ) -> list[Row]:
-        """All metrics of one round as (round, agent, name, value) rows; of published values alone."""
+        """Evaluate all metrics of one round, of published values alone; rows as of `Evaluator`."""
         x, y = published["x"][0], published["y"][0]
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             return []
@@ -175,7 +199,7 @@ class MinimaxEvaluator:
 
 
 def pooled(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """The (train, validation) records of all agents, one after the other."""
+    """Join the (train, validation) records of all agents, one after the other."""
     train, validation = (
         type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         for parts in zip(*agents, strict=True)
@@ -184,12 +208,22 @@ def pooled(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
 
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """The rows as a table with columns round, agent, name, value."""
+    """Make a table with columns round, agent, name, value.
+
+    Example:
+        >>> frame([(1, "mean", "upper_loss", 0.5)]).columns.tolist()
+        ['round', 'agent', 'name', 'value']
+    """
     return pd.DataFrame(rows, columns=["round", "agent", "name", "value"])
 
 
 def final(metrics: pd.DataFrame) -> dict[str, float]:
-    """Means over agents at the last evaluated round, by name."""
+    """Return means over agents at the last evaluated round, by name.
+
+    Example:
+        >>> final(frame([(1, "mean", "upper_loss", 0.5), (2, "mean", "upper_loss", 0.25), (2, "0", "upper_loss", 0.3)]))
+        {'upper_loss': 0.25}
+    """
     if metrics.empty:
         return {}
     means = metrics[metrics["agent"] == "mean"]

@@ -1,7 +1,7 @@
 """Studies: a grid over any scenario keys × seeds, with means, confidence intervals, plots and claims.
 
-A study is a TOML file. Cells are independent runs (or plans); each is kept as soon as it is done, so that a study that
-was interrupted goes on where it stopped, and a study that was changed computes only what is new.
+A study is a TOML file. Cells are independent runs (or plans); each is kept as soon as it is done. So a study that was
+interrupted goes on where it stopped, and a study that was changed computes only what is new.
 
     title = "Accuracy on a ring and a star"
     scenario = "ring_breast_cancer"     # a shipped name, or a file beside the study

@@ -31,7 +31,7 @@ ProgressCallback = Callable[[int, int, int], None]
 
 @runtime_checkable
 class ProgressReporter(Protocol):
-    """A watcher that can say something before the first cell is done."""
+    """A progress callback that can say something before the first cell is done."""
 
     def say(self, sentence: str) -> None: ...
 
@@ -44,9 +44,16 @@ GOOD = ("ok", "budget_reached")
 class Findings:
     """A finished study.
 
-    results: cell, seed, one column per axis, round, last, name, value. summary: n, mean, low, high per combination.
-    cells: guarantee, δ, status and reason of each. computed: how many of them were not there before. warnings: what of
-    the study came to nothing, one sentence each. folder: where tables and pictures are, None where nothing was kept.
+    Args:
+        study: as it was conducted.
+        axes: what varied.
+        results: cell, seed, one column per axis, round, last, name, value.
+        summary: n, mean, low, high per combination.
+        cells: guarantee, δ, status and reason of each.
+        verdicts: one for each claim.
+        computed: how many cells were not there before.
+        warnings: what of the study came to nothing, one sentence each.
+        folder: where tables and pictures are, None where nothing was kept.
     """
 
     study: Study
@@ -74,9 +81,19 @@ def conduct(
 ) -> Findings:
     """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
 
-    jobs: processes on this machine, by default one per core. address: of a Ray cluster ("auto", "host:port") to use
-    instead. Raises InputError for a study that cannot be meant, Stopped where an interrupt came; a cell that fails is
-    recorded, and the others go on.
+    Args:
+        study: as loaded.
+        out: the folder.
+        jobs: processes on this machine, by default one per core.
+        address: of a Ray cluster ("auto", "host:port") to use instead.
+        progress: told of cells done, cells in all, and cells that failed.
+
+    Returns:
+        Tables and verdicts.
+
+    Raises:
+        InputError: a study that cannot be meant. A cell that fails is recorded, and the others go on.
+        Stopped: an interrupt came.
     """
     try:
         return _conduct(study, out, jobs, address, progress)
@@ -201,7 +218,11 @@ def _folder(out: Path) -> Path:
 
 
 def check_plot(plot: Plot, varied: Sequence[Axis]) -> None:
-    """Refuse a picture of axes that are not there, or that would draw different cells as one."""
+    """Refuse a picture of axes that are not there, or that would draw different cells as one.
+
+    Raises:
+        InputError: one sentence on what is wrong.
+    """
     place = f"plots ({plot.name})"
     check_where(plot.where, varied, place)
     names = [axis.name for axis in varied]
@@ -284,7 +305,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def resolved(study: Study) -> str:
-    """The study with every default filled in and the versions; scenario files by their full path."""
+    """Print the study as TOML with every default filled in and the versions; scenario files by their full path."""
     content = study.model_dump(exclude_none=True, by_alias=True)
     content["versions"] = versions()
     for table in (content, *content["variants"]):

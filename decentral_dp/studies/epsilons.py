@@ -1,4 +1,4 @@
-"""What a number called ε is: certified, provable or neither, and at which δ.
+"""Words for numbers called ε: certified, provable or neither, and at which δ.
 
 The cells are a table with the columns guarantee, mechanism and delta (see `table.cell_table`).
 """
@@ -16,13 +16,26 @@ TARGETS = ("privacy.epsilon", "privacy.cap")
 
 
 def guarantees(cells: pd.DataFrame) -> list[str]:
-    """The different guarantees of these cells, in words."""
+    """List the different guarantees of these cells, in words."""
     there = set(cells["guarantee"])
     return [words for name, words in GUARANTEES.items() if name in there]
 
 
 def deltas(name: str, cells: pd.DataFrame) -> list[float]:
-    """The different δ at which these cells have the ε of this name; none where it is pure, without noise, or no ε."""
+    """List the different δ at which these cells have the ε of this name.
+
+    Args:
+        name: of a measure.
+        cells: a table with the columns guarantee, mechanism and delta.
+
+    Returns:
+        None of them where the ε is pure, without noise, or no ε.
+
+    Example:
+        >>> cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["laplace"], "delta": [1e-5]})
+        >>> deltas("epsilon_max", cells), deltas("epsilon_pure_max", cells)
+        ([1e-05], [])
+    """
     at_delta = cells["guarantee"].isin(["certified", "as_printed"])
     if name == "endless_stream":
         at_delta &= cells["mechanism"] == "gaussian"
@@ -32,7 +45,13 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
 
 
 def described(name: str, cells: pd.DataFrame) -> str:
-    """ "certified, δ = 1e-5": as much of it as all cells agree on; "" for what is no ε."""
+    """Describe an ε as far as all cells agree, such as "certified, δ = 1e-5"; "" for what is no ε.
+
+    Example:
+        >>> cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["laplace"], "delta": [1e-5]})
+        >>> described("epsilon_max", cells), described("upper_loss", cells)
+        ('certified, δ = 1e-5', '')
+    """
     if name in CLAIMS:
         return "claimed, not proved"
     found, at = guarantees(cells) if name in BUDGETS else [], deltas(name, cells)

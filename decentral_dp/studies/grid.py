@@ -1,4 +1,4 @@
-"""From a study to its cells: every combination of the axes, for every seed, as the content of a scenario."""
+"""Cells of a study: every combination of the axes, for every seed, as the content of a scenario."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ _TAGGED = ("topology", "partition", "stream", "weights")
 
 
 class Axis(NamedTuple):
-    """A key that varies. labels: its values as tables and pictures name them, all different."""
+    """A key that varies.
+
+    Args:
+        name: the key, or "variant".
+        labels: its values as tables and pictures name them, all different.
+        values: as they stand in the study.
+    """
 
     name: str
     labels: tuple[Label, ...]
@@ -35,7 +41,14 @@ class Axis(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One run. labels: axis → label. content: of its scenario, not yet validated; folder: where its paths start."""
+    """One run of a study.
+
+    Args:
+        labels: axis → label.
+        seed: of the run.
+        content: of its scenario, not yet validated.
+        folder: where its paths start.
+    """
 
     labels: Mapping[str, Label]
     seed: int
@@ -44,7 +57,17 @@ class Cell(NamedTuple):
 
 
 def axes(study: Study) -> list[Axis]:
-    """The variants first, then the grid's keys in their order. Raises InputError for keys that no scenario has."""
+    """List what varies: the variants first, then the grid's keys in their order.
+
+    Raises:
+        InputError: a key that no scenario has, or an axis without values.
+
+    Example:
+        >>> from decentral_dp.studies.study_schema import load_study
+        >>> study = load_study({"scenario": "quadratic", "grid": {"algorithm.rounds": [1, 2]}, "seeds": 2})
+        >>> [(axis.name, axis.labels) for axis in axes(study)], len(cells(study))
+        ([('algorithm.rounds', (1, 2))], 4)
+    """
     found = []
     if study.variants:
         names = tuple(v.name for v in study.variants)
@@ -80,7 +103,11 @@ def _twice(names: Sequence[Label]) -> Label:
 
 
 def cells(study: Study) -> list[Cell]:
-    """All combinations for all seeds; the seeds of one combination follow each other."""
+    """List all combinations for all seeds; the seeds of one combination follow each other.
+
+    Raises:
+        InputError: a key that no scenario has, repeated seeds, or more than MOST_CELLS cells.
+    """
     varied = axes(study)
     outside = _tables_from_outside(study)
     # What every cell has is refused at once; a variant's own mistake fails its own cells.
@@ -137,7 +164,17 @@ def _without(content: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> dict[str, Any]:
-    """`old` with the values of `new`, table by table; at the top a key such as "a.b" counts as what it spells."""
+    """Merge `new` into `old`, table by table; at the top a key such as "a.b" counts as what it spells.
+
+    Args:
+        old: a scenario's content, not changed.
+        new: key → value. A tagged table with a kind or file of its own takes nothing over.
+        top: whether keys with dots are spelled out; default yes.
+
+    Example:
+        >>> merged({"algorithm": {"rounds": 5}}, {"algorithm.protocol": "released"})
+        {'algorithm': {'rounds': 5, 'protocol': 'released'}}
+    """
     out = dict(old)
     for written, value in new.items():
         key, *rest = dotted(written) if top else [written]
@@ -152,7 +189,12 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> 
 
 
 def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(parts of the key, value) of what is not a table itself; at the top a key such as "a.b" is what it spells."""
+    """List (parts of the key, value) of what is not a table itself; at the top a key such as "a.b" is what it spells.
+
+    Example:
+        >>> list(leaves({"a": {"b": 1}, "c.d": 2}))
+        [(('a', 'b'), 1), (('c', 'd'), 2)]
+    """
     for written, value in table.items():
         path = (*above, written) if above else tuple(dotted(written))
         if isinstance(value, Mapping):
@@ -185,7 +227,13 @@ def _tables_from_outside(study: Study) -> set[str]:
 def check_key(path: Sequence[str], where: str, outside: Collection[str] = ()) -> None:
     """Refuse a key that no scenario has, with the nearest one that it could be.
 
-    outside: tables whose component is from outside; what its keys are is known when it is built.
+    Args:
+        path: parts of the key.
+        where: begins the message.
+        outside: tables whose component is from outside; what its keys are is known when it is built.
+
+    Raises:
+        InputError: no scenario has the key.
     """
     if path[0] in outside and len(path) > 1:
         return
@@ -220,7 +268,14 @@ def _parameters(table: type[BaseModel]) -> set[str]:
 
 
 def label_all(values: Sequence[Any]) -> tuple[Label, ...]:
-    """Scalars as they are; tables by kind or file and by those keys that tell them from others of the same kind."""
+    """Name values: scalars as they are, tables by kind or file and by what tells them from others of the kind.
+
+    Example:
+        >>> label_all([{"kind": "ring", "agents": 10}, {"kind": "ring", "agents": 20}])
+        ('ring agents 10', 'ring agents 20')
+        >>> label_all([0.1, 1])
+        (0.1, 1)
+    """
     if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
         return tuple(values)
     named = [(_name(v), v) for v in values]

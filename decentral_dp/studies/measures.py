@@ -72,12 +72,21 @@ def _hint(name: str, valid: Sequence[str]) -> str:
 
 
 def names_of(kind: Split, over_rounds: bool) -> list[str]:
-    """What cells of this kind can measure over rounds, or at the end."""
+    """List what cells of this kind can measure over rounds, or at the end.
+
+    Example:
+        >>> names_of("plan", over_rounds=True)
+        ['claimed', 'epsilon_max', 'epsilon_pure_max']
+    """
     return sorted((_CURVES if over_rounds else _FINALS)[kind])
 
 
 def check_names(study: Study, axes: Sequence[Axis]) -> None:
-    """Refuse what no cell of the study's kind measures. Raises InputError with the nearest name."""
+    """Refuse what no cell of the study's kind measures.
+
+    Raises:
+        InputError: an unknown name; the message has the nearest one.
+    """
     for name in study.measure:
         if not (_is_known(name, study.kind, True) or _is_known(name, study.kind, False)):
             _refuse("measure", name, study.kind, over_rounds=False)
@@ -119,7 +128,7 @@ def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:
 
 
 def unmeasured(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> list[str]:
-    """One sentence for every name that no cell has measured, and for every picture without numbers."""
+    """Write one sentence for every name that no cell has measured, and for every picture without numbers."""
     there = set(measured["name"])
     found = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
     for plot in study.plots:

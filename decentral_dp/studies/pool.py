@@ -25,13 +25,19 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLI
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Count the cores that this process may use.
+
+    Example:
+        >>> cores() >= 1
+        True
+    """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def in_this_process(tasks: Sequence[Task], folder: Path) -> Stream:
+    """Compute cells one after the other, each kept when it is done."""
     for task in tasks:
         record = compute(task)
         if kept(record["status"]):
@@ -40,7 +46,10 @@ def in_this_process(tasks: Sequence[Task], folder: Path) -> Stream:
 
 
 def in_processes(tasks: Sequence[Task], folder: Path, jobs: int) -> Stream:
-    """Cells as they are done, by `jobs` workers; a cell whose worker is killed is lost, and the next has a new one."""
+    """Compute cells by `jobs` workers, as they are done.
+
+    A cell whose worker is killed is lost, and the next has a new one.
+    """
     waiting, done = SimpleQueue[Task | None](), SimpleQueue[Done]()
     for task in tasks:
         waiting.put(task)
@@ -130,7 +139,7 @@ class _Worker:
 
 
 def on_ray(tasks: Sequence[Task], folder: Path, address: str) -> Stream:
-    """Cells as tasks of a Ray cluster; each is kept here when it comes back."""
+    """Compute cells as tasks of a Ray cluster; each is kept here when it comes back."""
     from decentral_dp.engines.ray_tasks import mapped
 
     for task, record in mapped(compute, tasks, address, lost):
@@ -140,7 +149,7 @@ def on_ray(tasks: Sequence[Task], folder: Path, address: str) -> Stream:
 
 
 def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None) -> Stream:
-    """Each task as it is done: on Ray with an address, else in so many processes."""
+    """Compute each task as it is done: on Ray with an address, else in so many processes."""
     if address is not None:
         return on_ray(tasks, folder, address)
     return in_this_process(tasks, folder) if jobs == 1 else in_processes(tasks, folder, jobs)

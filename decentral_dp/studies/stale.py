@@ -15,7 +15,7 @@ Stale = Mapping[str, Sequence[Path]]
 
 
 def find_stale(folder: Path, keys: Collection[str]) -> Stale:
-    """What in the folder has the settings of one of these keys, and no other key of them."""
+    """Find what in the folder has the settings of one of these keys, and no other key of them."""
     by_settings = {settings_of(key): key for key in keys}
     found: dict[str, list[Path]] = {}
     for path in folder.glob("*.json"):
@@ -25,11 +25,17 @@ def find_stale(folder: Path, keys: Collection[str]) -> Stale:
 
 
 def settings_of(key: str) -> str:
+    """Return the part of a cell's name that stands for its settings.
+
+    Example:
+        >>> settings_of("settings-inputs-package")
+        'settings'
+    """
     return key.partition("-")[0]
 
 
 def why(stale: Stale, missing: Collection[str]) -> str | None:
-    """One sentence on those kept cells that are computed anew; None where there are none."""
+    """Write one sentence on those kept cells that are computed anew; None where there are none."""
     again = {key: files for key, files in stale.items() if key in missing}
     if not again:
         return None

@@ -64,7 +64,17 @@ _LETTERS_PER_INCH, _HANDLE_LETTERS = 15, 9
 
 
 class Line(NamedTuple):
-    """One colour and style of a picture: where its points are. value: of the axis that colours tell apart."""
+    """One line of a picture, in its colour and style.
+
+    Args:
+        value: of the axis that colours tell apart.
+        measure: what is drawn.
+        where: axis → label of its points.
+        colour: of the line.
+        marker: of the points.
+        dash: of the line.
+        fill: of the markers.
+    """
 
     value: str
     measure: str
@@ -78,9 +88,17 @@ class Line(NamedTuple):
 def write_study_plots(
     folder: Path, study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame
 ) -> list[Path]:
-    """Draw the study's pictures into `folder`; one without a single number is not drawn. Returns the paths.
+    """Draw the study's pictures into a folder; one without a single number is not drawn.
 
-    cells: a row for each, with its labels and what its ε is (guarantee, mechanism, delta).
+    Args:
+        folder: is made if it is not there.
+        study: with its plots.
+        axes: what varied.
+        summary: means with intervals.
+        cells: a row for each, with its labels and what its ε is (guarantee, mechanism, delta).
+
+    Returns:
+        The paths that were written.
     """
     # matplotlib is slow to import and only this function needs it.
     import matplotlib

@@ -56,7 +56,14 @@ Record = dict[str, Any]
 
 
 class Task(NamedTuple):
-    """What a worker needs. rounds: where a plan is priced; None for a run. key: names the cell's file."""
+    """What a worker needs for one cell.
+
+    Args:
+        key: names the cell's file.
+        content: of its scenario.
+        folder: where its paths start.
+        rounds: where a plan is priced; None for a run.
+    """
 
     key: str
     content: dict[str, Any]
@@ -65,7 +72,7 @@ class Task(NamedTuple):
 
 
 def task_of(cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int]) -> Task | Record:
-    """The task, or the record of a cell whose scenario is refused already."""
+    """Make the task of a cell, or the record of one whose scenario is refused already."""
     priced = rounds if kind == "plan" else None
     try:
         scenario = load(cell.content, folder=cell.folder)
@@ -76,7 +83,7 @@ def task_of(cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int]) -
 
 
 def key_of(scenario: Scenario, priced: Any) -> str:
-    """Names everything that decides the numbers: settings, the content of the files they name, and this package."""
+    """Name everything that decides the numbers: settings, the content of the files they name, and this package."""
     # Defaults are part of the package: one that knows a key more still has these settings.
     content = scenario.model_dump(mode="json", exclude={"title", "description", "versions"}, exclude_defaults=True)
     inputs = blake2b(digest_size=8)
@@ -91,7 +98,10 @@ def key_of(scenario: Scenario, priced: Any) -> str:
 
 @functools.cache
 def package_digest() -> str:
-    """Version and sources of what computes the numbers, so that cells of another state are not taken for this one's."""
+    """Digest version and sources of what computes the numbers.
+
+    So cells of another state are not taken for this one's.
+    """
     digest = blake2b(importlib.metadata.version("decentral_dp").encode(), digest_size=8)
     for path in sorted(PACKAGE.rglob("*.py")) + sorted(PACKAGE.rglob("*.csv")):
         name = path.relative_to(PACKAGE)
@@ -128,7 +138,12 @@ def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
 
 
 def lost(reason: str) -> Record:
-    """The record of a cell whose process ended."""
+    """Make the record of a cell whose process ended.
+
+    Example:
+        >>> lost("The process was killed.")["status"]
+        'failed'
+    """
     return _record("failed", reason)
 
 
@@ -181,7 +196,12 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int]) -> Rec
 
 
 def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
-    """The rounds at which a plan of so many rounds is priced; "all" are 1, 2, 5, 10, 20, …"""
+    """List the rounds at which a plan of so many rounds is priced; "all" are 1, 2, 5, 10, 20, …
+
+    Example:
+        >>> cuts_of("all", 30), cuts_of("last", 30), cuts_of([5, 50], 30)
+        ([1, 2, 5, 10, 20], [], [5])
+    """
     if rounds == "last":
         return []
     steps = [s * 10**k for k in range(len(str(last))) for s in (1, 2, 5)] if rounds == "all" else rounds
@@ -210,12 +230,17 @@ def _network(job: Job) -> dict[str, float]:
 
 
 def kept(status: Status) -> bool:
-    """Whether a cell would come out the same again; one that failed for lack of memory, say, may not."""
+    """Say whether a cell would come out the same again; one that failed for lack of memory, say, may not.
+
+    Example:
+        >>> kept("diverged"), kept("failed")
+        (True, False)
+    """
     return status != "failed"
 
 
 def write(folder: Path, key: str, record: Record) -> None:
-    """Keep a finished cell: first beside its place, then there in one step."""
+    """Write a finished cell: first beside its place, then there in one step."""
     text = json.dumps(record, allow_nan=False)
     path = folder / f"{key}.json"
     partial = folder / f"{key}.{os.getpid()}.partial"
@@ -224,7 +249,15 @@ def write(folder: Path, key: str, record: Record) -> None:
 
 
 def read(folder: Path, key: str) -> Record | None:
-    """The record that was kept under the key; None where there is none that is whole."""
+    """Read the record that was kept under the key; None where there is none that is whole.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     write(Path(folder), "key", lost("The process was killed."))
+        ...     read(Path(folder), "key")["reason"], read(Path(folder), "another")
+        ('The process was killed.', None)
+    """
     try:
         head, _, rest = (folder / f"{key}.json").read_text(encoding="utf-8").partition("\n")
     except (OSError, UnicodeDecodeError):
@@ -241,5 +274,10 @@ def _digest(text: str) -> str:
 
 
 def value_of(stored: Any) -> float:
-    """A number as it was kept: infinities are words, what is missing is NaN."""
+    """Return a number as it was kept: infinities are words, what is missing is NaN.
+
+    Example:
+        >>> value_of("Infinity"), value_of(None)
+        (inf, nan)
+    """
     return math.nan if stored is None else float(stored)

@@ -125,10 +125,19 @@ class Study(Table):
 
 
 def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Study:
-    """Read and validate a study: a path, a shipped name, or a dict of the same shape.
+    """Read and validate a study.
 
-    overrides: "key=value"; a key of the study ("seeds=2"), or else one of the scenario, set in every cell.
-    Raises InputError with one sentence for whatever is wrong.
+    Args:
+        study: a path, a shipped name, or a dict of the same shape.
+        overrides: "key=value"; a key of the study ("seeds=2"), or else one of the scenario, set in every cell.
+
+    Raises:
+        InputError: one sentence for whatever is wrong.
+
+    Example:
+        >>> study = load_study({"scenario": "quadratic", "seeds": 1}, ["seeds=3", "algorithm.rounds=7"])
+        >>> study.seed_list, study.set
+        ([1, 2, 3], {'algorithm': {'rounds': 7}})
     """
     if isinstance(study, Mapping):
         folder, content = Path.cwd(), dict(study)

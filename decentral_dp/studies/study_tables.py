@@ -19,9 +19,23 @@ from decentral_dp.studies.study_runs import Record, cuts_of, value_of
 
 
 def interval(values: Array | Sequence[float], confidence: float) -> tuple[float, float, float]:
-    """Mean and confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom.
+    """Compute mean and confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom.
 
-    The ends are NaN for a single value, and where a value is infinite the mean is too, without an interval.
+    Args:
+        values: (n,).
+        confidence: level, such as 0.95.
+
+    Returns:
+        (mean, low, high).
+
+    Limits:
+        The ends are NaN for a single value. Where a value is infinite the mean is too, without an interval.
+
+    Example:
+        >>> [round(v, 3) for v in interval([1.0, 2.0, 3.0], confidence=0.95)]
+        [2.0, -0.484, 4.484]
+        >>> interval([1.0], confidence=0.95)
+        (1.0, nan, nan)
     """
     v = np.asarray(values, dtype=np.float64)
     if v.size == 0:
@@ -48,9 +62,17 @@ def results(
     records: Sequence[Record],
     rounds: Literal["last", "all"] | list[int],
 ) -> pd.DataFrame:
-    """Columns cell, seed, one per axis, round, last, name, value; `last` marks what was measured at the end.
+    """Tabulate every measured value.
 
-    A value that is missing (a claim that is undefined, say) has no row.
+    Args:
+        cells: of the study.
+        keys: name of each cell.
+        records: of each cell.
+        rounds: at which curves are kept.
+
+    Returns:
+        Columns cell, seed, one per axis, round, last, name, value; `last` marks what was measured at the end. A value
+        that is missing (a claim that is undefined, say) has no row.
     """
     columns: dict[str, list[Any]] = {c: [] for c in ("which", "cell", "round", "last", "name", "value")}
 
@@ -81,9 +103,17 @@ def _kept_rounds(rounds: Literal["last", "all"] | list[int], known: Sequence[int
 
 
 def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float) -> pd.DataFrame:
-    """Columns: the axes, round, last, name, n, mean, low, high; over the seeds of each combination.
+    """Tabulate means with intervals over the seeds of each combination.
 
     What was measured at the end is taken together even where runs ended at different rounds; `round` is the latest.
+
+    Args:
+        frame: of `results`.
+        axes: names of the axes.
+        confidence: level of the intervals.
+
+    Returns:
+        Columns: the axes, round, last, name, n, mean, low, high.
     """
     rows = []
     for last in (True, False):
@@ -99,7 +129,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float) -> pd.D
 
 
 def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Record]) -> pd.DataFrame:
-    """One row per cell: cell, seed, the axes, guarantee, mechanism, delta, status, reason, round, seconds."""
+    """Tabulate one row per cell: cell, seed, the axes, guarantee, mechanism, delta, status, reason, round, seconds."""
     rows: list[Mapping[str, Any]] = [
         {
             "cell": key,

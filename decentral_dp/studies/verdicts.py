@@ -22,7 +22,15 @@ _DIGITS = (3, 6, 9, 12, 17)
 
 
 class Point(NamedTuple):
-    """A mean over seeds. labels: axis → label; low and high are NaN for a single seed."""
+    """A mean over seeds.
+
+    Args:
+        labels: axis → label.
+        n: seeds.
+        mean: over them.
+        low: end of the interval, NaN for a single seed.
+        high: end of the interval, NaN for a single seed.
+    """
 
     labels: Mapping[str, Label]
     n: int
@@ -32,10 +40,19 @@ class Point(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A claim held against the numbers: of so many pairs of means some hold, and some miss a side.
+    """A claim compared with the numbers: of so many pairs of means some hold, and some miss a side.
 
-    reproduced: whether all pairs hold; None where those that were measured do, but not all were. numbers: of the pair
-    that holds least.
+    Args:
+        statement: the claim in words.
+        reproduced: whether all pairs hold; None where those that were measured do, but not all were.
+        pairs: how many.
+        held: how many hold.
+        missing: how many miss a side.
+        numbers: of the pair that holds least.
+
+    Example:
+        >>> Verdict("A ring is slower", reproduced=False, pairs=3, held=2, missing=0, numbers="").words
+        'holds in 2 of 3'
     """
 
     statement: str
@@ -59,7 +76,11 @@ class Verdict(NamedTuple):
 
 
 def check_where(where: Where, axes: Sequence[Axis], place: str) -> None:
-    """Refuse an axis or a value that the study does not have."""
+    """Refuse an axis or a value that the study does not have.
+
+    Raises:
+        InputError: the message has the nearest one.
+    """
     known = {axis.name: axis for axis in axes}
     for name, wanted in where.items():
         if name not in known:
@@ -71,6 +92,11 @@ def check_where(where: Where, axes: Sequence[Axis], place: str) -> None:
 
 
 def check_claims(study: Study, axes: Sequence[Axis]) -> None:
+    """Refuse claims about axes or values that the study does not have.
+
+    Raises:
+        InputError: the message has the nearest one.
+    """
     for claim in study.claims:
         for side in _sides(claim):
             check_where(side.where, axes, f"claims ({claim.statement})")
@@ -85,16 +111,27 @@ def _sides(claim: Claim) -> list[Side]:
 
 
 def selected(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows where the axes have these values."""
+    """Select the rows where the axes have these values.
+
+    Example:
+        >>> table = pd.DataFrame({"topology": ["ring", "star", "path"]})
+        >>> selected(table, {"topology": ["ring", "star"]})["topology"].tolist()
+        ['ring', 'star']
+    """
     for name, wanted in where.items():
         frame = frame[frame[name].isin(wanted if isinstance(wanted, list) else [wanted])]
     return frame
 
 
 def verdict(claim: Claim, summary: pd.DataFrame, axes: Sequence[Axis]) -> Verdict:
-    """Every left mean against every right one that agrees with it on the axes that neither side fixes.
+    """Compare every left mean with every right one that agrees with it on the axes that neither side fixes.
 
     A pair of which one side was not measured, since its cells failed, say, tells nothing.
+
+    Args:
+        claim: of the study.
+        summary: means with intervals.
+        axes: what varied.
     """
     fixed = {name for side in _sides(claim) for name in (*side.where, side.best)}
     shared = [axis.name for axis in axes if axis.name not in fixed]

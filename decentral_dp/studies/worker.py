@@ -1,4 +1,4 @@
-"""A process that computes cells: tasks come in, keys of what was kept go out, one JSON line each.
+"""A worker process that computes cells: tasks come in, keys of what was kept go out, one JSON line each.
 
 It ends when its input does, and in the middle of a cell when whoever started it has ended without a word.
 """

@@ -1,9 +1,12 @@
-"""Who talks to whom: graphs, their mixing matrices, their numbers and their refusals.
-
-    build("random_regular", 10, {"degree": 3}, "metropolis", seed=7)
-    from_file("abilene")                      # a named network, or the path of a TOML, GraphML or edge list
+"""Communication graphs, their mixing matrices, their spectra, and the refusal of graphs that cannot gossip.
 
 `GENERATORS` and `WEIGHTS` list what can be named, `names()` the networks that come with the package.
+
+Example:
+    >>> build("random_regular", 10, {"degree": 3}, "metropolis", seed=7).degrees.tolist()
+    [3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
+    >>> from_file("abilene").n_agents
+    11
 """
 
 from __future__ import annotations
@@ -46,13 +49,28 @@ LARGEST_SPRING = 500
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """A connected graph with its mixing matrix.
+    """A connected graph with its mixing matrix W.
 
-    name: kind of the graph, or its file's name. weights: the rule, such as "metropolis" or "constant 0.3".
-    mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on links, every diagonal entry stored.
-    edges: (E, 2), i < j. labels: names of the agents. positions: (m, 2) for drawing, None where there are none.
-    delta2, delta_max: second smallest and largest eigenvalue of −W; one agent alone has 1 and 1.
-    notes: what was converted or left out on the way, in sentences.
+    Args:
+        name: kind of the graph, or its file's name.
+        weights: the rule, such as "metropolis" or "constant 0.3".
+        mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on links, every diagonal entry stored.
+        edges: (E, 2), i < j in every row.
+        labels: names of the m agents.
+        positions: (m, 2) for drawing, None where there are none.
+        delta2: second smallest eigenvalue λ₂ of −W.
+        delta_max: largest eigenvalue λ_m of −W.
+        notes: what was converted or left out on the way, in sentences.
+
+    Limits:
+        One agent alone has delta2 = delta_max = 1: averaging is already exact.
+
+    Example:
+        >>> ring = build("ring", 4)
+        >>> round(ring.spectral_gap, 6), round(ring.rho, 6)
+        (0.666667, 0.333333)
+        >>> build("complete", 1).delta2
+        1.0
     """
 
     name: str
@@ -67,26 +85,42 @@ class Topology:
 
     @property
     def n_agents(self) -> int:
+        """The number of agents m."""
         return len(self.labels)
 
     @property
     def neighbour_weight(self) -> Array:
-        """(m,) |w_ii|, the total weight of the neighbours. Above 1 the own value enters with a negative weight."""
+        """(m,) |w_ii|, the total weight of the neighbours. Above 1 the own value enters with a negative weight.
+
+        Example:
+            >>> build("ring", 4).neighbour_weight.round(6).tolist()
+            [0.666667, 0.666667, 0.666667, 0.666667]
+        """
         return np.asarray(np.abs(self.mixing.diagonal()))
 
     @property
     def rho(self) -> float:
-        """‖I + W − 11ᵀ/m‖₂ < 1: what one round of gossip leaves of the disagreement."""
+        """ρ = ‖I + W − 11ᵀ/m‖₂ < 1: the share of the disagreement that one round of gossip leaves."""
         return max(abs(1.0 - self.delta2), abs(1.0 - self.delta_max))
 
     @property
     def spectral_gap(self) -> float:
-        """1 − ρ, without the cancellation: min(λ₂, 2 − λ_m)."""
+        """1 − ρ, computed without cancellation as min(λ₂, 2 − λ_m).
+
+        Example:
+            >>> [round(build("ring", m).spectral_gap, 4) for m in (5, 10, 20)]
+            [0.4607, 0.1273, 0.0326]
+        """
         return min(self.delta2, 2.0 - self.delta_max)
 
     @property
     def degrees(self) -> IntArray:
-        """(m,) number of neighbours."""
+        """(m,) number of neighbours of each agent.
+
+        Example:
+            >>> build("star", 4).degrees.tolist()
+            [3, 1, 1, 1]
+        """
         return np.bincount(self.edges.reshape(-1), minlength=self.n_agents).astype(np.int64)
 
 
@@ -97,9 +131,26 @@ def build(
     weights: str | Mapping[str, Any] = "metropolis",
     seed: int = 0,
 ) -> Topology:
-    """The topology of a registered generator; the same arguments give the same topology.
+    """Build the topology of a registered generator; the same arguments give the same topology.
 
-    Raises InputError for a wrong name, value or number of agents, a graph that is not connected, and ρ ≥ 1.
+    Args:
+        kind: a name in `GENERATORS`.
+        agents: their number m.
+        params: parameter of the generator → value; its defaults where left out.
+        weights: the name of a rule in `WEIGHTS`, or {"kind": name, parameter: value, …}; default "metropolis".
+        seed: of a random generator, at least 0; default 0.
+
+    Returns:
+        The weighted graph with its eigenvalues.
+
+    Raises:
+        InputError: a wrong name, value or number of agents, a graph that is not connected, or ρ ≥ 1.
+
+    Example:
+        >>> round(build("star", 5).spectral_gap, 6), round(build("complete", 5).spectral_gap, 6)
+        (0.2, 1.0)
+        >>> build("ring", 6, weights={"kind": "constant", "value": 0.25}).weights
+        'constant 0.25'
     """
     if kind not in GENERATORS and kind in names():
         raise InputError(
@@ -113,11 +164,22 @@ def build(
 
 
 def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, agents: int | None = None) -> Topology:
-    """The topology in a file: `.toml`, `.graphml`, or an edge list `.edges`, `.txt`, `.csv`.
+    """Read a topology from a file: `.toml`, `.graphml`, or an edge list `.edges`, `.txt`, `.csv`.
 
-    path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
-    weights: overrides the file's; "metropolis" where neither says. agents: refused if the file has another number.
-    Raises InputError for a file that is missing, unreadable, directed, or disconnected, and for ρ ≥ 1.
+    Args:
+        path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
+        weights: overrides the file's; "metropolis" where neither says.
+        agents: the expected number, refused if the file has another; None accepts any.
+
+    Returns:
+        The weighted graph with its labels and positions where the file has them.
+
+    Raises:
+        InputError: the file is missing, unreadable, directed, or disconnected, or ρ ≥ 1.
+
+    Example:
+        >>> from_file("karate_club", agents=34).edges.shape
+        (78, 2)
     """
     content = read(path)
     graph, rule = content.graph, weights or content.weights or "metropolis"
@@ -132,10 +194,23 @@ def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, 
 def from_networkx(
     graph: Any, weights: str | Mapping[str, Any] = "metropolis", name: str = "networkx.Graph"
 ) -> Topology:
-    """The topology of a `networkx.Graph`, its nodes numbered in the order that it has them.
+    """Convert a `networkx.Graph` to a topology, its nodes numbered in the order that it has them.
 
-    Labels, coordinates and weights are read from the attributes of nodes and edges, as in a GraphML file.
-    Raises InputError for a graph that is directed one way, disconnected, or empty, and for ρ ≥ 1.
+    Args:
+        graph: the graph; labels, coordinates and weights are read from attributes, as in a GraphML file.
+        weights: a rule as in `build`; default "metropolis".
+        name: for tables and messages.
+
+    Returns:
+        The weighted graph.
+
+    Raises:
+        InputError: a graph that is directed one way, disconnected, or empty, or ρ ≥ 1.
+
+    Example:
+        >>> import networkx as nx
+        >>> from_networkx(nx.path_graph(["a", "b", "c"])).labels
+        ('a', 'b', 'c')
     """
     return _topology(name, read_networkx(graph, f"topology: {name}"), weights)
 
@@ -146,7 +221,24 @@ def from_edges(
     weights: str | Mapping[str, Any] = "metropolis",
     name: str = "edges",
 ) -> Topology:
-    """The topology of pairs of agents (E, 2), numbered from 0; agents: the largest number + 1 where it is left out."""
+    """Convert pairs of agents to a topology.
+
+    Args:
+        edges: (E, 2) agents, numbered from 0.
+        agents: their number m; the largest number + 1 where it is left out.
+        weights: a rule as in `build`; default "metropolis".
+        name: for tables and messages.
+
+    Returns:
+        The weighted graph.
+
+    Raises:
+        InputError: a number outside 0 … m − 1, a disconnected graph, or ρ ≥ 1.
+
+    Example:
+        >>> from_edges(np.array([[0, 1], [1, 2]])).degrees.tolist()
+        [1, 2, 1]
+    """
     pairs = canonical(np.asarray(edges))
     known = int(pairs.max(initial=0)) + 1
     if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):
@@ -174,7 +266,18 @@ def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topo
 
 
 def layout(topology: Topology) -> Array:
-    """(m, 2) positions for drawing in [−1, 1]²: the generator's or the file's own, else springs, else a circle."""
+    """Place the agents for drawing.
+
+    Args:
+        topology: the graph.
+
+    Returns:
+        (m, 2) positions in [−1, 1]²: the generator's or the file's own, else springs, else a circle.
+
+    Example:
+        >>> layout(build("ring", 4)).shape
+        (4, 2)
+    """
     agents = topology.n_agents
     if topology.positions is not None:
         return _fit(topology.positions)

@@ -19,8 +19,14 @@ from decentral_dp.topology.parameters import Parameter, resolve, whole, wrong_ag
 class Generator:
     """A graph family.
 
-    make(agents, parameters, seed) → Graph. least: fewest agents. random: whether the seed matters.
-    example: agents and parameters of a small instance.
+    Args:
+        name: its key in `GENERATORS`.
+        summary: one line about it.
+        make: (agents, parameters, seed) → Graph.
+        least: fewest agents; default 2.
+        parameters: those that it takes; default none.
+        random: whether the seed matters; default no.
+        example: agents and parameters of a small instance.
     """
 
     name: str
@@ -33,10 +39,24 @@ class Generator:
 
 
 def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Graph:
-    """The graph of a registered family.
+    """Generate the graph of a registered family.
 
-    Raises InputError for an unknown kind or parameter, a value outside its constraint, a number of agents that the
-    family does not have, and a random family that stays disconnected.
+    Args:
+        kind: a name in `GENERATORS`.
+        agents: their number.
+        params: parameter → value; defaults where left out.
+        seed: at least 0; read by random families only.
+
+    Returns:
+        The unweighted graph, connected.
+
+    Raises:
+        InputError: an unknown kind or parameter, a value outside its constraint, a number of agents that the family
+            does not have, or a random family that stays disconnected.
+
+    Example:
+        >>> generate("torus", 9, {"rows": 3}, seed=0).edges.shape
+        (18, 2)
     """
     if kind not in GENERATORS:
         raise unknown("topology.kind", kind, GENERATORS)

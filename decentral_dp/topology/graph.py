@@ -18,11 +18,20 @@ MAX_EDGES = 10_000_000
 
 
 class Graph(NamedTuple):
-    """agents: m. edges: (E, 2), i < j in every row, rows sorted and distinct.
+    """A simple undirected graph over agents 0 … m − 1.
 
-    ends: second smallest and largest eigenvalue of the unweighted Laplacian where a closed form is known.
-    positions: (m, 2) coordinates for drawing. labels: names of the agents, numbers if empty.
-    given: (E,) weights that came with the edges. notes: what was converted on the way, in sentences.
+    Args:
+        agents: m.
+        edges: (E, 2), i < j in every row, rows sorted and distinct.
+        ends: second smallest and largest eigenvalue of the unweighted Laplacian where a closed form is known.
+        positions: (m, 2) coordinates for drawing.
+        labels: names of the agents, numbers if empty.
+        given: (E,) weights that came with the edges.
+        notes: what was converted on the way, in sentences.
+
+    Example:
+        >>> Graph(3, np.array([[0, 1], [1, 2]])).description
+        'graph of degrees 1 to 2'
     """
 
     agents: int
@@ -35,7 +44,7 @@ class Graph(NamedTuple):
 
     @property
     def degrees(self) -> IntArray:
-        """(m,) number of neighbours."""
+        """(m,) number of neighbours of each agent."""
         return np.bincount(self.edges.reshape(-1), minlength=self.agents).astype(np.int64)
 
     @property
@@ -46,14 +55,37 @@ class Graph(NamedTuple):
 
 
 def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
-    """Edges with i < j, sorted and distinct. Loops are dropped; orientation and parallel edges are forgotten."""
+    """Sort edges and make them distinct, with i < j in each.
+
+    Args:
+        edges: (E, 2) array or pairs of agents.
+
+    Returns:
+        (E', 2); loops are dropped, orientation and parallel edges are forgotten.
+
+    Example:
+        >>> canonical([(2, 1), (1, 1), (0, 1), (1, 2)]).tolist()
+        [[0, 1], [1, 2]]
+    """
     pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges), dtype=np.int64).reshape(-1, 2)
     pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
     return np.unique(pairs, axis=0)
 
 
 def components(agents: int, edges: IntArray) -> IntArray:
-    """(m,) the connected component of every agent."""
+    """Find the connected component of every agent.
+
+    Args:
+        agents: their number m.
+        edges: (E, 2).
+
+    Returns:
+        (m,) numbers of components, from 0.
+
+    Example:
+        >>> components(4, np.array([[0, 1]])).tolist()
+        [0, 0, 1, 2]
+    """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -63,6 +95,12 @@ def components(agents: int, edges: IntArray) -> IntArray:
 
 
 def is_connected(agents: int, edges: IntArray) -> bool:
+    """Say whether the graph has one component.
+
+    Example:
+        >>> is_connected(3, np.array([[0, 1], [1, 2]])), is_connected(3, np.array([[0, 1]]))
+        (True, False)
+    """
     # A missing neighbour is the usual reason, and cheaper to see than components.
     if agents > 1 and np.bincount(edges.reshape(-1), minlength=agents).min() == 0:
         return False
@@ -70,7 +108,15 @@ def is_connected(agents: int, edges: IntArray) -> bool:
 
 
 def require_connected(graph: Graph, where: str) -> None:
-    """Raise InputError for isolated agents (named) or several components (counted)."""
+    """Refuse a graph of more than one component.
+
+    Args:
+        graph: the graph; one agent alone passes.
+        where: begins the message.
+
+    Raises:
+        InputError: isolated agents (named) or several components (counted).
+    """
     if graph.agents == 1:
         return
     isolated = np.flatnonzero(graph.degrees == 0)
@@ -87,7 +133,14 @@ def require_connected(graph: Graph, where: str) -> None:
 
 
 def few(names: list[str], noun: str = "", limit: int = 6) -> str:
-    """ "agents 1, 2 and 3", cut off after `limit`."""
+    """Join names with commas and "and", cut off after `limit`.
+
+    Example:
+        >>> few(["1", "2", "3"], "agent")
+        'agents 1, 2 and 3'
+        >>> few(["a", "b", "c"], limit=2)
+        'a, b and 1 more'
+    """
     plural = f"{noun}{'s' if len(names) > 1 else ''} " if noun else ""
     if len(names) > limit:
         return f"{plural}{', '.join(names[:limit])} and {len(names) - limit} more"
@@ -95,7 +148,20 @@ def few(names: list[str], noun: str = "", limit: int = 6) -> str:
 
 
 def unknown(where: str, got: str, valid: Iterable[str]) -> InputError:
-    """An error that names the nearest valid name, and all of them."""
+    """Make the error for an unknown name, with the nearest valid name and all of them.
+
+    Args:
+        where: the key, which begins the message.
+        got: the unknown name.
+        valid: names that are known; none where nothing can be given.
+
+    Returns:
+        The error, to be raised by the caller.
+
+    Example:
+        >>> print(unknown("topology.kind", "rng", ["ring", "star"]))
+        topology.kind: got "rng", which is not known; did you mean "ring"? Valid: ring, star.
+    """
     names = sorted(valid)
     if not names:
         return InputError(f'{where}: got "{got}", which is not known; remove it, nothing can be given here.')

@@ -37,7 +37,7 @@ FOLDERS = (Path(__file__).parents[1] / "topologies", Path(__file__).parents[2] /
 
 
 class Content(NamedTuple):
-    """What a file says: the graph, and the weights if it names any."""
+    """What a graph file says: its name, the graph, and the weights if it names any."""
 
     name: str
     graph: Graph
@@ -45,7 +45,13 @@ class Content(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One link as written, with its place in the file for messages. weight None: absent or not a number."""
+    """One link as written, with its place in the file for messages.
+
+    Args:
+        ends: names of the two agents.
+        weight: None where it is absent or not a number.
+        place: file and line, or link.
+    """
 
     ends: tuple[str, str]
     weight: float | None
@@ -53,17 +59,30 @@ class Link(NamedTuple):
 
 
 def folder() -> Path:
-    """Where the networks that come with the package lie."""
+    """Return the folder of the networks that come with the package."""
     return next((f for f in FOLDERS if f.is_dir()), FOLDERS[0])
 
 
 def names() -> tuple[str, ...]:
-    """Names of the networks that come with the package."""
+    """List the networks that come with the package, sorted.
+
+    Example:
+        >>> "abilene" in names()
+        True
+    """
     return tuple(sorted(p.stem for p in folder().glob("*.toml")))
 
 
 def find_named(name: str) -> Path:
-    """The TOML file of a network that comes with the package; InputError with the nearest name if there is none."""
+    """Find the TOML file of a network that comes with the package.
+
+    Raises:
+        InputError: no such network; the message has the nearest name, or says that it is a generator.
+
+    Example:
+        >>> find_named("abilene").name
+        'abilene.toml'
+    """
     if name in GENERATORS:
         raise InputError(
             f'topology.file: "{name}" is a generator, and no file; replace file by kind = "{name}" and agents.'
@@ -74,12 +93,26 @@ def find_named(name: str) -> Path:
 
 
 def title(name: str) -> str:
-    """One line about a network that comes with the package."""
+    """Return one line about a network that comes with the package."""
     return str(_toml(find_named(name)).get("title", name))
 
 
 def read(path: str | Path) -> Content:
-    """The content of a graph file; a path that does not exist may be a name, with or without folder and ending."""
+    """Read a graph file.
+
+    Args:
+        path: a file; one that does not exist may be a shipped name, with or without folder and ending.
+
+    Returns:
+        The file's name, graph and weights.
+
+    Raises:
+        InputError: a file that is missing, unreadable, or directed one way.
+
+    Example:
+        >>> read("abilene").graph.agents
+        11
+    """
     path = Path(path)
     named = path.suffix in ("", ".toml") and path.parent in (Path(), Path("topologies"))
     if not path.is_file() and named and (path.suffix == "" or path.stem in names()):
@@ -198,7 +231,18 @@ def _graphml(path: Path) -> Graph:
 
 
 def read_networkx(graph: Any, place: str) -> Graph:
-    """The graph, its attributes read as those of a GraphML file. place: for messages. Raises InputError."""
+    """Read a networkx graph, its attributes as those of a GraphML file.
+
+    Args:
+        graph: directed or undirected; a directed one needs every arc both ways.
+        place: begins the messages.
+
+    Returns:
+        The graph; its labels are the nodes' names where labels repeat.
+
+    Raises:
+        InputError: no nodes, an arc without its reverse, or an agent linked to itself.
+    """
     if graph.number_of_nodes() == 0:
         raise InputError(f"{place} has no nodes.")
     nodes = [str(n) for n in graph.nodes]

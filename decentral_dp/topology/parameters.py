@@ -1,4 +1,4 @@
-"""What a generator or a weight rule may be given, and how a wrong value is refused."""
+"""Parameters of generators and weight rules, and the refusal of wrong values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from decentral_dp.topology.graph import MAX_EDGES, unknown
 
 
 class Parameter(NamedTuple):
-    """One parameter of a generator or weight rule. default None: required, unless `optional`. description: a noun."""
+    """One parameter of a generator or weight rule.
+
+    Args:
+        name: its key.
+        type: int or float.
+        constraint: the valid values in words.
+        valid: value → whether it is valid.
+        default: None where the parameter is required, unless `optional`.
+        optional: whether it may be absent, and is None then; default no.
+        description: a noun.
+    """
 
     name: str
     type: type[int] | type[float]
@@ -25,7 +35,24 @@ class Parameter(NamedTuple):
 
 
 def resolve(where: str, parameters: tuple[Parameter, ...], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Given values checked, defaults filled in; an optional parameter that is absent becomes None."""
+    """Check given values and fill in defaults.
+
+    Args:
+        where: begins the messages.
+        parameters: those that may be given.
+        given: name → value.
+
+    Returns:
+        Name → value of every parameter; an optional one that is absent is None.
+
+    Raises:
+        InputError: an unknown name, a required parameter that is missing, or a wrong value.
+
+    Example:
+        >>> degree = Parameter("degree", int, "an integer of at least 1", lambda v: v >= 1, default=4)
+        >>> resolve("topology", (degree,), {})
+        {'degree': 4}
+    """
     known = {p.name: p for p in parameters}
     for name in given:
         if name not in known:
@@ -45,6 +72,15 @@ def _value(where: str, p: Parameter, got: Any) -> Any:
 
 
 def whole(where: str, got: Any) -> int:
+    """Return a whole number as an int.
+
+    Raises:
+        InputError: a fraction, a truth value, or no number.
+
+    Example:
+        >>> whole("seed", np.int64(3))
+        3
+    """
     try:
         value = operator.index(got)
     except TypeError:
@@ -55,10 +91,16 @@ def whole(where: str, got: Any) -> int:
 
 
 def wrong_agents(kind: str, wanted: str, got: int, mend: str) -> InputError:
+    """Make the error for a number of agents that a family does not have."""
     return InputError(f'topology.agents: kind "{kind}" needs {wanted} agents, got {got}; {mend}.')
 
 
 def require_room(kind: str, edges: float) -> None:
+    """Refuse a graph of more edges than are built.
+
+    Raises:
+        InputError: more than MAX_EDGES edges.
+    """
     if edges > MAX_EDGES:
         raise InputError(
             f'topology.agents: kind "{kind}" would have about {edges:.3g} edges, and {MAX_EDGES} is the most that is '

@@ -54,6 +54,15 @@ def _check_degree(kind: str, agents: int, degree: int) -> None:
 
 
 def random_regular(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw a random regular graph: every agent has `degree` neighbours.
+
+    Raises:
+        InputError: no such graph has so many agents, or no draw was connected.
+
+    Example:
+        >>> random_regular(8, {"degree": 3}, seed=1).degrees.tolist()
+        [3, 3, 3, 3, 3, 3, 3, 3]
+    """
     degree = params["degree"]
     _check_degree("random_regular", agents, degree)
     for draw in _draws(seed):
@@ -68,6 +77,14 @@ def _disconnected(kind: str, agents: int, mend: str) -> InputError:
 
 
 def erdos_renyi(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw an Erdős–Rényi graph: every pair is linked with `probability`.
+
+    Raises:
+        InputError: too many edges, or no draw was connected.
+
+    Limits:
+        Below ln(m)/m a draw is rarely connected.
+    """
     probability, pairs = params["probability"], agents * (agents - 1) // 2
     require_room("erdos_renyi", probability * pairs)
     for draw in _draws(seed):
@@ -102,6 +119,11 @@ def _pair(codes: IntArray) -> IntArray:
 
 
 def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw a Watts–Strogatz graph: a ring lattice of `degree`, of whose links a share `rewire` is moved.
+
+    Raises:
+        InputError: degree ≥ agents, too many edges, or no draw was connected.
+    """
     import networkx as nx
 
     degree, rewire = params["degree"], params["rewire"]
@@ -116,6 +138,13 @@ def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
 
 
 def preferential_attachment(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw a Barabási–Albert graph: every new agent is linked to `attach` earlier ones.
+
+    Earlier agents of high degree are preferred.
+
+    Raises:
+        InputError: attach ≥ agents, or too many edges.
+    """
     import networkx as nx
 
     attach = params["attach"]
@@ -126,11 +155,22 @@ def preferential_attachment(agents: int, params: Mapping[str, Any], seed: int) -
 
 
 def expander(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
-    """A random regular graph, certified: every non-trivial adjacency eigenvalue is at most 1.05 · 2√(r−1) in size.
+    """Draw a random regular graph whose non-trivial adjacency eigenvalues are all at most 1.05 · 2√(r−1) in size.
 
-    2√(r−1) is the best that any large r-regular graph can do (Alon–Boppana), and a random one comes within any
-    ε > 0 of it with probability → 1 (Friedman, 2008), so few samples are needed. The explicit families (Margulis,
-    Gabber–Galil, Paley, chordal cycles) exist only for square or prime numbers of agents and mix no better.
+    2√(r−1) is the best that any large r-regular graph can do. A random one comes within any ε > 0 of it with
+    probability → 1, so few samples are needed. The explicit families (Margulis, Gabber–Galil, Paley, chordal cycles)
+    exist only for square or prime numbers of agents and mix no better.
+
+    Raises:
+        InputError: no such graph has so many agents, or no draw met the bound.
+
+    References:
+        Alon–Boppana bound; J. Friedman, "A proof of Alon's second eigenvalue conjecture", 2008.
+
+    Example:
+        >>> low, high = expander(20, {"degree": 4}, seed=0).ends
+        >>> bool(max(4 - low, high - 4) <= 1.05 * 2 * math.sqrt(3))
+        True
     """
     from scipy.sparse import coo_array, diags_array
 

@@ -24,9 +24,22 @@ LANCZOS_ERROR = 1e-5
 
 
 def laplacian_ends(laplacian: Any) -> tuple[float, float]:
-    """(λ₂, λ_m) of the Laplacian of a connected graph, a symmetric sparse matrix with zero row sums.
+    """Compute the second smallest and the largest eigenvalue of a connected graph's Laplacian.
 
-    For a single agent, whose Laplacian has no second eigenvalue, (1, 1): averaging is already exact.
+    Args:
+        laplacian: (m, m) symmetric sparse matrix with zero row sums.
+
+    Returns:
+        (λ₂, λ_m); accuracy as at the top of this module.
+
+    Limits:
+        A single agent, whose Laplacian has no second eigenvalue, has (1, 1): averaging is already exact.
+
+    Example:
+        >>> from scipy.sparse import csr_array
+        >>> path = csr_array(np.array([[1.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 1.0]]))
+        >>> [round(v, 6) for v in laplacian_ends(path)]
+        [1.0, 3.0]
     """
     agents = laplacian.shape[0]
     if agents == 1:

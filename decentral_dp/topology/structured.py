@@ -18,7 +18,12 @@ from decentral_dp.topology.parameters import require_room, wrong_agents
 
 
 def circle(agents: int) -> Array:
-    """(m, 2) positions on the unit circle, clockwise from the top."""
+    """Place m agents on the unit circle, clockwise from the top: (m, 2).
+
+    Example:
+        >>> (circle(4).round(6) + 0.0).tolist()
+        [[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, 0.0]]
+    """
     return _at(2 * math.pi * np.arange(agents) / agents)
 
 
@@ -27,7 +32,14 @@ def _at(clockwise: Array) -> Array:
 
 
 def cycle_ends(agents: int) -> tuple[float, float]:
-    """Eigenvalues 4 sin²(πk/m) of the cycle; written with the sine, 2 − 2cos loses all digits for large m."""
+    """Compute λ₂ and λ_m of the cycle's Laplacian, whose eigenvalues are 4 sin²(πk/m).
+
+    It is written with the sine: 2 − 2cos loses all digits for large m.
+
+    Example:
+        >>> [round(v, 6) for v in cycle_ends(6)]
+        [1.0, 4.0]
+    """
     if agents == 2:
         return 2.0, 2.0
     return 4 * math.sin(math.pi / agents) ** 2, 4 * math.sin(math.pi * (agents // 2) / agents) ** 2
@@ -47,17 +59,25 @@ def _consecutive(agents: int) -> IntArray:
 
 
 def ring(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the cycle: every agent has two neighbours.
+
+    Example:
+        >>> ring(4, {}, 0).edges.tolist()
+        [[0, 1], [0, 3], [1, 2], [2, 3]]
+    """
     edges = canonical(np.append(_consecutive(agents), [[agents - 1, 0]], axis=0))
     return Graph(agents, edges, cycle_ends(agents), circle(agents))
 
 
 def path(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the path: agents in a row."""
     # A horseshoe: a long straight line leaves no room for its agents.
     positions = _at(0.85 * math.pi * np.linspace(-1.0, 1.0, agents))
     return Graph(agents, _consecutive(agents), _path_ends(agents), positions)
 
 
 def star(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the star: agent 0 is linked to all others, which have no other neighbour."""
     leaves = np.arange(1, agents)
     positions = np.concatenate([np.zeros((1, 2)), circle(agents - 1)])
     ends = (1.0, float(agents)) if agents > 2 else (2.0, 2.0)
@@ -65,6 +85,11 @@ def star(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
 
 
 def complete(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the complete graph.
+
+    Raises:
+        InputError: too many edges.
+    """
     require_room("complete", agents * (agents - 1) / 2)
     edges = np.stack(np.triu_indices(agents, 1), axis=1).astype(np.int64)
     return Graph(agents, edges, (float(agents), float(agents)) if agents > 1 else None, circle(agents))
@@ -94,6 +119,11 @@ def _most_square(agents: int, least: int) -> int | None:
 
 
 def grid(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the grid of rows × columns agents.
+
+    Raises:
+        InputError: the number of agents does not fit the rows and columns.
+    """
     rows, columns = _sides("grid", agents, params, 2)
     index = np.arange(agents).reshape(rows, columns)
     right = np.stack([index[:, :-1], index[:, 1:]], axis=-1).reshape(-1, 2)
@@ -105,6 +135,11 @@ def grid(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
 
 
 def torus(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the torus: a grid of at least 3 × 3 whose rows and columns are cycles.
+
+    Raises:
+        InputError: the number of agents does not fit the rows and columns.
+    """
     rows, columns = _sides("torus", agents, params, 3)
     index = np.arange(agents).reshape(rows, columns)
     near = [np.stack([index, np.roll(index, -1, axis)], axis=-1).reshape(-1, 2) for axis in (0, 1)]
@@ -113,6 +148,15 @@ def torus(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
 
 
 def hypercube(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the hypercube: agents are linked whose numbers differ in one bit.
+
+    Raises:
+        InputError: the number of agents is no power of two.
+
+    Example:
+        >>> hypercube(8, {}, 0).degrees.tolist()
+        [3, 3, 3, 3, 3, 3, 3, 3]
+    """
     bits = agents.bit_length() - 1
     if agents != 1 << bits:
         raise wrong_agents("hypercube", "a power of two", agents, f"use {1 << bits} or {2 << bits}")
@@ -126,6 +170,11 @@ def hypercube(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
 
 
 def circular_ladder(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the circular ladder: two cycles of m/2 agents, linked rung by rung.
+
+    Raises:
+        InputError: an odd number of agents.
+    """
     if agents % 2:
         raise wrong_agents("circular_ladder", "an even number of", agents, f"use {agents - 1} or {agents + 1}")
     half = agents // 2

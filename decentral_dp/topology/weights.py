@@ -1,8 +1,11 @@
 """Weights of the links: from a graph to the mixing matrix W.
 
-W is symmetric with zero row sums, w_ij > 0 on links and w_ii = −Σ_j w_ij, so that P = I + W is doubly stochastic and
-one round of gossip is x ← P x. It averages geometrically at rate ρ = ‖I + W − 11ᵀ/m‖₂ = max(|1 − λ₂|, |1 − λ_m|), where
-0 = λ₁ < λ₂ ≤ … ≤ λ_m are the eigenvalues of −W, and only if ρ < 1. (Assumption 2.1 of Chen & Wang, ICML 2024, asks for
+W is symmetric with zero row sums, w_ij > 0 on links and w_ii = −Σ_j w_ij. So P = I + W is doubly stochastic, and one
+round of gossip is x ← P x. It averages geometrically at the rate
+
+    ρ = ‖I + W − 11ᵀ/m‖₂ = max(|1 − λ₂|, |1 − λ_m|),   0 = λ₁ < λ₂ ≤ … ≤ λ_m the eigenvalues of −W,
+
+and only if ρ < 1. (Assumption 2.1 of Chen & Wang, ICML 2024, asks for
 eigenvalues of I + W in [0, 1), which no such W has; ρ < 1 is what the proofs use.)
 """
 
@@ -28,7 +31,19 @@ WHERE = "topology.weights"
 
 
 class WeightRule(NamedTuple):
-    """A rule for the weights. make(graph, parameters) → (E,) weights ≥ 0; a link with weight 0 is left out."""
+    """A rule for the weights of links.
+
+    Args:
+        name: its key in `WEIGHTS`.
+        summary: one line about it.
+        make: (graph, parameters) → (E,) weights ≥ 0; a link with weight 0 is left out.
+        parameters: those that it takes; default none.
+        example: parameters of a small instance.
+
+    Example:
+        >>> WEIGHTS["constant"].written
+        'weights = { kind = "constant", value = 0.3 }'
+    """
 
     name: str
     summary: str
@@ -44,7 +59,15 @@ class WeightRule(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """A graph with its weights: the links in use, W as a CSR array, and the eigenvalues λ₂ and λ_m of −W."""
+    """A graph with its weights.
+
+    Args:
+        graph: the links in use.
+        rule: the rule with its parameters, in words.
+        mixing: W, (m, m) CSR array.
+        delta2: λ₂ of −W.
+        delta_max: λ_m of −W.
+    """
 
     graph: Graph
     rule: str
@@ -54,10 +77,22 @@ class Weighted(NamedTuple):
 
 
 def weigh(graph: Graph, weights: str | Mapping[str, Any]) -> Weighted:
-    """W of a connected graph by a registered rule, with its numbers.
+    """Weigh a connected graph by a registered rule.
 
-    weights: the name of a rule, or {"kind": name, parameter: value, …}.
-    Raises InputError for an unknown rule or parameter and for ρ ≥ 1, naming a value that would do.
+    Args:
+        graph: connected.
+        weights: the name of a rule, or {"kind": name, parameter: value, …}.
+
+    Returns:
+        W with its second smallest and largest eigenvalue.
+
+    Raises:
+        InputError: an unknown rule or parameter; ρ ≥ 1, where the message names a value that would do.
+
+    Example:
+        >>> pair = Graph(2, np.array([[0, 1]]))
+        >>> weigh(pair, {"kind": "constant", "value": 0.25}).mixing.toarray().tolist()
+        [[-0.25, 0.25], [0.25, -0.25]]
     """
     rule, values = _rule(weights)
     each = rule.make(graph, values)
@@ -75,7 +110,15 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any]) -> Weighted:
 
 
 def mixing_matrix(graph: Graph, each: Array) -> Any:
-    """W as a CSR array (m, m) with sorted indices and every diagonal entry stored."""
+    """Assemble W from the weights of the links.
+
+    Args:
+        graph: m agents and E links.
+        each: (E,) weights.
+
+    Returns:
+        (m, m) CSR array with sorted indices and every diagonal entry stored; rows sum to zero.
+    """
     from scipy.sparse import coo_array
 
     i, j = graph.edges.T
@@ -111,7 +154,12 @@ def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]
 
 
 def of_a_rule(key: str) -> str:
-    """Where a key belongs that was given to a graph but is a parameter of a weight rule; empty for any other key."""
+    """Say where a key belongs that was given to a graph but is a parameter of a weight rule; "" for any other key.
+
+    Example:
+        >>> of_a_rule("value")
+        'it belongs to the weights: weights = { kind = "constant", value = 0.3 }'
+    """
     rule = next((r for r in WEIGHTS.values() if key in [p.name for p in r.parameters]), None)
     return "" if rule is None else f"it belongs to the weights: {rule.written}"
 

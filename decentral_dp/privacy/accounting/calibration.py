@@ -37,15 +37,35 @@ _SURELY = 0.9
 def calibrate(
     ledger: Ledger, epsilon: float, delta: float, shares: Mapping[str, float] | None = None
 ) -> dict[str, Array]:
-    """Channel → factor of every agent, (m,), on the ledger's noise scales, so that every agent's ε(δ) meets the target.
+    """Find factors on the ledger's noise scales such that every agent's ε(δ) meets the target.
 
-    The budget is never exceeded, and every agent spends at least (1 − 10⁻³) of it. With more than MOST_COLUMNS
-    different schedules and a numerical composition, agents of similar cost share a factor and may spend a little less.
-    shares: channel → part of the budget, summing to one. Laplace channels are scaled so that their pure ε (weighted by
-    the sampling rate) stand in this proportion, Gaussian ones so that their μ² do; without shares the ratios of the
-    given scales stay. One factor per agent on top of that meets the target.
+    Args:
+        ledger: the releases with the scales to start from.
+        epsilon: the target, above 0.
+        delta: δ; 0 for pure ε.
+        shares: channel → part of the budget, summing to one. Laplace channels are scaled so that their pure ε (weighted
+            by the sampling rate) stand in this proportion, Gaussian ones so that their μ² do. Without shares the ratios
+            of the given scales stay. One factor per agent on top of that meets the target.
 
-    Raises InputError for a target that is not positive, or that no amount of noise on these releases can meet.
+    Returns:
+        Channel → factor of every agent, (m,). The budget is never exceeded, and every agent spends at least (1 − 10⁻³)
+        of it.
+
+    Raises:
+        InputError: a target that is not positive, or that no amount of noise on these releases can meet.
+
+    Limits:
+        With more than MOST_COLUMNS different schedules and a numerical composition, agents of similar cost share a
+        factor and may spend a little less.
+
+    Example:
+        >>> from decentral_dp.privacy.ledger import ChannelLedger
+        >>> ones = np.ones((4, 1))
+        >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(2, dtype=np.int64),
+        ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": 0.5 * ones}, rate={"train": ones})
+        >>> ledger = Ledger(2, (laplace,))
+        >>> calibrate(ledger, epsilon=0.5, delta=0.0)["y"].round(2).tolist()
+        [2.0, 2.0]
     """
     if not epsilon > 0.0 or not np.isfinite(epsilon):
         raise InputError(f"privacy.epsilon: got {epsilon}, wanted a finite number above 0.")
@@ -107,7 +127,27 @@ def _mend(ledger: Ledger) -> str:
 
 
 def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
-    """The largest T such that the releases with index up to T cost every agent at most `cap`; 0 if one is too dear."""
+    """Find the largest T such that the releases with index up to T cost every agent at most a cap.
+
+    Args:
+        ledger: the releases.
+        cap: largest ε(δ), above 0.
+        delta: δ.
+
+    Returns:
+        T; 0 if one round is too dear.
+
+    Raises:
+        InputError: the cap is not above 0.
+
+    Example:
+        >>> from decentral_dp.privacy.ledger import ChannelLedger
+        >>> ones = np.ones((4, 1))
+        >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(2, dtype=np.int64),
+        ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": 0.5 * ones}, rate={"train": ones})
+        >>> rounds_within(Ledger(2, (laplace,)), cap=0.6, delta=0.0)
+        2
+    """
     if not cap > 0.0:
         raise InputError(f"privacy.cap: got {cap}, wanted a number above 0.")
 
@@ -237,16 +277,31 @@ def _cost_at(releases: Releases, delta: float, factor: float) -> float:
 
 
 def largest_mu(epsilon: float, delta: float) -> float:
-    """μ of the Gaussian pair that is (ε, δ)-private and no more, from below."""
+    """Compute μ of the Gaussian pair that is (ε, δ)-private and no more, from below.
+
+    Example:
+        >>> round(largest_mu(epsilon=1.0, delta=1e-5), 3)
+        0.268
+    """
     return 1.0 / solve(lambda f: float(gaussian_epsilon(1.0 / f, delta)), epsilon, None, 1e-9)
 
 
 def solve(
     price: Callable[[float], float], target: float, guess: float | None, tightness: float = 0.5 * TIGHTNESS
 ) -> float:
-    """A factor whose price lies in [(1 − tightness)·target, target]; the price falls as the factor grows.
+    """Find a factor whose price lies in [(1 − tightness)·target, target].
 
     False position in logarithms, between a factor that is too small and one that is large enough.
+
+    Args:
+        price: factor → price, which falls as the factor grows.
+        target: of the price.
+        guess: a factor to start from; None for 1.
+        tightness: default half of TIGHTNESS.
+
+    Example:
+        >>> round(solve(lambda factor: 3.0 / factor, target=1.5, guess=None), 2)
+        2.0
     """
     aim = target * (1.0 - 0.5 * tightness)
     small: tuple[float, float] | None = None

@@ -23,8 +23,16 @@ from decentral_dp.privacy.mechanisms import DominatingPair, Mechanism, NormalVar
 class ChannelCharges(NamedTuple):
     """One channel's charges for one kind of record.
 
-    loss: (T, g) the price of every release before amplification, in the mechanism's unit.
-    rate: (T, g). column: (G,) its column for each group of agents. sampling, distortion: as in the ledger.
+    Args:
+        channel: its name.
+        mechanism: how it is released.
+        dimension: coordinates of one release.
+        rounds: (T,) indices of the releases.
+        loss: (T, g) the price of every release before amplification, in the mechanism's unit.
+        rate: (T, g) sampling rate.
+        column: (G,) its column for each group of agents.
+        sampling: as in the ledger.
+        distortion: as in the ledger.
     """
 
     channel: str
@@ -39,7 +47,14 @@ class ChannelCharges(NamedTuple):
 
 
 class Charges(NamedTuple):
-    """names: channels that are charged. kinds: of records. group: (m,) of each agent. lines: all of them."""
+    """The priced lines of a ledger.
+
+    Args:
+        names: channels that are charged.
+        kinds: of records.
+        group: (m,) of each agent.
+        lines: kind → charges of every channel.
+    """
 
     names: tuple[str, ...]
     kinds: tuple[Split, ...]
@@ -48,7 +63,28 @@ class Charges(NamedTuple):
 
 
 def charges(ledger: Ledger) -> Charges:
-    """The priced lines of a ledger. Raises InputError for a line that no rule covers."""
+    """Price the lines of a ledger.
+
+    Args:
+        ledger: the releases.
+
+    Returns:
+        Prices before composition; agents with the same columns form one group.
+
+    Raises:
+        InputError: a line that no rule covers.
+
+    Example:
+        >>> from decentral_dp.privacy.ledger import ChannelLedger
+        >>> ones = np.ones((4, 1))
+        >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(3, dtype=np.int64),
+        ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": 0.5 * ones}, rate={"train": ones})
+        >>> priced = charges(Ledger(3, (laplace,)))
+        >>> priced.lines["train"][0].loss[:, 0].round(4).tolist(), priced.group.tolist()
+        ([0.25, 0.25, 0.25, 0.25], [0, 0, 0])
+        >>> accounts(priced, "train", channel=None).pure().round(4).tolist()
+        [1.0]
+    """
     channels = ledger.charged
     for c in channels:
         _check(c, ledger.n_agents)
@@ -110,12 +146,18 @@ def _check(c: ChannelLedger, agents: int) -> None:
 
 @dataclass(frozen=True)
 class ComposedCharges:
-    """What one kind of record is charged, for all groups, over some channels.
+    """What one kind of record is charged, for all G groups, over some channels.
 
-    laplace, gaussian, other, ranged: (rounds, loss (T, g), column (G,)) of releases that every record takes part in;
-    other: those of pure ε and unknown law; ranged: exponential mechanisms.
-    sampled_laplace, sampled_gaussian, sampled_poisson: (rounds (R,), base (R, G), rate (R, G)) of rounds with a fresh
-    batch, over all channels that it feeds; base is Σε or √Σμ².
+    Args:
+        groups: G.
+        laplace: (rounds, loss (T, g), column (G,)) of releases that every record takes part in.
+        gaussian: the same.
+        sampled_laplace: (rounds (R,), base (R, G), rate (R, G)) of rounds with a fresh batch, over all channels that it
+            feeds; base is Σε.
+        sampled_gaussian: the same; base is √Σμ².
+        other: as `laplace`, of pure ε and unknown law.
+        ranged: as `laplace`, exponential mechanisms.
+        sampled_poisson: as `sampled_gaussian`, of Poisson samples.
     """
 
     groups: int
@@ -144,14 +186,14 @@ class ComposedCharges:
         return self.sampled_laplace, self.sampled_gaussian, self.sampled_poisson
 
     def mu(self) -> Array:
-        """(G,) √Σμ² of the Gaussian releases that every record takes part in."""
+        """Compute √Σμ² of the Gaussian releases that every record takes part in, (G,)."""
         total = np.zeros(self.groups)
         for _, loss, column in self.gaussian:
             total += np.einsum("tg,tg->g", loss, loss)[column]
         return np.sqrt(total)
 
     def pure(self) -> Array:
-        """(G,) pure ε."""
+        """Compute the pure ε, (G,)."""
         total = np.zeros(self.groups)
         for _, loss, column in (*self.laplace, *self.other, *self.ranged):
             total += loss.sum(axis=0)[column]
@@ -165,7 +207,7 @@ class ComposedCharges:
         return np.where(gaussian > 0.0, np.inf, total)
 
     def size(self) -> Array:
-        """(G,) a number that orders columns by cost; +inf where nothing is hidden, 0 where nothing is charged."""
+        """Order columns by cost: (G,) a number; +inf where nothing is hidden, 0 where nothing is charged."""
         total = self.mu()
         for _, loss, column in (*self.laplace, *self.other, *self.ranged):
             total = total + loss.sum(axis=0)[column]
@@ -176,7 +218,7 @@ class ComposedCharges:
         return np.asarray(total)
 
     def alike(self, groups: IntArray) -> list[IntArray]:
-        """The given groups, bundled where every charge is the same."""
+        """Bundle the given groups where every charge is the same."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
         plain = (*self.laplace, *self.gaussian, *self.other, *self.ranged)
         names = [_distinct(loss) for _, loss, _ in plain]
@@ -189,15 +231,15 @@ class ComposedCharges:
         return [np.asarray(b, dtype=np.int64) for b in bundles.values()]
 
     def releases(self, groups: IntArray) -> Releases:
-        """The elementwise largest charges of the given groups."""
+        """Return the elementwise largest charges of the given groups."""
         return self._bound(groups).between(-1, None)
 
     def dominating(self) -> ComposedCharges:
-        """One group whose charges are the elementwise largest of all."""
+        """Return one group whose charges are the elementwise largest of all."""
         return self._bound(np.arange(self.groups))
 
     def between(self, after: int, until: int | None) -> Releases:
-        """The charges of the only group for releases with after < index ≤ until."""
+        """Return the charges of the only group for releases with after < index ≤ until."""
 
         def keep(rounds: IntArray) -> NDArray[np.bool_]:
             inside = rounds > after
@@ -255,7 +297,7 @@ def _distinct(loss: Array) -> list[bytes]:
 
 
 def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCharges:
-    """The account of one kind of record over all channels, or over one."""
+    """Compose the charges of one kind of record over all channels, or over one."""
     lines = [line for line in charged.lines[split] if channel in (None, line.channel)]
     groups = int(charged.group.max()) + 1
     plain: dict[DominatingPair, list[tuple[IntArray, Array, IntArray]]] = {pair: [] for pair in DominatingPair}
@@ -295,9 +337,13 @@ def _pair(line: ChannelCharges) -> DominatingPair:
 
 
 def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
-    """What float64 samplers may add to one record's (ε, δ), over all channels or over one: bounds, each of which holds.
+    """Bound what float64 samplers may add to one record's (ε, δ), over all channels or over one.
 
-    The first does not depend on δ, and is enough where few coordinates are released. Exact samplers add nothing.
+    Returns:
+        Bounds, each of which holds. The first does not depend on δ, and is enough where few coordinates are released.
+
+    Limits:
+        Exact samplers add nothing. See docs/proofs/09.
     """
     groups = int(charged.group.max()) + 1
     epsilon, lost, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)

@@ -1,7 +1,7 @@
 """Budgets for T → ∞ of the released-state protocol: certified sums over all rounds still to come.
 
-The release at the end of round t = 0, 1, … carries λ₀(t+1)^{−v}·2C/N_t on noise of standard deviation σ(t+2)^{−ς}
-(Laplace b = that/√2), so with N_t = n₀ + (t+1)B it costs
+The release at the end of round t = 0, 1, … carries λ₀(t+1)^{−v}·2C/N_t on noise of standard deviation σ(t+2)^{−ς}.
+The Laplace scale b is that over √2. With N_t = n₀ + (t+1)B it costs
 
     Laplace   ε_t = (2√2 C λ₀/σ) (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σε finite iff v > ς, Σε² iff v > ς − 1/2
     Gaussian  μ_t = (2 C λ₀/σ)   (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σμ² finite iff v > ς − 1/2
@@ -43,9 +43,25 @@ def losses(
     rounds: int = _EXPLICIT_ROUNDS,
     mechanism: Mechanism | str = LAPLACE,
 ) -> Array:
-    """ε_t (Laplace) or μ_t (Gaussian) of rounds 0, …, rounds − 1, (rounds,), in exact arithmetic.
+    """Compute the price of every round, in exact arithmetic.
 
-    step: λ. noise: σ, ς. clip: C. N_t = min(records, warm_start + (t+1)·batch); records = None: a stream without end.
+    Args:
+        step: λ_t.
+        noise: (σ, ς), standard deviation.
+        clip: C.
+        batch: records that arrive each round.
+        warm_start: records there before round 0; default 0.
+        records: N_t = min(records, warm_start + (t+1)·batch); None, the default, for a stream without end.
+        rounds: how many.
+        mechanism: "laplace", the default, or "gaussian".
+
+    Returns:
+        (rounds,) ε_t (Laplace) or μ_t (Gaussian).
+
+    Example:
+        >>> from decentral_dp.algorithms.protocol import StepSize
+        >>> losses(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0, batch=5, rounds=3).round(4).tolist()
+        [0.0606, 0.0181, 0.009]
     """
     _check(step, noise, clip, batch, warm_start)
     t = np.arange(float(rounds))
@@ -66,9 +82,23 @@ def remainder(
     mechanism: Mechanism | str = LAPLACE,
     squares: bool | None = None,
 ) -> float:
-    """Upper bound on Σ_{t≥after} ε_t (Laplace) or Σ_{t≥after} μ_t² (Gaussian); +inf where it diverges.
+    """Bound Σ_{t≥after} ε_t (Laplace) or Σ_{t≥after} μ_t² (Gaussian) from above.
 
-    squares: sum squares or not, whatever the mechanism.
+    Args:
+        step: as in `losses`, and so on up to `mechanism`.
+        after: first round of the sum; default 0.
+        squares: sum squares or not, whatever the mechanism; default as above.
+
+    Returns:
+        The bound; +inf where the sum diverges. See docs/proofs/04.
+
+    Example:
+        >>> from decentral_dp.algorithms.protocol import StepSize
+        >>> step, noise = StepSize(0.1, 0.8), StepSize(1.0, 0.1)
+        >>> round(remainder(step, noise, clip=1.0, batch=5), 3)
+        0.122
+        >>> remainder(step, noise, clip=1.0, batch=5, records=100)
+        inf
     """
     _check(step, noise, clip, batch, warm_start)
     factor = _factor(step, noise, clip, mechanism)
@@ -107,10 +137,25 @@ def at_infinity(
     mechanism: Mechanism | str = LAPLACE,
     delta: float = 0.0,
 ) -> float:
-    """ε(δ) of one record after infinitely many rounds, δ = 0 for pure ε; +inf where nothing finite is known.
+    """Bound ε(δ) of one record after infinitely many rounds.
 
-    queries: all that read this kind of record, one per channel. Laplace: the smaller of Σε and ρ + 2√(ρ ln 1/δ) with
-    ρ = Σε²/2; Gaussian: exact. records = batch bounds a minibatch of that size without its amplification.
+    Args:
+        queries: all that read this kind of record, one per channel.
+        batch: as in `losses`; records = batch bounds a minibatch of that size without its amplification.
+        warm_start: as in `losses`.
+        records: as in `losses`.
+        mechanism: "laplace", the default, or "gaussian".
+        delta: 0, the default, for pure ε.
+
+    Returns:
+        Laplace: the smaller of Σε and ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2; Gaussian: exact. +inf where nothing finite is
+        known. See docs/proofs/04.
+
+    Example:
+        >>> from decentral_dp.algorithms.protocol import StepSize
+        >>> gradient = DecayingRelease(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0)
+        >>> round(at_infinity([gradient], batch=5), 3), at_infinity([gradient], batch=5, records=100)
+        (0.122, inf)
     """
     if mechanism_of(mechanism).unit == "μ":
         mu = math.sqrt(sum(remainder(*q, batch, warm_start, records, mechanism=mechanism) for q in queries))

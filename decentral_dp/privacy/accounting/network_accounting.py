@@ -1,4 +1,4 @@
-"""What a few agents inside the network learn of another agent's record: exact, for linear gossip with Gaussian noise.
+"""Privacy against a few agents inside the network: exact μ, for linear gossip with Gaussian noise.
 
 All agents run, coordinate by coordinate,
 
@@ -21,9 +21,9 @@ depends on no record and a mean that moves by L g_v. Such a pair of laws is exac
 largest over the records, which differ in their arrival τ. An earlier arrival is not always worse: in correlated noise,
 what came before can cancel.
 
-Σ has T·|N| rows; it is never formed. With H the agents that are neither in O nor in N, B = A_t[N, H] and Π_t the
-covariance of ṽ_{H,t} given the messages up to t (Π_0 = 0, ṽ_0 being public), the Kalman filter gives independent
-innovations of covariance S, and its error moves by d, with a recursion that is linear in g:
+Σ has T·|N| rows; it is never formed. Let H be the agents that are neither in O nor in N, B = A_t[N, H], and Π_t the
+covariance of ṽ_{H,t} given the messages up to t; Π_0 = 0, ṽ_0 being public. The Kalman filter gives independent
+innovations of covariance S. Its error moves by d, with a recursion that is linear in g:
 
     S = B Π Bᵀ + D_N      K = A_HH Π Bᵀ S⁻¹      F = A_HH − K B      Π' = F Π Fᵀ + D_H + K D_N Kᵀ
     r = B d + g_N         d' = F d + g_H − K g_N                     μ² = Σ_t rᵀ S⁻¹ r,   d_τ = 0
@@ -57,9 +57,12 @@ MOST_SECONDS = 120.0
 class NetworkBudget:
     """What each observer learns of each victim.
 
-    observers: sets of agents, ascending. mu: (o, m), one row for each observer, one column for each victim; NaN where
-    the victim is a member of the observer. arrival: (o, m) first round that reads the worst record; -1 beside NaN.
-    total: (m,) the same for somebody who sees every message: no entry of mu is larger.
+    Args:
+        observers: sets of agents, ascending.
+        mu: (o, m), one row for each observer, one column for each victim; NaN where the victim is a member of the
+            observer.
+        arrival: (o, m) first round that reads the worst record; −1 beside NaN.
+        total: (m,) the same for somebody who sees every message: no entry of mu is larger.
     """
 
     observers: tuple[tuple[int, ...], ...]
@@ -95,13 +98,33 @@ def pairwise(
     share: Array | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> NetworkBudget:
-    """μ of every pair (observer, victim); formulas at the top of this file.
+    """Compute μ of every pair (observer, victim); formulas at the top of this module.
 
-    mixing: W, (m, m), dense or sparse. contraction: c, (T,) or (T, m). injected: g, (T, m), how far one replaced record
-    moves λ_t u_t. noise: s, (T, m), standard deviation of the release with index t + 1. observers: sets of agents;
-    default every agent alone. arrivals: (T, m), whether a record of an agent is first read at round t; default all at
-    round 0. share: k, (T,) or (T, m); default 1. progress: told how many observers are done, and of how many. Raises
-    InputError for shapes that do not fit, noise that is not positive, and what would take more than MOST_SECONDS.
+    Args:
+        mixing: W, (m, m), dense or sparse.
+        contraction: c, (T,) or (T, m).
+        injected: g, (T, m), how far one replaced record moves λ_t u_t.
+        noise: s, (T, m), standard deviation of the release with index t + 1.
+        observers: sets of agents; default every agent alone.
+        arrivals: (T, m), whether a record of an agent is first read at round t; default all at round 0.
+        share: k, (T,) or (T, m); default 1.
+        progress: told how many observers are done, and of how many.
+
+    Returns:
+        μ of every pair, with the arrival of the worst record.
+
+    Raises:
+        InputError: shapes that do not fit, noise that is not positive, or what would take more than MOST_SECONDS.
+
+    References:
+        Proof in docs/proofs/25.
+
+    Example:
+        >>> from decentral_dp.topology import build
+        >>> injected, noise = np.full((4, 3), 0.1), np.ones((4, 3))
+        >>> seen = pairwise(build("path", 3).mixing, np.zeros(4), injected, noise)
+        >>> seen.mu[0].round(3).tolist(), seen.total.round(3).tolist()
+        ([nan, 0.182, 0.083], [0.2, 0.2, 0.2])
     """
     weights = np.asarray(mixing.toarray() if hasattr(mixing, "toarray") else mixing, dtype=np.float64)
     m = len(weights)
@@ -131,13 +154,23 @@ def pairwise(
 
 
 def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Array:
-    """(m,) μ of each victim against somebody who sees every message; arguments as in `pairwise`."""
+    """Compute μ of each victim against somebody who sees every message, (m,); arguments as in `pairwise`.
+
+    Example:
+        >>> first = np.array([[True], [False]])
+        >>> everything(np.array([[3.0], [4.0]]), np.ones((2, 1)), first).tolist()
+        [5.0]
+    """
     spent = np.cumsum(((injected / noise) ** 2)[::-1], axis=0)[::-1]
     return np.asarray(np.sqrt(np.where(arrivals, spent, 0.0).max(axis=0)))
 
 
 def require_time(observers: int, agents: int, rounds: int) -> None:
-    """Refuse what would take longer than MOST_SECONDS on one core."""
+    """Refuse what would take longer than MOST_SECONDS on one core.
+
+    Raises:
+        InputError: it would.
+    """
     seconds = observers * rounds * (_PER_ROUND + float(agents) ** 3) / _PER_SECOND
     if seconds > MOST_SECONDS:
         raise InputError(
@@ -153,7 +186,15 @@ def _per_agent(values: Array, m: int) -> Array:
 
 
 def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tuple[int, ...], ...]:
-    """The observers as ascending sets; by default every agent alone. Raises InputError for an agent that is not."""
+    """Return the observers as ascending sets; by default every agent alone.
+
+    Raises:
+        InputError: an empty set, or an agent that does not exist.
+
+    Example:
+        >>> observer_sets(None, 3), observer_sets([[2, 0]], 3)
+        (((0,), (1,), (2,)), ((0, 2),))
+    """
     if observers is None:
         return tuple((i,) for i in range(m))
     for members in observers:

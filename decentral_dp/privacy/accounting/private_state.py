@@ -1,7 +1,7 @@
-"""How far one replaced record can move a state that is never noised itself.
+"""Private states: how far one replaced record can move a state that is never noised itself.
 
-In Algorithms 1 and 2 of Chen & Wang (ICML 2024) an agent updates from its un-noised state, so a replaced record lives
-on in it. Given the messages received, the state is a deterministic function of the agent's records, and with
+In Algorithms 1 and 2 of Chen & Wang (ICML 2024) an agent updates from its un-noised state, so a replaced record stays
+in it. Given the messages received, the state is a deterministic function of the agent's records. With
 D_{v,t} = sup ‖v_t − v'_t‖₁ over neighbouring records and all messages (their Definition F.1), a = |1 − |w_ii||,
 
     D_{v,t+1} ≤ a D_{v,t} + λ_{v,t} { Σ_u (κ_t K^data_vu + K^reg_vu) D_{u,t} + S_v/N_t },        D_{v,0} = 0,
@@ -32,7 +32,7 @@ from decentral_dp.errors import InputError
 
 
 class Power(Protocol):
-    """scale/(t+1)^decay."""
+    """A power law scale/(t+1)^decay."""
 
     @property
     def scale(self) -> float: ...
@@ -57,13 +57,25 @@ def private_state(
     split: Split | Literal["pair"],
     radial_clip: bool = False,
 ) -> Array:
-    """D_0, …, D_rounds for x, y and z: (rounds + 1, g, 3), +inf where it overflows.
+    """Bound how far one replaced record moves the states x, y and z, round by round.
 
-    steps: channel → λ. self_weight: (g,) |w_ii|. averaged: kind → N_t of round t = 0, 1, …, (rounds,) or (rounds, g).
-    kind: the record that is replaced; "pair" replaces one train and one validation record of the same place.
-    radial_clip: the per-record terms are clipped by their norm.
+    Args:
+        constants: Lipschitz and swap constants.
+        steps: channel → λ.
+        neighbour_weight: (g,) |w_ii|.
+        averaged: kind → N_t of round t = 0, 1, …, (rounds,) or (rounds, g).
+        rounds: T.
+        split: the kind of the replaced record; "pair" replaces one train and one validation record of the same place.
+        radial_clip: whether the per-record terms are clipped by their norm; default no.
 
-    Raises InputError where there are no constants.
+    Returns:
+        D_0, …, D_rounds for x, y and z: (rounds + 1, g, 3), +inf where it overflows.
+
+    Raises:
+        InputError: there are no constants.
+
+    Sensitivity:
+        In l1, one record of one agent replaced; formula at the top of this module. See docs/proofs/03.
     """
     known = _known(constants)
     weight = np.atleast_1d(np.asarray(neighbour_weight, dtype=np.float64))
@@ -88,11 +100,30 @@ def private_state(
 
 
 def hidden_state(change: Array, neighbour_weight: Array, growth: Array | float = 1.0) -> Array:
-    """D_1, …, D_T where the state is hidden but gradients are taken at released points: D_{t+1} = a γ_t D_t + change_t.
+    """Bound how far one record moves a hidden state, where gradients are taken at released points.
 
-    change: (T, g) how far one record moves the update of round t, λ_t·2C/N_t. self_weight: (g,). growth: γ_t, (T, g),
-    1 in exact arithmetic, `memory_slack` in float64. No Lipschitz constant enters, since the point of evaluation does
-    not depend on the record.
+        D_{t+1} = a γ_t D_t + change_t,   D_0 = 0
+
+    Args:
+        change: (T, g) how far one record moves the update of round t, λ_t·2C/N_t.
+        neighbour_weight: (g,) |w_ii|.
+        growth: γ_t, (T, g), 1 in exact arithmetic, `memory_slack` in float64; default 1.
+
+    Returns:
+        D_1, …, D_T, (T, g).
+
+    Sensitivity:
+        In the norm of `change`. No Lipschitz constant enters, since the point of evaluation does not depend on the
+        record. See docs/proofs/03.
+
+    Limits:
+        neighbour_weight 1: nothing is remembered, D_{t+1} = change_t.
+
+    Example:
+        >>> hidden_state(np.ones((3, 1)), neighbour_weight=np.array([0.5]))[:, 0].tolist()
+        [1.0, 1.5, 1.75]
+        >>> hidden_state(np.ones((3, 1)), neighbour_weight=np.array([1.0]))[:, 0].tolist()
+        [1.0, 1.0, 1.0]
     """
     keep = np.abs(1.0 - np.asarray(neighbour_weight, dtype=np.float64)) * np.broadcast_to(growth, change.shape)
     state = np.empty(change.shape)
@@ -114,11 +145,23 @@ def endless_remainder(
     noise: Mapping[str, Power],
     split: Split | Literal["pair"],
 ) -> float:
-    """Upper bound on Σ_{t>rounds} Σ_v √2 (t+1)^{ς_v} D_{v,t}/σ_v for a stream of `batch` records a round, for ever.
+    """Bound Σ_{t>rounds} Σ_v √2 (t+1)^{ς_v} D_{v,t}/σ_v for a stream that never ends.
 
-    last: (3,) D after `rounds` rounds. noise: channel → σ, ς. The bound D_{v,t} ≤ C_v (t+1)^{−1−v_v} is invariant from
-    `rounds` on as soon as it is at `rounds`, because every term of its step decreases in t; C is the smallest solution
-    of the linear inequalities that also covers `last`. +inf if there is none, or if some decay v_v ≤ ς_v.
+    The bound D_{v,t} ≤ C_v (t+1)^{−1−v_v} is invariant from `rounds` on as soon as it is at `rounds`, because every
+    term of its step decreases in t. C is the smallest solution of the linear inequalities that also covers `last`.
+
+    Args:
+        constants: Lipschitz and swap constants.
+        steps: channel → λ.
+        neighbour_weight: |w_ii|.
+        last: (3,) D after `rounds` rounds.
+        rounds: where the sum begins.
+        batch: records that arrive each round.
+        noise: channel → (σ, ς).
+        split: as in `private_state`.
+
+    Returns:
+        The bound; +inf if there is no such C, or if some decay v_v ≤ ς_v. See docs/proofs/03.
     """
     known = _known(constants)
     moves = _moves(known, split, radial_clip=False)

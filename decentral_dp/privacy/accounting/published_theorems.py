@@ -1,4 +1,4 @@
-"""What the paper states, evaluated as printed: claims to set beside certified budgets, never in their place.
+"""Published theorems, evaluated as printed: claims to set beside certified budgets, never in their place.
 
 Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
 Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Theorems 4.1 and 4.5.
@@ -35,7 +35,16 @@ class AgentNoise(Protocol):
 
 @dataclass(frozen=True)
 class Claim:
-    """A number somebody printed. epsilon: (m,) per agent, None where the formula is undefined."""
+    """A number that a paper prints.
+
+    Args:
+        epsilon: (m,) per agent, None where the formula is undefined.
+        source: where it is printed.
+
+    Example:
+        >>> Claim((0.5, 1.5), "a paper").epsilon_max, Claim((0.5, None), "a paper").epsilon_max
+        (1.5, None)
+    """
 
     epsilon: tuple[float | None, ...]
     source: str
@@ -50,13 +59,27 @@ class Claim:
 def theorem_4_5(
     steps: Mapping[str, Power], noise: Mapping[str, AgentNoise], min_neighbour_weight: float, rounds: float
 ) -> Claim:
-    """ε_i ≤ Σ_v Σ_{t=1}^T √2 C_v/(σ_{i,v} (t+1)^{1+v_v−ς_{i,v}}), C_v = (4/w̄)(4(1+v_v)/(e ln(4/(2−2w̄))))^{1+v_v}.
+    """Evaluate the printed ε of Theorem 4.5.
 
-    w̄ = min_i |w_ii| (printed: min w_ii, which is negative); undefined for w̄ ≥ 1. rounds: T, or math.inf.
+        ε_i ≤ Σ_v Σ_{t=1}^T √2 C_v/(σ_{i,v} (t+1)^{1+v_v−ς_{i,v}}),   C_v = (4/w̄)(4(1+v_v)/(e ln(4/(2−2w̄))))^{1+v_v}
 
-    Not a guarantee: for l(y; ξ) = ξᵀy, ‖ξ‖₁ ≤ c, h = 0 the exact ε is proportional to c, and c is not in the formula.
-    In the proof the factor b of the lemma behind (181) to (184), hence λ, the Lipschitz constants and the gradient
-    bounds, is missing, and ln(4/(2 − 2w̄)) stands where the contraction 1 − w̄/2 of (180) gives ln(4/(4 − w̄)).
+    Args:
+        steps: channel → λ.
+        noise: channel → σ_i and ς_i of every agent.
+        min_neighbour_weight: w̄ = min_i |w_ii| (printed: min w_ii, which is negative).
+        rounds: T, or math.inf.
+
+    Returns:
+        The claim for every agent; undefined for w̄ ≥ 1.
+
+    Limits:
+        Not a guarantee: for l(y; ξ) = ξᵀy, ‖ξ‖₁ ≤ c, h = 0 the exact ε is proportional to c, and c is not in the
+        formula. In the proof the factor b of the lemma behind (181) to (184) is missing, hence λ, the Lipschitz
+        constants and the gradient bounds. ln(4/(2 − 2w̄)) stands where the contraction 1 − w̄/2 of (180) gives ln(4/(4
+        − w̄)). See docs/proofs/32.
+
+    References:
+        Chen & Wang, ICML 2024, Theorem 4.5.
     """
     agents = len(next(iter(noise.values())).scale)
     w = min_neighbour_weight
@@ -82,7 +105,12 @@ def _power_sum(exponent: float, rounds: float) -> float:
 
 @dataclass(frozen=True)
 class Condition:
-    """One strict inequality; margin: left side minus right side."""
+    """One strict inequality.
+
+    Args:
+        condition: in words.
+        margin: left side minus right side.
+    """
 
     condition: str
     margin: float
@@ -97,7 +125,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of the theorem. bounds: what converges at which rate; exponent: b in O(T^−b)."""
+    """One case of a theorem.
+
+    Args:
+        case: its name.
+        bounds: what converges at which rate.
+        exponent: b in O(T^−b).
+        conditions: all of them have to hold.
+    """
 
     case: str
     bounds: str
@@ -129,12 +164,30 @@ class Theorem:
 
 
 def theorem_4_1(step_decays: Mapping[str, float], noise_decays: Mapping[str, Array]) -> Theorem:
-    """The conditions of Theorem 4.1 for its three convexity cases, with margins and the rate they give.
+    """Check the conditions of Theorem 4.1 for its three convexity cases.
 
-    step_decays: channel → v. noise_decays: channel → ς of every agent, (m,). Below ς is the smallest over agents and
-    max ς the largest. Assumption 3.1 (max ς < v) and the order of the step sizes belong to every case. A channel that
-    is not in `noise_decays` has no noise: it meets the noise bounds of the proof for every ς < v, and is checked at
-    ς = v without Assumption 3.1.
+    Below ς is the smallest over agents and max ς the largest. Assumption 3.1 (max ς < v) and the order of the step
+    sizes belong to every case.
+
+    Args:
+        step_decays: channel → v.
+        noise_decays: channel → ς of every agent, (m,).
+
+    Returns:
+        The cases with margins and the rate they give.
+
+    Limits:
+        A channel that is not in `noise_decays` has no noise. It meets the noise bounds of the proof for every ς < v,
+        and is checked at ς = v without Assumption 3.1.
+
+    References:
+        Chen & Wang, ICML 2024, Theorem 4.1.
+
+    Example:
+        >>> decays = {"x": 0.9, "y": 0.7, "z": 0.6}
+        >>> checked = theorem_4_1(decays, {channel: np.array([0.1]) for channel in decays})
+        >>> len(checked.cases), [case.holds for case in checked.cases]
+        (3, [False, False, False])
     """
     v = {c: float(step_decays[c]) for c in CHANNELS}
     noisy = [c for c in CHANNELS if c in noise_decays]

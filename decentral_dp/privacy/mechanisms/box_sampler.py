@@ -50,7 +50,17 @@ _MOST_UNITS_APART = 2**60
 
 
 class Box(NamedTuple):
-    """low, high: (d,) corners of a public box, d ≤ 3 for cells."""
+    """A public box.
+
+    Args:
+        low: (d,) corner, d ≤ 3 for cells.
+        high: (d,) corner, above low.
+
+    Example:
+        >>> box = Box(np.array([-1.0]), np.array([1.0]))
+        >>> box.diameter, box.centres(np.array([[0], [1]]), depth=1).tolist()
+        (2.0, [[-0.5], [0.5]])
+    """
 
     low: Array
     high: Array
@@ -64,19 +74,24 @@ class Box(NamedTuple):
         return float(np.linalg.norm(self.sides))
 
     def centres(self, cells: IntArray, depth: int) -> Array:
-        """Centres of the cells with these numbers among the 2^depth along each axis, (n, d)."""
+        """Return the centres of the cells with these numbers among the 2^depth along each axis, (n, d)."""
         return np.asarray(self.low + self.sides * ((cells + 0.5) * 2.0**-depth))
 
     def slack(self) -> float:
-        """How far a float64 centre may lie from the ideal one."""
+        """Bound how far a float64 centre may lie from the ideal one."""
         return float(np.linalg.norm(np.abs(self.low) + np.abs(self.high))) * 2.0**-50
 
 
 class Target(NamedTuple):
     """The law ∝ exp(−rate·score) on the grid of a box.
 
-    score: (n, d) points → (n,), one fixed function. lipschitz: L of the ideal score in the l2 norm. inexact: bound on
-    |score − ideal score|. unit: grid of scores, a power of two.
+    Args:
+        score: (n, d) points → (n,), one fixed function.
+        box: public.
+        rate: λ, rational.
+        unit: grid of scores, a power of two.
+        lipschitz: L of the ideal score in the l2 norm.
+        inexact: bound on |score − ideal score|.
     """
 
     score: Score
@@ -87,20 +102,20 @@ class Target(NamedTuple):
     inexact: float
 
     def slack(self, depth: int) -> int:
-        """Units by which a candidate's rounded score may be below that of the centre of its cell."""
+        """Bound the units by which a candidate's rounded score may be below that of the centre of its cell."""
         # A cell of the last depth is one candidate, at its centre.
         half = 0.5 * self.box.diameter * 2.0**-depth if depth < DEPTH else 0.0
         reach = self.lipschitz * (half + 2.0 * self.box.slack())
         return ceil((reach + 2.0 * self.inexact) / self.unit * (1.0 + 1e-12)) + 1
 
     def tightness(self) -> float:
-        """τ: cells are refined until 2·rate·slack is at most this."""
+        """Return τ: cells are refined until 2·rate·slack is at most this."""
         return _TIGHTNESS[len(self.box.low) - 1] + 4.0 * float(self.rate) * (
             self.inexact + self.unit + self.lipschitz * self.box.slack()
         )
 
     def acceptance(self) -> float:
-        """Public lower bound on the probability that a proposal is accepted."""
+        """Bound the probability that a proposal is accepted from below, publicly."""
         dimension = len(self.box.low)
         surely = min(DEPTH, 1 + int(log2(_MOST_CELLS / (2**dimension + 1)) / dimension))
         reached = 2.0 * float(self.rate) * self.unit * self.slack(surely)
@@ -108,7 +123,14 @@ class Target(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """cells: (n, d) numbers at their depths (n,). law: of the cells. floor: score in units at gap 0."""
+    """Cells with an envelope of the law.
+
+    Args:
+        cells: (n, d) numbers at their depths.
+        depths: (n,).
+        law: of the cells.
+        floor: score in units at gap 0.
+    """
 
     cells: IntArray
     depths: IntArray
@@ -127,10 +149,32 @@ def choose_in_box(
     inexact: float = 0.0,
     restarts: int | None = None,
 ) -> Drawn[Array]:
-    """A point (d,) of a public box, d ≤ 3, at pure ε; at (ε, (1 − p)^restarts) if the number of proposals is capped.
+    """Draw a point of a public box, d ≤ 3, at pure ε.
 
-    oscillation, lipschitz, inexact: declared, for every dataset (`exponential`, `Target`). Raises InputError for what
-    is no box, or no price.
+    Args:
+        generator: of random bits.
+        score: (n, d) points → (n,), lower is better.
+        box: public.
+        epsilon: ε > 0.
+        oscillation: s, declared for every dataset.
+        lipschitz: L, declared for every dataset.
+        inexact: accuracy of the score, declared for every dataset; default 0.
+        restarts: cap on the number of proposals; default none.
+
+    Returns:
+        A point (d,) with its guarantee; (ε, (1 − p)^restarts) if the number of proposals is capped.
+
+    Raises:
+        InputError: what is no box, or no price.
+
+    Sensitivity:
+        Oscillation of the score, one record replaced. See docs/proofs/20 and 21.
+
+    Example:
+        >>> drawn = choose_in_box(np.random.default_rng(0), lambda points: np.abs(points[:, 0] - 0.5),
+        ...     Box(np.array([-1.0]), np.array([1.0])), epsilon=1000.0, oscillation=1.5, lipschitz=1.0)
+        >>> bool(abs(drawn.value[0] - 0.5) < 0.05), drawn.guarantee.delta
+        (True, 0.0)
     """
     target = Target(score, box, pure_rate(epsilon, oscillation, inexact), score_unit(oscillation), lipschitz, inexact)
     why = (
@@ -142,7 +186,11 @@ def choose_in_box(
 
 
 def draw(generator: np.random.Generator, target: Target, guarantee: Guarantee, restarts: int | None) -> Drawn[Array]:
-    """One point of a target, whose price without a cap on restarts is `guarantee`."""
+    """Draw one point of a target, whose price without a cap on restarts is `guarantee`.
+
+    Raises:
+        InputError: what is no box of up to three dimensions, a negative Lipschitz constant, or a wrong cap.
+    """
     check_box(target.box)
     if len(target.box.low) > 3:
         raise InputError(f"box: got {len(target.box.low)} dimensions, wanted 3 or fewer for cells; use `regularised`.")
@@ -153,7 +201,7 @@ def draw(generator: np.random.Generator, target: Target, guarantee: Guarantee, r
 
 
 def refine(target: Target) -> Envelope:
-    """Cells that cover the box, fine where the mass is."""
+    """Cover the box with cells, fine where the mass is."""
     dimension, c = len(target.box.low), float(target.rate) * target.unit
     corners = np.stack(np.meshgrid(*[[0, 1]] * dimension, indexing="ij"), axis=-1).reshape(-1, dimension)
     active = np.zeros((1, dimension), dtype=np.int64)
@@ -200,7 +248,7 @@ def _negligible(heights: Array, gap: float) -> int:
 def sample(
     generator: np.random.Generator, target: Target, envelope: Envelope, guarantee: Guarantee, restarts: int | None
 ) -> Drawn[Array]:
-    """Proposals from an envelope until one is accepted, or the cap is reached."""
+    """Draw proposals from an envelope until one is accepted, or the cap is reached."""
     proposals, dimension = 0, len(target.box.low)
     while restarts is None or proposals < restarts:
         proposals += 1
@@ -217,6 +265,11 @@ def sample(
 
 
 def check_box(box: Box) -> None:
+    """Refuse what is no box.
+
+    Raises:
+        InputError: corners that are not finite, not ordered, or of different shapes.
+    """
     low, high = np.asarray(box.low), np.asarray(box.high)
     good = low.ndim == 1 and low.shape == high.shape and low.size > 0
     if not good or not bool((np.isfinite(low) & np.isfinite(high) & (low < high)).all()):

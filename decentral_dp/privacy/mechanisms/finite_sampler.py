@@ -40,8 +40,11 @@ _MOST_UNITS = 2.0**62
 class Guarantee:
     """What one draw costs one replaced record.
 
-    epsilon, delta: (ε, δ) of the draw; ε = +inf where nothing is proven. certified: whether they hold for what was
-    drawn, given what the caller declared. why: on what they rest, or what is missing.
+    Args:
+        epsilon: ε of the draw; +inf where nothing is proven.
+        delta: δ of the draw.
+        certified: whether they hold for what was drawn, given what the caller declared.
+        why: on what they rest, or what is missing.
     """
 
     epsilon: float
@@ -51,7 +54,13 @@ class Guarantee:
 
 
 class Drawn(NamedTuple, Generic[Value]):
-    """A value, and what revealing it costs. proposals: how many were tried, the simulator's view: never reveal it."""
+    """A value, and what revealing it costs.
+
+    Args:
+        value: what was drawn.
+        guarantee: its price.
+        proposals: how many were tried, for the simulator alone: never reveal it.
+    """
 
     value: Value
     guarantee: Guarantee
@@ -61,10 +70,31 @@ class Drawn(NamedTuple, Generic[Value]):
 def choose(
     generator: np.random.Generator, scores: Array, epsilon: float, oscillation: float, *, inexact: float = 0.0
 ) -> Drawn[int]:
-    """The index of one of finitely many public candidates, at pure ε.
+    """Choose one of finitely many public candidates, at pure ε.
 
-    scores: (n,), lower is better. oscillation: s, declared. inexact: bound on |score given − score that s is about|.
-    Raises InputError for prices that are no prices, and for scores that contradict any oscillation.
+    Args:
+        generator: of random bits.
+        scores: (n,), lower is better.
+        epsilon: ε > 0.
+        oscillation: s, declared.
+        inexact: bound on |score given − score that s is about|; default 0.
+
+    Returns:
+        The index of the candidate, with its guarantee.
+
+    Raises:
+        InputError: prices that are no prices, and scores that contradict any oscillation.
+
+    Sensitivity:
+        Oscillation of the scores, one record replaced; λ = ε/(s + 2r + 4·inexact). See docs/proofs/20 and 21.
+
+    References:
+        McSherry & Talwar, FOCS 2007; Dong, Durfee & Rogers, ICML 2020.
+
+    Example:
+        >>> drawn = choose(np.random.default_rng(0), np.array([50.0, 0.0]), epsilon=1.0, oscillation=0.1)
+        >>> drawn.value, drawn.guarantee.epsilon, drawn.guarantee.delta
+        (1, 1.0, 0.0)
     """
     law = law_of(scores, epsilon, oscillation, inexact=inexact)
     proposals = 0
@@ -80,25 +110,38 @@ def choose(
 
 
 def law_of(scores: Array, epsilon: float, oscillation: float, *, inexact: float = 0.0) -> Weights:
-    """The law that `choose` draws from."""
+    """Return the law that `choose` draws from."""
     rate = pure_rate(epsilon, oscillation, inexact)
     return law_at(np.asarray(scores, dtype=np.float64).reshape(-1), score_unit(oscillation), rate)
 
 
 def law_at(scores: Array, unit: float, rate: Fraction) -> Weights:
-    """∝ exp(−rate·score) over scores (n,) rounded to whole units."""
+    """Return the law ∝ exp(−rate·score) over scores (n,) rounded to whole units."""
     whole = units(scores, unit)
     return Weights.of(whole - whole.min(), rate * Fraction(unit))
 
 
 def score_unit(scale: float) -> float:
-    """The grid of scores whose differences matter on this scale: a power of two, 2⁻²⁰ of it or a little less."""
+    """Return the grid of scores whose differences matter on this scale: a power of two, 2⁻²⁰ of it or a little less.
+
+    Example:
+        >>> score_unit(1.0) == 2.0**-20, score_unit(1.9) == 2.0**-20
+        (True, True)
+    """
     positive("oscillation", scale)
     return ldexp(1.0, frexp(scale)[1] - 1 - GRID_BITS)
 
 
 def pure_rate(epsilon: float, oscillation: float, inexact: float) -> Fraction:
-    """λ = ε/(s + 2r + 4·inexact), without rounding."""
+    """Compute λ = ε/(s + 2r + 4·inexact), without rounding.
+
+    Raises:
+        InputError: ε or s that is not above 0, or a negative accuracy.
+
+    Example:
+        >>> round(float(pure_rate(epsilon=1.0, oscillation=0.5, inexact=0.125)), 4)
+        1.0
+    """
     positive("epsilon", epsilon)
     not_negative("inexact", inexact)
     unit = score_unit(oscillation)
@@ -106,7 +149,15 @@ def pure_rate(epsilon: float, oscillation: float, inexact: float) -> Fraction:
 
 
 def units(scores: Array, unit: float) -> IntArray:
-    """Scores rounded to whole units, a power of two: (n,) integers, each within half a unit."""
+    """Round scores to whole units, a power of two: (n,) integers, each within half a unit.
+
+    Raises:
+        InputError: no scores, or some that are not finite or too large.
+
+    Example:
+        >>> units(np.array([0.0, 0.5, 0.7]), unit=0.25).tolist()
+        [0, 2, 3]
+    """
     with np.errstate(over="ignore"):
         scaled = np.rint(scores / unit)
     if not scores.size or not bool((np.abs(scaled) < _MOST_UNITS).all()):
@@ -119,9 +170,14 @@ def units(scores: Array, unit: float) -> IntArray:
 
 
 def perturbed(guarantee: Guarantee, error: float) -> Guarantee:
-    """The price of a law whose unnormalised log-density is within `error` of the one that `guarantee` is about.
+    """Price a law whose unnormalised log-density is within `error` of the one that `guarantee` is about.
 
     Normalised logarithms differ by up to τ = 2·error, under either dataset: (ε + 2τ, e^τ δ), which is attained.
+
+    Example:
+        >>> priced = perturbed(Guarantee(1.0, 0.0, True, "Declared."), error=0.125)
+        >>> priced.epsilon, priced.delta
+        (1.5, 0.0)
     """
     not_negative("error", error)
     epsilon, delta = guarantee.epsilon + 4.0 * error, min(1.0, guarantee.delta * exp(min(2.0 * error, 700.0)))
@@ -130,9 +186,19 @@ def perturbed(guarantee: Guarantee, error: float) -> Guarantee:
 
 
 def with_restarts(guarantee: Guarantee, acceptance: float, restarts: int) -> Guarantee:
-    """The price if after so many rejected proposals a data-independent value leaves: δ + (1 − p)^restarts.
+    """Price a draw where a data-independent value leaves after so many rejected proposals: δ + (1 − p)^restarts.
 
-    acceptance: p, a public lower bound on the probability that a proposal is accepted, whatever the data.
+    Args:
+        guarantee: without a cap.
+        acceptance: p, a public lower bound on the probability that a proposal is accepted, whatever the data.
+        restarts: the cap, at least 1.
+
+    Raises:
+        InputError: a cap below 1, or no proven acceptance.
+
+    Example:
+        >>> round(with_restarts(Guarantee(1.0, 0.0, True, "Declared."), acceptance=0.5, restarts=20).delta * 2**20, 6)
+        1.0
     """
     if not 0.0 < acceptance <= 1.0 or restarts < 1:
         raise InputError(
@@ -145,6 +211,11 @@ def with_restarts(guarantee: Guarantee, acceptance: float, restarts: int) -> Gua
 
 
 def positive(name: str, value: float) -> None:
+    """Refuse what is not a finite number above 0.
+
+    Raises:
+        InputError: it is none.
+    """
     if not (isfinite(value) and value > 0.0):
         raise InputError(
             f"{name}: got {value}, wanted a finite number above 0; compute it from the declared constants."
@@ -152,5 +223,10 @@ def positive(name: str, value: float) -> None:
 
 
 def not_negative(name: str, value: float) -> None:
+    """Refuse what is not a finite number of at least 0.
+
+    Raises:
+        InputError: it is none.
+    """
     if not (isfinite(value) and value >= 0.0):
         raise InputError(f"{name}: got {value}, wanted a finite number, 0 or more; 0 if there is none.")

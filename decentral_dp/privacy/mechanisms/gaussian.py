@@ -9,13 +9,13 @@ Values are rounded to a grid of a power of two before noise is added, and the ro
               k = ⌊u/g⌋ + [U < frac(u/g)] + rint(N·s/g)
               μ = √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s, a Gaussian pair with this μ but for δ = 2e^{−40} < 1e-17
 
-Wide: given the tosses, which both neighbours share, a coordinate that moves by v_i (in g) is rounded to one that moves
-by v_i + ξ_i, one of the integers around v_i, E ξ_i = 0. In ‖v + ξ‖² = ‖v‖² + 2⟨v, ξ⟩ + ‖ξ‖², but for e^{−L} each
-(Hoeffding)
+Wide: both neighbours share the uniform variates. Given these, a coordinate that moves by v_i (in g) is rounded to one
+that moves by v_i + ξ_i, one of the integers around v_i, E ξ_i = 0. In ‖v + ξ‖² = ‖v‖² + 2⟨v, ξ⟩ + ‖ξ‖², but for e^{−L}
+each (Hoeffding)
 
     ⟨v, ξ⟩ ≤ ‖v‖ √(L/2),   ‖ξ‖² ≤ d/4 + √(dL/2),
 
-and 5 > √20 has room for the 53 bits of the tosses. All coordinates of a deterministic rounding may go the same way.
+and 5 > √20 has room for the 53 bits of the variates. All coordinates of a deterministic rounding may go the same way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,23 @@ _NARROW = 2**12
 @final
 @dataclass(frozen=True)
 class Gaussian:
-    """Normal noise on every coordinate, its standard deviation the scale."""
+    """Gaussian noise on every coordinate, its standard deviation the scale.
+
+    Sensitivity:
+        In l2. Rounding to the grid is in the price; formulas at the top of this module, see docs/proofs/08.
+
+    Limits:
+        Scale 0 costs +inf where a record can move the value, and nothing where none can.
+
+    Example:
+        >>> mechanism = Gaussian()
+        >>> round(float(mechanism.cost(sensitivity=1.0, scale=2.0, width=10)), 3)
+        0.5
+        >>> float(mechanism.cost(1.0, 0.0, 10)), float(mechanism.cost(0.0, 0.0, 10))
+        (inf, 0.0)
+        >>> mechanism.rounds_at_random(width=10), mechanism.rounds_at_random(width=10_000)
+        (False, True)
+    """
 
     name = "gaussian"
     words = "Gaussian noise"
@@ -62,20 +78,29 @@ class Gaussian:
     columns_at_a_time = 2**14
 
     def scale_of(self, deviation: Array) -> Array:
+        """Return the scale of noise with this standard deviation: itself."""
         return np.asarray(deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
+        """Return the power of two that released values are multiples of."""
         return power_of_two_grid(scale, self.bits(width))
 
     def bits(self, width: int) -> int:
-        """The scale is 2^bits to 2^(bits + 1) cells of its grid."""
+        """Return how fine the grid is: the scale is 2^bits to 2^(bits + 1) cells of it."""
         return RANDOMISED_BITS if self.rounds_at_random(width) else BITS
 
     def rounds_at_random(self, width: int) -> bool:
+        """Say whether a release of this width is rounded at random: where it is wide, d > 2¹²."""
         return width > _NARROW
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """μ = (Δ₂ + √d·g)/s; of a wide release √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s."""
+        """Price a release: μ = (Δ₂ + √d·g)/s; of a wide release √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s.
+
+        Args:
+            sensitivity: Δ₂.
+            scale: s.
+            width: d.
+        """
         delta, sd = broadcast(sensitivity, scale)
         g = self.grid(sd, width)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -87,9 +112,11 @@ class Gaussian:
         return at_the_ends(mu, delta, sd)
 
     def float_slack(self, loss: Array, width: int) -> NormalVariates:
+        """Return the law of the float64 variates, from which accountants bound what they add; see docs/proofs/09."""
         return NormalVariates(self.bits(width), self.rounds_at_random(width))
 
     def sample(self, asked: Unnoised) -> Array:
+        """Draw noised values in units of the grid, as float64 integers."""
         generators, query, grid, scale, widths, workspace = asked
         (rows, columns), wide = query.shape, self._wide(widths)
         key = (rows, columns, *(c.stop for c in wide))
@@ -111,9 +138,19 @@ class Gaussian:
 
 
 def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, uniforms: Array | None = None) -> Array:
-    """rint(query/g), or with uniforms ⌊query/g⌋ + [U < frac(query/g)], + rint(N·ratio), as float64 integers.
+    """Compute rint(query/g), or with uniforms ⌊query/g⌋ + [U < frac(query/g)], + rint(N·ratio), as float64 integers.
 
-    normals: (1, b, d), overwritten.
+    Args:
+        query: (b, d).
+        g: grid.
+        ratio: scale/grid.
+        normals: (1, b, d), overwritten.
+        uniforms: (b, d) in [0, 1); None rounds to the nearest.
+
+    Example:
+        >>> one, noise = np.ones((1, 1)), np.array([[[1.2]]])
+        >>> gaussian_integers(np.array([[3.4]]), one, one, noise).tolist()
+        [[4.0]]
     """
     if uniforms is None:
         out = query * (1.0 / g)

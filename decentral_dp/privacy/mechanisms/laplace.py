@@ -36,7 +36,23 @@ BITS = 20
 @final
 @dataclass(frozen=True)
 class Laplace:
-    """Noise of density ∝ e^{−|n|/b} on every coordinate, b the scale."""
+    """Laplace noise: density ∝ e^{−|n|/b} on every coordinate, b the scale.
+
+    Sensitivity:
+        In l1. Rounding to the grid is in the price; formula at the top of this module, see docs/proofs/07.
+
+    Limits:
+        Scale 0 costs +inf where a record can move the value, and nothing where none can.
+
+    Example:
+        >>> mechanism = Laplace()
+        >>> round(float(mechanism.cost(sensitivity=1.0, scale=2.0, width=10)), 5)
+        0.5
+        >>> float(mechanism.cost(1.0, 0.0, 10)), float(mechanism.cost(0.0, 0.0, 10))
+        (inf, 0.0)
+        >>> float(mechanism.grid(1.0, width=10)) == 2.0**-20
+        True
+    """
 
     name = "laplace"
     words = "Laplace noise"
@@ -50,16 +66,25 @@ class Laplace:
     columns_at_a_time = None
 
     def scale_of(self, deviation: Array) -> Array:
+        """Return the scale b of noise with this standard deviation: deviation/√2."""
         return np.asarray(deviation / self.deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
+        """Return the power of two that released values are multiples of."""
         return power_of_two_grid(scale, BITS)
 
     def rounds_at_random(self, width: int) -> bool:
+        """Say whether a release of this width is rounded at random: always."""
         return True
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """ε = (Δ₁/g + d·2⁻⁵²)(e^{g/b} − 1)."""
+        """Price a release: ε = (Δ₁/g + d·2⁻⁵²)(e^{g/b} − 1).
+
+        Args:
+            sensitivity: Δ₁.
+            scale: b.
+            width: d.
+        """
         delta, b = broadcast(sensitivity, scale)
         g = self.grid(b, width)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -67,13 +92,17 @@ class Laplace:
         return at_the_ends(loss, delta, b)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
-        """(2e-15·d, 1.3e-16·(2d + e^ε − 1)); how that was measured is in `float_slack`."""
+        """Bound what float64 variates add to (ε, δ): (2e-15·d, 1.3e-16·(2d + e^ε − 1)).
+
+        How that was measured is in `float_slack`; see docs/proofs/09.
+        """
         moved = loss > 0.0
         with np.errstate(over="ignore"):
             delta = np.minimum(1.3e-16 * (2.0 * width + np.expm1(loss)), 1.0)
         return np.where(moved, 2e-15 * width, 0.0), np.where(moved, delta, 0.0)
 
     def sample(self, asked: Unnoised) -> Array:
+        """Draw noised values in units of the grid, as float64 integers."""
         generators, query, grid, scale, _, workspace = asked
         if query.shape not in workspace:
             rows, columns = query.shape
@@ -87,9 +116,19 @@ class Laplace:
 
 
 def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, uniforms: Array) -> Array:
-    """⌊query/g⌋ + [U < frac(query/g)] + ⌊E₁·ratio⌋ − ⌊E₂·ratio⌋, as float64 integers.
+    """Compute ⌊query/g⌋ + [U < frac(query/g)] + ⌊E₁·ratio⌋ − ⌊E₂·ratio⌋, as float64 integers.
 
-    exponentials: (2, b, d), overwritten.
+    Args:
+        query: (b, d).
+        g: grid.
+        ratio: scale/grid.
+        exponentials: (2, b, d), overwritten.
+        uniforms: (b, d) in [0, 1).
+
+    Example:
+        >>> g, ratio, noise = np.ones((1, 1)), np.ones((1, 1)), np.array([[[2.5]], [[0.5]]])
+        >>> laplace_integers(np.array([[3.0]]), g, ratio, noise, np.array([[0.5]])).tolist()
+        [[5.0]]
     """
     out = rounded_at_random(query, g, uniforms)
     exponentials *= ratio
