@@ -260,17 +260,17 @@ def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> _Shown | None:
         if not known or not moves[0].near(moves[-1], _SAME):
             return None
         sums.add("first", 0.0, told.residuals)
-        nothing = max(nothing, movement(told, first, replay(same.second, worlds.victim, told)).epsilon(delta))
+        none = movement(told, first, replay(same.second, worlds.victim, told))
+        nothing = max(nothing, none.epsilon(delta) if none.size(delta) > 0.0 else 0.0)
     # Few numbers say little of the noise: a release more costs nothing, being of the same law.
     for k in range(_COMPARED, min(plan.runs, 200)):
         sums.add("first", 0.0, observe(_keyed(worlds.first, _root(plan, "compare", k)), worlds.victim).residuals)
     noise = drawn_noise(sums.noise())
-    return _Shown("exact", _least(moves, delta, noise), nothing, 1.0, max(_COMPARED, min(plan.runs, 200)), noise)
+    return _Shown("exact", _exactly(moves[0], delta, noise), nothing, 1.0, max(_COMPARED, min(plan.runs, 200)), noise)
 
 
-def _least(moves: Sequence[Movement], delta: float, noise: tuple[float, float]) -> float:
-    stated = noise[0] <= 1.0 <= noise[1]
-    return min(m.epsilon(delta, 1.0 if stated else noise[1]) for m in moves)
+def _exactly(move: Movement, delta: float, noise: tuple[float, float]) -> float:
+    return move.epsilon(delta, 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1])
 
 
 def _judged(plan: AuditPlan, score: Score, played: Played) -> _Shown:
@@ -280,8 +280,11 @@ def _judged(plan: AuditPlan, score: Score, played: Played) -> _Shown:
     share = 0.5 * risk if score.is_likelihood else risk
     found: list[tuple[float, Method]] = [(counted(first, second, delta, share), "counting")]
     noise = drawn_noise(played.noise()) if score.is_likelihood else None
-    if noise is not None and noise[0] <= 1.0 <= noise[1]:
-        found.append((from_likelihoods(first, second, delta, share), "likelihood"))
+    power = {GAUSSIAN.name: 2, LAPLACE.name: 1}.get(" and ".join(played.sizes))
+    if noise is not None and power is not None:
+        # Under noise of another size than stated, a log-likelihood ratio is so many times as large.
+        factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
+        found.append((from_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
     shown, method = max(found, key=lambda one: one[0])
     nothing = counted(first, null, delta, _NULL_RISK)
     return _Shown(method, shown, nothing, plan.confidence, plan.runs, noise)
@@ -349,6 +352,8 @@ def _sentences(
         out.append(
             f"The noise that was drawn is {shown.noise[0]:.3g} to {shown.noise[1]:.3g} times as large as stated."
         )
+    if status != "broken":
+        out.append("The same game between two equal worlds shows nothing, as it must.")
     out.append("What is shown is a lower bound by one attack, and a small one certifies nothing.")
     return out
 

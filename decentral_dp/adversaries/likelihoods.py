@@ -19,7 +19,9 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 
 # Of the losses of Laplace releases: cells of the grid that their sum lies on. Everything is rounded toward less.
-_CELLS = 2**16
+_CELLS = 2**18
+# More moves than this that differ are rounded down to these steps of their logarithms.
+_MOVES, _STEP = 64, 0.02
 # The probability with which an interval of the noise's size misses it.
 NOISE_RISK = 1e-3
 
@@ -75,12 +77,16 @@ class Movement(NamedTuple):
     laplace: Array
     certain: bool
 
-    @property
-    def size(self) -> float:
-        """What the movement costs at most, roughly: to compare pairs of worlds by."""
+    def size(self, delta: float) -> float:
+        """What the movement costs, roughly: to compare pairs of worlds by."""
         if self.certain:
             return float("inf")
-        return float(np.sqrt((self.gaussian**2).sum()) + np.abs(self.laplace).sum())
+        laplace, squares = float(np.abs(self.laplace).sum()), float((self.laplace**2).sum())
+        if delta > 0.0:
+            # Many small losses cost less than their sum.
+            laplace = min(laplace, 0.5 * squares + float(np.sqrt(-2.0 * squares * np.log(delta))))
+        # Of equal sums, that on the fewest coordinates.
+        return float(np.sqrt((self.gaussian**2).sum()) + laplace + 1e-3 * np.sqrt(squares))
 
     def minus(self, other: Movement) -> Movement:
         """How far the worlds of both are apart, where both are from one world."""
@@ -138,8 +144,12 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
     total = float(moves.sum())
     if delta == 0.0 or total == 0.0:
         return total
-    width = 2.0 * total / (_CELLS // 2)
+    # The loss has a mean of at most Σm²/2, and (Hoeffding) is farther than 9√Σm² above it with probability e^{−40}.
+    squares = float((moves**2).sum())
+    width = 2.0 * min(total, 0.5 * squares + 9.0 * float(np.sqrt(squares))) / (_CELLS // 2)
     # A release that moves less is a coarser view of one that moves more, so that moves may be rounded down.
+    if np.unique(moves).size > _MOVES:
+        moves = np.exp(_STEP * np.floor(np.log(moves) / _STEP))
     steps = np.maximum(np.floor(moves / width), 0.0).astype(np.int64)
     transform = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
     counts = np.bincount(steps[steps > 0]) if (steps > 0).any() else np.zeros(0, dtype=np.int64)
@@ -150,7 +160,7 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
     losses = np.where(np.arange(_CELLS) < _CELLS // 2, np.arange(_CELLS), np.arange(_CELLS) - _CELLS) * width
     # Rounding in the transforms, about 1e-16 a cell, must not pass for mass far out.
     law = np.where(law < 1e-14, 0.0, law)
-    low, high = 0.0, total
+    low, high = 0.0, float(losses.max())
     for _ in range(60):
         middle = 0.5 * (low + high)
         spent = float((law * np.maximum(-np.expm1(np.minimum(middle - losses, 0.0)), 0.0)).sum())
@@ -166,7 +176,8 @@ def _loss(cells: int, width: float) -> Array:
     at = 0.5 * (move - edges)
     above = np.where(edges <= -move, 1.0, 1.0 - 0.5 * np.exp(-at))
     law = np.zeros(_CELLS)
-    np.add.at(law, np.arange(-cells, cells + 1) % _CELLS, above - np.append(above[1:], 0.0))
+    # Negative losses stand at the end.
+    law[np.arange(-cells, cells + 1)] = above - np.append(above[1:], 0.0)
     return law
 
 

@@ -22,7 +22,7 @@ from decentral_dp.simulation.jobs import Job
 
 # Queries of all candidates are held at once: at most so many numbers.
 _HELD = 30_000_000
-_MOST = 24
+_MOST = 26
 # Records whose rows are no plain features: those of the data alone are tried.
 _STRUCTURED = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
 
@@ -56,7 +56,7 @@ def _farthest_of(job: Any, victim: int, split: Split, told: Transcript) -> tuple
     # From the world as it is, so that a pair's movement is a difference of two.
     moved = [movement(told, replay(world, victim, told), base) for world in worlds]
     pairs = list(combinations(range(len(worlds)), 2))
-    sizes = [moved[i].minus(moved[k]).size for i, k in pairs]
+    sizes = [moved[i].minus(moved[k]).size(job.scenario.privacy.delta) for i, k in pairs]
     best = int(np.argmax(sizes))
     i, k = pairs[best]
     return float(sizes[best]), Worlds(worlds[i], worlds[k], victim, split)
@@ -77,7 +77,8 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
         if isinstance(job.problem, Placed) and split == "train":
             # Its place is that of the record it replaces.
             first = take(job.records[split][victim], slice(0, 1))
-            record = type(first)(*(f if name == "group" else r for name, f, r in zip(first._fields, first, record)))  # noqa: B905
+            fields = zip(first._fields, first, record, strict=True)
+            record = type(first)(*(f if name == "group" else r for name, f, r in fields))
         yield record
 
 
@@ -98,6 +99,10 @@ def _invented(job: Any, rows: Array, labels: Array, ends: list[float]) -> Iterat
     axis[int(np.argmin(np.abs(model)))] = 1.0
     random = np.random.default_rng(0).normal(size=d)
     across = _unit(random - model * float(random @ model)) if d > 1 else np.ones(1)
+    for sign in (1.0, -1.0):
+        for label in dict.fromkeys(ends):
+            # A single coordinate: what Laplace noise hides least.
+            yield sign * sizes[0] * axis, label
     for length in sizes:
         for direction in (axis, across):
             for sign in (1.0, -1.0):
@@ -108,8 +113,6 @@ def _invented(job: Any, rows: Array, labels: Array, ends: list[float]) -> Iterat
         yield row, label
         yield -row, label
         yield row, ends[0] if label != ends[0] else ends[1]
-    for sign in (1.0, -1.0):
-        yield sign * sizes[0] * axis, ends[-1]
 
 
 def _unit(v: Array) -> Array:

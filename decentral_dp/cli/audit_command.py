@@ -51,8 +51,6 @@ def print_audit(found: AuditResult) -> None:
         f"{100.0 * found.confidence:g} %",
         found.method,
         found.vantage,
-        str(found.runs),
-        shown_text(found.null_shown),
     )
     out.print(table)
     out.print()
