@@ -164,9 +164,9 @@ def attack(
 @app.command()
 def audit(
     scenario: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
-    ],
+    ] = None,
     runs: Annotated[int, typer.Option(help="Runs of each of the two worlds, at least 20.")] = 200,
     vantage: Annotated[str, typer.Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
     confidence: Annotated[float, typer.Option(help="Of what is shown.")] = 0.95,
@@ -175,6 +175,9 @@ def audit(
         Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
     ] = None,
     override: Set = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every algorithm's own scenario, of few rounds; --out is a folder then.")
+    ] = False,
 ) -> None:
     """Show a lower bound on what a scenario tells of one record, beside the ε that is certified, and the claimed one.
 
@@ -186,6 +189,23 @@ def audit(
     from decentral_dp.cli import audit_command as inside
     from decentral_dp.cli.progress import ProgressBar
 
+    if every == (scenario is not None):
+        raise InputError("audit: give a scenario or a run folder, or --all without either.")
+    if scenario is None:
+        from decentral_dp.adversaries.audit_tables import audit_table, write_table
+
+        if override:
+            raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
+        if out is not None:
+            inside.require_free(out)
+        with ProgressBar("scenarios") as bar:
+            table = audit_table(None, runs, vantage, confidence, seed, lambda _n, _f, done, total: bar(done, total))
+        inside.print_table(table)
+        for path in write_table(table, out) if out is not None else []:
+            typer.echo(path)
+        if table["status"].isin(["refuted", "broken"]).any():
+            raise typer.Exit(1)
+        return
     asked = planned(scenario, runs, vantage, confidence, seed, override or [])
     file = inside.written_to(scenario, out)
     inside.print_plan(asked)
