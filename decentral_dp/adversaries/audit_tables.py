@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from decentral_dp.adversaries.audits import AuditResult, audit
+from decentral_dp.adversaries.audits import audit
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load, scenario_names
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Stopped
 
 # Papers' forms that run on bundled or made-up records in seconds.
 PRINTED = ("figure_1_as_printed", "paper_boxed")
 # Rounds of each, where an algorithm takes fewer than its scenario has.
-_ROUNDS = 10
+_ROUNDS = 5
 
 COLUMNS: tuple[str, ...] = (
     *("scenario", "algorithm", "guarantee", "rounds", "claimed", "certified", "shown", "delta", "confidence"),
@@ -36,26 +37,36 @@ def audit_table(
     vantage: str = "everybody",
     confidence: float = 0.95,
     seed: int = 0,
-    progress: Callable[[str, AuditResult, int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    out: Path | None = None,
 ) -> pd.DataFrame:
     """Audit scenarios, each shortened to a few rounds at the same ε.
 
     Args:
         names: of scenarios; by default those of `audited_names`.
         runs, vantage, confidence, seed: as of `audit`.
-        progress: told of each scenario's name and result, how many are done, and of how many.
+        progress: called with scenarios done, and scenarios in all.
+        out: the folder for the table and the figure of what is done where it is interrupted.
 
     Returns:
         One row for each, with the columns COLUMNS.
 
     Raises:
         InputError: one sentence about whatever does not fit.
+        Stopped: interrupted; what is done is in `out`.
     """
     listed = audited_names() if names is None else list(names)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for done, name in enumerate(listed):
         s = shortened(name)
-        found = audit(s, runs, vantage, confidence, seed)
+        try:
+            found = audit(s, runs, vantage, confidence, seed)
+        except KeyboardInterrupt:
+            if out is None or not rows:
+                raise
+            write_table(_frame(rows), out)
+            message = f"Interrupted; the audits of {done} scenarios are kept in {out}."
+            raise Stopped(message) from None
         content = found.to_dict()
         numbers = {n: getattr(found, n) for n in ("claimed", "certified", "shown", "null_shown")}
         rows.append(
@@ -69,7 +80,11 @@ def audit_table(
             }
         )
         if progress is not None:
-            progress(name, found, done + 1, len(listed))
+            progress(done + 1, len(listed))
+    return _frame(rows)
+
+
+def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype({"claimed": "float64", "certified": "float64", "shown": "float64"})
 

@@ -336,7 +336,7 @@ def _sentences(
     if claimed is not None and status != "broken":
         above = shown.epsilon > claimed
         out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
-    holder = f"the first {worlds.split} record of agent {worlds.victim} is replaced"
+    replaced = f"the first {worlds.split} record of agent {worlds.victim} is replaced"
     how = {
         "exact": f"The record moves every release by the same vector on each of {_COMPARED} transcripts of both "
         "worlds, and if it does on all, what is shown is exact for these two records.",
@@ -347,7 +347,7 @@ def _sentences(
         if shown.epsilon
         else "No noise hides the record, but what is seen from here does not depend on it.",
     }[shown.method]
-    out.append(f"In two worlds {holder}. {how}")
+    out.append(f"In two worlds {replaced}. {how}")
     if shown.noise is not None and not shown.noise[0] <= 1.0 <= shown.noise[1]:
         out.append(
             f"The noise that was drawn is {shown.noise[0]:.3g} to {shown.noise[1]:.3g} times as large as stated."

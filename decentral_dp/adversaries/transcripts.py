@@ -105,7 +105,7 @@ class _Script:
         return Bundle({channel: self._said[index, channel][None] for channel in values})
 
 
-class _ListeningCurator:
+class _ListeningCoordinatorReleaser:
     """A coordinator's own releaser; keeps what went in, what came out, and the scale between."""
 
     def __init__(self, real: Any) -> None:
@@ -137,7 +137,7 @@ class _ListeningCurator:
         return listed
 
 
-class _ScriptedCurator:
+class _ScriptedCoordinatorReleaser:
     """A coordinator's releaser that publishes what the transcript prescribes, and charges nothing."""
 
     def __init__(self, told: Transcript) -> None:
@@ -213,30 +213,30 @@ def _replay_agent(job: GossipJob, victim: int, told: Transcript) -> Mapping[Key,
 
 def _observe_coordinator(job: Any) -> Transcript:
     node = job.coordinator_node()
-    curator = _ListeningCurator(node.make_releaser())
-    last = LocalEngine().coordinate(node._replace(make_releaser=lambda: curator), job.rounds, [], _look).last
+    releaser = _ListeningCoordinatorReleaser(node.make_releaser())
+    last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds, [], _look).last
     published = last.published
     noises: list[tuple[str, Array]] = []
-    for key, query in curator.queries.items():
-        noise = curator.noise[key]
+    for key, query in releaser.queries.items():
+        noise = releaser.noise[key]
         if noise is not None and query.private is not None:
-            left = curator.said[key] - (query.public + query.private)
+            left = releaser.said[key] - (query.public + query.private)
             noises.append((noise.mechanism.name, left / noise.scale))
     return Transcript(
-        curator.said,
-        curator.noise,
+        releaser.said,
+        releaser.noise,
         (),
         np.concatenate([published[c].ravel() for c in sorted(published)]),
-        curator.queries,
+        releaser.queries,
         _by_name(noises),
     )
 
 
 def _replay_coordinator(job: Any, told: Transcript) -> Mapping[Key, Query]:
-    curator = _ScriptedCurator(told)
-    node = job.coordinator_node()._replace(make_releaser=lambda: curator)
+    releaser = _ScriptedCoordinatorReleaser(told)
+    node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
     LocalEngine().coordinate(node, job.rounds, [], _look)
-    return curator.queries
+    return releaser.queries
 
 
 def _look(snapshot: Snapshot) -> bool:

@@ -199,7 +199,7 @@ def audit(
         if out is not None:
             inside.require_free(out)
         with ProgressBar("scenarios") as bar:
-            table = audit_table(None, runs, vantage, confidence, seed, lambda _n, _f, done, total: bar(done, total))
+            table = audit_table(None, runs, vantage, confidence, seed, bar, out)
         inside.print_table(table)
         for path in write_table(table, out) if out is not None else []:
             typer.echo(path)

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.adversaries import audits
+from decentral_dp.adversaries import audit_tables, audits
+from decentral_dp.adversaries.audit_tables import audit_table, audited_names, write_table
 from decentral_dp.adversaries.audits import AuditResult, audit, planned, play
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.accounting.accountants import price
@@ -98,7 +101,8 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "runs"), [("network_view", ONE, 20), ("network_view", LAPLACE, 20), ("bsa", [], 40)]
+    ("name", "overrides", "runs"),
+    [("network_view", ONE, 20), ("network_view", LAPLACE, 20), ("bsa", ["algorithm.rounds=4"], 30)],
 )
 def test_half_the_noise_shows(monkeypatch: pytest.MonkeyPatch, name: str, overrides: list[str], runs: int) -> None:
     halved(monkeypatch)
@@ -218,6 +222,8 @@ def test_the_command_audits_a_run(
         (["quadratic", "--out", "missing/audit.json"], "there is no folder"),
         (["rign"], "rign"),
         (["."], "no run folder"),
+        ([], "give a scenario or a run folder, or --all"),
+        (["--all", "--set", "algorithm.rounds=2"], "as they are shipped"),
     ],
 )
 def test_wrong_input_is_one_sentence(
@@ -254,3 +260,32 @@ def test_an_interrupt_of_the_command_keeps_what_it_has(
     monkeypatch.setattr(audits, "observe", real)
     assert said(monkeypatch, capsys, *arguments)[0] == 0
     assert AuditResult.from_dict(json.loads(out.read_text())).status == "ok"
+
+
+def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["bsa", "paper_boxed", "scdro"]
+    table = audit_table(names, runs=20)
+    assert list(table["scenario"]) == names
+    assert table["status"].eq("ok").all()
+    assert (table["shown"] <= table["certified"]).all()
+    assert np.isfinite(table["claimed"]).tolist() == [False, True, False]
+    written = write_table(table, tmp_path / "audits")
+    assert pd.read_parquet(written[0]).equals(table)
+    assert written[1].read_bytes()[:4] == b"\x89PNG"
+    # Interrupted at the second, the first is kept.
+    real, calls = audit_tables.audit, []
+
+    def interrupted(*arguments: Any) -> AuditResult:
+        calls.append(0)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(audit_tables, "audit", interrupted)
+    with pytest.raises(Stopped, match="audits of 1 scenarios"):
+        audit_table(names, runs=20, out=tmp_path / "kept")
+    assert len(pd.read_parquet(tmp_path / "kept" / "audits.parquet")) == 1
+
+
+def test_every_algorithm_is_in_the_table() -> None:
+    assert set(ALGORITHMS) <= set(audited_names())
