@@ -34,9 +34,11 @@ def write_audits(table: pd.DataFrame, folder: Path) -> Path:
             drawn = np.isfinite(values) & (values > 0.0)
             axes.plot(values[drawn], heights[drawn], marker, color=colour, label=label, markersize=7)
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
         axes.set_yticks(heights, list(table["scenario"]))
         axes.set_ylim(-0.7, len(table) - 0.3)
         axes.set_xlabel("ε of one replaced record")
-        axes.legend(loc="lower right")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(_MARKS))
         figure.savefig(folder / "audits.png", dpi=150)
     return folder / "audits.png"

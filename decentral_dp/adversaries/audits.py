@@ -31,6 +31,8 @@ from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 
 FEWEST_RUNS = 20
+# That one participant releases in a run: each candidate's replay holds as many.
+MOST_NUMBERS = 20_000_000
 # Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
 _COMPARED = 6
 # Movements that differ by less than this part of the largest are the same but for float64.
@@ -182,6 +184,12 @@ def planned(
     if not known:
         some = f" or agent:0 to agent:{job.n_agents - 1}" if job.setting == "gossip" else ""
         raise InputError(f"audit: {vantage!r} is no vantage point of this job; take everybody, published{some}.")
+    numbers = sum(c.dimension * c.rounds.size for c in job.ledger.channels)
+    if numbers > MOST_NUMBERS:
+        raise InputError(
+            f"audit: one run of this job releases {numbers:.2g} numbers, of which several copies are held at once; at "
+            f"most {MOST_NUMBERS:.2g} are audited. Take fewer rounds (--set algorithm.rounds=...), or a smaller model."
+        )
     return AuditPlan(job, vantage, runs, confidence, seed)
 
 

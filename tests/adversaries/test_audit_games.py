@@ -135,6 +135,12 @@ def test_two_different_worlds_passed_off_as_equal_are_noticed(vantage: str, over
     assert found.sentences[0].startswith("Broken")
 
 
+def test_a_job_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audits, "MOST_NUMBERS", 59)
+    with pytest.raises(InputError, match="Take fewer rounds"):
+        planned("network_view", 20, "everybody", overrides=ONE)
+
+
 def test_the_plan_says_the_most_that_can_be_shown() -> None:
     plan = planned("network_view", 200, "published", overrides=ONE)
     assert 3.0 < plan.most_shown < 3.5
