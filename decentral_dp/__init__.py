@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from decentral_dp.adversaries.audits import AuditResult, audit
     from decentral_dp.adversaries.curious_neighbours import network_view
     from decentral_dp.adversaries.repeats import attack
     from decentral_dp.config.loading import load
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from decentral_dp.tuner import Tuned, tune
 
 __all__ = [
+    "AuditResult",
     "InputError",
     "Job",
     "Plan",
@@ -35,6 +37,7 @@ __all__ = [
     "Scenario",
     "Tuned",
     "attack",
+    "audit",
     "build",
     "from_losses",
     "load",
@@ -46,6 +49,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AuditResult": "adversaries.audits",
     "InputError": "errors",
     "Job": "simulation.jobs",
     "Plan": "simulation.plans",
@@ -54,6 +58,7 @@ _HOMES = {
     "Scenario": "config.schema",
     "Tuned": "tuner",
     "attack": "adversaries.repeats",
+    "audit": "adversaries.audits",
     "build": "simulation.job_builder",
     "from_losses": "problems.bilevel.losses",
     "load": "config.loading",

@@ -1,4 +1,4 @@
-"""The command line: run, plan, network, attack, study, experiment, list, show, report, schema. Heavy imports wait."""
+"""The command line: run, plan, network, attack, audit, study, experiment, list, show, report, schema. Imports wait."""
 
 from __future__ import annotations
 
@@ -158,6 +158,63 @@ def attack(
         inside.write(found, folders, out)
         typer.echo(out)
     if found.broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs of each of the two worlds, at least 20.")] = 200,
+    vantage: Annotated[str, typer.Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
+    confidence: Annotated[float, typer.Option(help="Of what is shown.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Of the noise of these runs.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
+    ] = None,
+    override: Set = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every algorithm's own scenario, of few rounds; --out is a folder then.")
+    ] = False,
+) -> None:
+    """Show a lower bound on what a scenario tells of one record, beside the ε that is certified, and the claimed one.
+
+    Two worlds that differ in one record are run with the scenario's own noise, and an attack tells them apart. The same
+    is tried on two equal worlds, where it must fail. Interrupted with --out, the same command goes on. Exit code 1
+    where more is shown than is certified, or where the audit itself is broken.
+    """
+    from decentral_dp.adversaries.audits import planned, play
+    from decentral_dp.cli import audit_command as inside
+    from decentral_dp.cli.progress import ProgressBar
+
+    if every == (scenario is not None):
+        raise InputError("audit: give a scenario or a run folder, or --all without either.")
+    if scenario is None:
+        from decentral_dp.adversaries.audit_tables import audit_table, write_table
+
+        if override:
+            raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
+        if out is not None:
+            inside.require_free(out)
+        with ProgressBar("scenarios") as bar:
+            table = audit_table(None, runs, vantage, confidence, seed, bar, out)
+        inside.print_table(table)
+        for path in write_table(table, out) if out is not None else []:
+            typer.echo(path)
+        if table["status"].isin(["refuted", "broken"]).any():
+            raise typer.Exit(1)
+        return
+    asked = planned(scenario, runs, vantage, confidence, seed, override or [])
+    file = inside.written_to(scenario, out)
+    inside.print_plan(asked)
+    with ProgressBar("runs") as progress:
+        found = play(asked, file, progress)
+    inside.print_audit(found)
+    if file is not None:
+        typer.echo(file)
+    if found.status in ("refuted", "broken"):
         raise typer.Exit(1)
 
 

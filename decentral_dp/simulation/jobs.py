@@ -6,9 +6,9 @@ Gossip: agents that trust nobody. Coordinator, bilevel or minimax: agents that t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Protocol, cast, final
+from typing import Any, ClassVar, Literal, Protocol, Self, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,6 +166,17 @@ class _Planned:
     def counts(self) -> Counts:
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
+    def keyed(self, root: bytes) -> Self:
+        """The same job with its noise, batches and coins drawn from another root."""
+        return replace(self, _root=root)
+
+    def with_record(self, split: Split, agent: int, record: Any) -> Self:
+        """The same job with the first record of one agent and kind replaced. record: as `problem.prepare` makes one."""
+        mine = self.records[split][agent]
+        put = type(mine)(*(np.concatenate([one, rest[1:]]) for one, rest in zip(record, mine, strict=True)))
+        changed = tuple(put if k == agent else r for k, r in enumerate(self.records[split]))
+        return replace(self, records={**self.records, split: changed})
+
     def _sizes(self) -> list[int]:
         """Agents of each block, as the scenario's [run] table says."""
         table, m = self.scenario.run, self.n_agents
@@ -196,9 +207,9 @@ class GossipJob(_Planned):
     def central(self) -> bool:
         return self.algorithm.central
 
-    def nodes(self) -> list[AgentNode]:
-        """The job cut into blocks of agents."""
-        sizes = self._sizes()
+    def nodes(self, sizes: Sequence[int] | None = None) -> list[AgentNode]:
+        """The job cut into blocks of agents, of these sizes or as the scenario's [run] table says."""
+        sizes = self._sizes() if sizes is None else list(sizes)
         cut = server_blocks(sizes) if self.central else blocks(self.topology.mixing, sizes)
         return [self._agent_node(*block) for block in cut]
 

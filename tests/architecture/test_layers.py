@@ -68,6 +68,7 @@ ONLY_IN = {
     "networkx": ["topology"],
     "matplotlib": [
         "reporting/plots",
+        "adversaries/audit_plot.py",
         "adversaries/pair_plots.py",
         "reproductions/experiment_plots.py",
         "studies/study_plots.py",

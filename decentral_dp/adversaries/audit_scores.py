@@ -1,0 +1,88 @@
+"""How a run is scored: larger where the first of two worlds is likelier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.adversaries.likelihoods import log_ratio
+from decentral_dp.adversaries.neighbouring_worlds import Worlds
+from decentral_dp.adversaries.transcripts import Transcript, observe, replay
+from decentral_dp.bounded import Array
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+
+# Pairs of runs with common noise from which the direction of a projection is learnt.
+_LEARNT = 16
+
+
+@dataclass(frozen=True)
+class Score:
+    """of: a run's score. is_likelihood: whether it is the log-likelihood ratio of all that is seen."""
+
+    of: Callable[[Transcript], float]
+    is_likelihood: bool
+
+
+def score_of(vantage: str, worlds: Worlds, roots: Callable[[int], bytes], sampled: bool) -> Score:
+    """The score for a vantage point. roots: of the runs that it may learn from. sampled: whether coins draw records."""
+    first: Any = worlds.first
+    probe = observe(first.keyed(roots(0)), worlds.victim)
+    exact = all(n is None or n.mechanism in (GAUSSIAN, LAPLACE) for n in probe.noise.values())
+    drawn = [key for key in probe.said if key not in probe.queries]
+    if vantage == "everybody" and exact and not drawn and not sampled:
+
+        def ratio(told: Transcript) -> float:
+            pair = [replay(world, worlds.victim, told) for world in (worlds.first, worlds.second)]
+            return log_ratio(told, *pair)
+
+        return Score(ratio, True)
+    return _projection(vantage, worlds, roots)
+
+
+def _projection(vantage: str, worlds: Worlds, roots: Callable[[int], bytes]) -> Score:
+    """The inner product with the mean difference, learnt from runs of both worlds with common noise, over variances."""
+    ours: list[Array] = []
+    theirs: list[Array] = []
+    for k in range(_LEARNT):
+        for world, kept in ((worlds.first, ours), (worlds.second, theirs)):
+            job: Any = world
+            kept.append(seen(vantage, observe(job.keyed(roots(k)), worlds.victim), worlds))
+    difference = np.mean(ours, axis=0) - np.mean(theirs, axis=0)
+    variance = 0.5 * (np.var(ours, axis=0) + np.var(theirs, axis=0))
+    # Of what never varies, any difference decides; of few runs a variance may be small by chance.
+    floor = 0.1 * np.median(variance[variance > 0.0]) if (variance > 0.0).any() else 1.0
+    direction = np.where(np.isfinite(difference), difference, 0.0) / np.maximum(variance, max(floor, 1e-300))
+    centre = 0.5 * (np.mean(ours, axis=0) + np.mean(theirs, axis=0))
+
+    def projected(told: Transcript) -> float:
+        value = float(np.nansum(direction * (seen(vantage, told, worlds) - centre)))
+        return value if np.isfinite(value) else 0.0
+
+    return Score(projected, False)
+
+
+def seen(vantage: str, told: Transcript, worlds: Worlds) -> Array:
+    """All numbers that are seen from there, one after the other."""
+    if vantage == "published":
+        return told.published
+    if vantage == "everybody":
+        return _in_order(told.said)
+    return _received(told, worlds, int(vantage.partition(":")[2]))
+
+
+def _in_order(said: Mapping[Any, Array]) -> Array:
+    return np.concatenate([v.ravel() for v in said.values()])
+
+
+def _received(told: Transcript, worlds: Worlds, agent: int) -> Array:
+    """The messages of the agent's neighbours; of an algorithm that asks a server, of everybody."""
+    job: Any = worlds.first
+    near: Sequence[int] = range(job.n_agents)
+    if not job.central:
+        row = job.topology.mixing.toarray()[agent] != 0.0
+        row[agent] = False
+        near = np.flatnonzero(row).tolist()
+    return np.concatenate([np.concatenate(blocks)[list(near)].ravel() for blocks in told.messages])

@@ -1,0 +1,88 @@
+"""What an audit has played so far, on disk, so that an interrupted one goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+from decentral_dp.simulation.result import plain
+
+_GROUPS = ("first", "second", "null")
+
+
+@dataclass
+class Played:
+    """Scores of the runs of each world, in the order of their seeds, and the sizes of the noise that they drew.
+
+    fingerprint: of the scenario and the settings, which must be the same to go on.
+    """
+
+    fingerprint: str
+    scores: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _GROUPS})
+    sizes: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, group: str, score: float, residuals: Mapping[str, Array]) -> None:
+        """One run. residuals: mechanism's name → its noise in units of the scale."""
+        self.scores[group].append(score)
+        for name, values in residuals.items():
+            if name in (GAUSSIAN.name, LAPLACE.name) and np.isfinite(values).all():
+                size = values**2 if name == GAUSSIAN.name else np.abs(values)
+                before = self.sizes.get(name, [0.0, 0.0])
+                self.sizes[name] = [before[0] + values.size, before[1] + float(size.sum())]
+
+    def noise(self) -> list[tuple[str, int, float]]:
+        """For `likelihoods.drawn_noise`."""
+        return [(name, int(n), total) for name, (n, total) in self.sizes.items()]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"fingerprint": self.fingerprint, "scores": self.scores, "sizes": self.sizes}
+
+
+def fingerprint(s: Scenario, runs: int, vantage: str, confidence: float, seed: int) -> str:
+    """Of whatever decides what is played; more runs go on from fewer."""
+    content = s.model_dump(mode="json", exclude={"title", "description", "versions", "run"})
+    text = json.dumps([content, vantage, confidence, seed], sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def resumed(out: Path | None, expected: str) -> Played:
+    """What an interrupted audit left in this file, or nothing.
+
+    Raises InputError for a file that holds anything else, and where there is no folder for it.
+    """
+    if out is None or not out.exists():
+        if out is not None and not out.parent.is_dir():
+            raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
+        return Played(expected)
+    try:
+        content = json.loads(out.read_text(encoding="utf-8"))
+        interrupted = content["status"] == "interrupted"
+        kept = Played(
+            content["fingerprint"],
+            {name: [float(v) for v in content["scores"][name]] for name in _GROUPS} if interrupted else {},
+            {str(k): [float(v) for v in pair] for k, pair in content["sizes"].items()} if interrupted else {},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        interrupted, kept = False, Played("")
+    if not interrupted:
+        raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
+    if kept.fingerprint != expected:
+        raise InputError(f"--out: {out} holds an interrupted audit of another scenario or with other settings; give another file.")  # fmt: skip  # noqa: E501
+    return kept
+
+
+def write_json(out: Path, content: Mapping[str, Any]) -> None:
+    """Beside its place first, then moved there whole."""
+    partial = out.with_name(f".{out.name}.part")
+    partial.write_text(json.dumps(plain(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    partial.replace(out)

@@ -1,0 +1,400 @@
+"""Auditing a guarantee: a lower bound on ε by playing the distinguishing game, beside the certified and the claimed ε.
+
+`neighbouring_worlds` finds two worlds that differ in one record, `transcripts` what is seen of a run in either,
+`likelihoods` and `distinguishing_bounds` what that shows. Every audit plays against itself as well: between two equal
+worlds nothing must be shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from decentral_dp.adversaries.audit_scores import Score, score_of
+from decentral_dp.adversaries.audit_storage import Played, fingerprint, resumed, write_json
+from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelihoods, most_counted
+from decentral_dp.adversaries.likelihoods import Movement, drawn_noise, movement
+from decentral_dp.adversaries.neighbouring_worlds import Worlds, farthest
+from decentral_dp.adversaries.transcripts import observe, replay
+from decentral_dp.config.loading import load
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+
+FEWEST_RUNS = 20
+# That one participant releases in a run: each candidate's replay holds as many.
+MOST_NUMBERS = 20_000_000
+# Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
+_COMPARED = 6
+# Movements that differ by less than this part of the largest are the same but for float64.
+_SAME = 1e-6
+# With which the game of two equal worlds must show nothing: an audit that is sound fails it once in a thousand times.
+_NULL_RISK = 1e-3
+
+Method = Literal["exact", "likelihood", "counting", "difference"]
+Status = Literal["ok", "refuted", "broken", "interrupted"]
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit shows.
+
+    Args:
+        claimed: ε of the paper's theorem, for the worst agent; None where none is given.
+        certified: ε of the ledger at delta, of the agent whose record is replaced.
+        shown: ε is at least this, with this confidence.
+        method: "exact" (the law of the likelihood ratio is known), "likelihood" or "counting" (from runs), or
+            "difference" (nothing hides the record).
+        vantage: "everybody", "published" or "agent:K".
+        runs: of each world.
+        null_shown: the same of two equal worlds; above 0 the audit is broken.
+        status: "ok", "refuted" (more is shown than is certified), "broken" or "interrupted".
+        sentences: what the numbers say, and do not.
+
+    Example:
+        >>> import decentral_dp
+        >>> found = decentral_dp.audit("network_view", overrides=["algorithm.rounds=2"], runs=20)
+        >>> found.method, found.status, 0.95 * found.certified <= found.shown <= found.certified
+        ('exact', 'ok', True)
+    """
+
+    title: str
+    claimed: float | None
+    certified: float
+    shown: float
+    delta: float
+    confidence: float
+    method: Method
+    vantage: str
+    runs: int
+    null_shown: float
+    status: Status
+    sentences: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values; infinite numbers are "inf"."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> AuditResult:
+        """What `to_dict` gave. Raises InputError where it is none of an audit."""
+        try:
+            table = {f.name: content[f.name] for f in fields(cls)}
+            for name in ("certified", "shown", "delta", "confidence", "null_shown"):
+                table[name] = float(table[name])
+            table["claimed"] = None if table["claimed"] is None else float(table["claimed"])
+            table["sentences"] = tuple(table["sentences"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"audit: this is no result of an audit ({error!r}); give one that was written.") from None
+        return cls(**table)
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """What is going to be played, and the most that it can show."""
+
+    job: Job
+    vantage: str
+    runs: int
+    confidence: float
+    seed: int
+
+    @property
+    def most_shown(self) -> float:
+        """By counting, if every run is told apart. A likelihood ratio has no such limit."""
+        return most_counted(self.runs, self.job.scenario.privacy.delta, 1.0 - self.confidence)
+
+
+def audit(
+    scenario: str | Path | Mapping[str, Any] | Scenario | Job,
+    runs: int = 200,
+    vantage: str = "everybody",
+    confidence: float = 0.95,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+    out: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> AuditResult:
+    """Show how much a job really tells of one record, beside the ε that is certified and the one that is claimed.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
+        runs: of each of the two worlds, at least 20.
+        vantage: "everybody" sees all messages (or all that a coordinator releases), "published" the values that are
+            published at the end, "agent:K" the messages that agent K receives.
+        confidence: of what is shown.
+        seed: of the noise of these runs, which is nobody's secret.
+        overrides: "table.key=value" with a TOML value.
+        out: JSON file. Where it holds an audit that was interrupted, that one is continued.
+        progress: called with runs done, and runs in all.
+
+    Returns:
+        The numbers, and sentences about them.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+        Stopped: interrupted; what was played so far is in `out`.
+
+    Limits:
+        What is shown is a lower bound by the attacks that are here: a small one certifies nothing.
+
+    Example:
+        >>> import decentral_dp
+        >>> found = decentral_dp.audit("network_view", overrides=["algorithm.rounds=2"], runs=20)
+        >>> found.shown <= found.certified, found.null_shown, found.to_dict()["vantage"]
+        (True, 0.0, 'everybody')
+    """
+    return play(
+        planned(scenario, runs, vantage, confidence, seed, overrides), None if out is None else Path(out), progress
+    )
+
+
+def planned(
+    scenario: str | Path | Mapping[str, Any] | Scenario | Job,
+    runs: int,
+    vantage: str,
+    confidence: float = 0.95,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+) -> AuditPlan:
+    """Everything that can be refused is refused here. Raises InputError."""
+    if runs < FEWEST_RUNS:
+        raise InputError(f"audit: {runs} runs of each world show nothing; take at least {FEWEST_RUNS} (--runs).")
+    if not 0.5 <= confidence < 1.0:
+        raise InputError(f"audit: the confidence is {confidence}, wanted a number from 0.5 up to, but below, 1.")
+    if isinstance(scenario, str | Path) and Path(scenario).is_dir():
+        folder = Path(scenario)
+        if not (folder / "scenario.toml").is_file():
+            raise InputError(f"audit: {folder} is no run folder: it has no scenario.toml. Give one that a run wrote.")
+        scenario = folder / "scenario.toml"
+    job = build(load(scenario, overrides)) if isinstance(scenario, str | Path | Mapping | Scenario) else scenario
+    kind, _, number = vantage.partition(":")
+    known = vantage in ("everybody", "published") or (
+        kind == "agent" and job.setting == "gossip" and number.isdigit() and int(number) < job.n_agents
+    )
+    if not known:
+        some = f" or agent:0 to agent:{job.n_agents - 1}" if job.setting == "gossip" else ""
+        raise InputError(f"audit: {vantage!r} is no vantage point of this job; take everybody, published{some}.")
+    numbers = sum(c.dimension * c.rounds.size for c in job.ledger.channels)
+    if numbers > MOST_NUMBERS:
+        raise InputError(
+            f"audit: one run of this job releases {numbers:.2g} numbers, of which several copies are held at once; at "
+            f"most {MOST_NUMBERS:.2g} are audited. Take fewer rounds (--set algorithm.rounds=...), or a smaller model."
+        )
+    return AuditPlan(job, vantage, runs, confidence, seed)
+
+
+def play(
+    plan: AuditPlan,
+    out: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    null: Callable[[Worlds], Job] = lambda worlds: worlds.first,
+) -> AuditResult:
+    """Play the game, and the game against itself. null: the world that is passed off as the first. Raises Stopped."""
+    job = plan.job
+    played = resumed(out, fingerprint(plan.job.scenario, plan.runs, plan.vantage, plan.confidence, plan.seed))
+    worlds = farthest(job, _root(plan, "search", 0))
+    same = worlds._replace(second=null(worlds))
+    if job.mechanism.adds_noise is False or not _noised(job):
+        return _finished(plan, worlds, _differing(plan, worlds), out, played)
+    if plan.vantage == "everybody" and not _samples(job):
+        exact = _exact(plan, worlds, same)
+        if exact is not None:
+            return _finished(plan, worlds, exact, out, played)
+    score = score_of(plan.vantage, worlds, lambda k: _root(plan, "learn", k), _samples(job))
+    groups = {"first": worlds.first, "second": worlds.second, "null": same.second}
+    total = plan.runs * len(groups)
+    try:
+        # In turn, so that what an interrupt leaves is of all alike.
+        for k in range(plan.runs):
+            for name, world in groups.items():
+                if k >= len(played.scores[name]):
+                    told = observe(_keyed(world, _root(plan, name, k)), worlds.victim)
+                    played.add(name, score.of(told), told.residuals if score.is_likelihood else {})
+            if progress is not None:
+                progress(len(groups) * (k + 1), total)
+    except KeyboardInterrupt:
+        if out is None:
+            raise
+        write_json(out, {"status": "interrupted", **played.to_dict()})
+        raise Stopped(
+            f"Interrupted; {len(played.scores['null'])} runs of each world are kept in {out}, and the same command "
+            "goes on from there."
+        ) from None
+    return _finished(plan, worlds, _judged(plan, score, played), out, played)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A lower bound, how it was found, and the same of two equal worlds."""
+
+    method: Method
+    epsilon: float
+    null: float
+    confidence: float
+    runs: int
+    noise: tuple[float, float] | None
+    sentences: tuple[str, ...] = ()
+
+
+def _differing(plan: AuditPlan, worlds: Worlds) -> _Shown:
+    """Where nothing hides a record: whether what is seen differs between runs with the same coins."""
+    root = _root(plan, "first", 0)
+    seen = [observe(_keyed(w, root), worlds.victim) for w in (worlds.first, worlds.second, worlds.first)]
+    values = [[t.published] if plan.vantage == "published" else list(t.said.values()) for t in seen]
+    apart = [any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(values[0], v, strict=True)) for v in values]
+    return _Shown("difference", math.inf if apart[1] else 0.0, math.inf if apart[2] else 0.0, 1.0, 1, None)
+
+
+def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> _Shown | None:
+    """Where the queries of both worlds are equally far apart on every transcript that is tried; None elsewhere."""
+    delta, moves, sums = plan.job.scenario.privacy.delta, [], Played(fingerprint="")
+    nothing = 0.0
+    for k in range(_COMPARED):
+        world = worlds.second if k % 2 else worlds.first
+        told = observe(_keyed(world, _root(plan, "compare", k)), worlds.victim)
+        first, second = (replay(w, worlds.victim, told) for w in (worlds.first, worlds.second))
+        moves.append(movement(told, first, second))
+        known = _known(told.noise.values()) and told.said.keys() == told.queries.keys()
+        if not known or not moves[0].near(moves[-1], _SAME):
+            return None
+        sums.add("first", 0.0, told.residuals)
+        none = movement(told, first, replay(same.second, worlds.victim, told))
+        nothing = max(nothing, none.epsilon(delta) if none.size(delta) > 0.0 else 0.0)
+    # Few numbers say little of the noise: a release more costs nothing, being of the same law.
+    for k in range(_COMPARED, min(plan.runs, 200)):
+        sums.add("first", 0.0, observe(_keyed(worlds.first, _root(plan, "compare", k)), worlds.victim).residuals)
+    noise = drawn_noise(sums.noise())
+    return _Shown("exact", _exactly(moves[0], delta, noise), nothing, 1.0, max(_COMPARED, min(plan.runs, 200)), noise)
+
+
+def _exactly(move: Movement, delta: float, noise: tuple[float, float]) -> float:
+    return move.epsilon(delta, 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1])
+
+
+def _judged(plan: AuditPlan, score: Score, played: Played) -> _Shown:
+    """The larger of what counting and, where it is one, the likelihood ratio shows; each gets half of the risk."""
+    first, second, null = (np.array(played.scores[name]) for name in ("first", "second", "null"))
+    delta, risk = plan.job.scenario.privacy.delta, 1.0 - plan.confidence
+    share = 0.5 * risk if score.is_likelihood else risk
+    found: list[tuple[float, Method]] = [(counted(first, second, delta, share), "counting")]
+    noise = drawn_noise(played.noise()) if score.is_likelihood else None
+    power = {GAUSSIAN.name: 2, LAPLACE.name: 1}.get(" and ".join(played.sizes))
+    if noise is not None and power is not None:
+        # Under noise of another size than stated, a log-likelihood ratio is so many times as large.
+        factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
+        found.append((from_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
+    shown, method = max(found, key=lambda one: one[0])
+    nothing = counted(first, null, delta, _NULL_RISK)
+    return _Shown(method, shown, nothing, plan.confidence, plan.runs, noise)
+
+
+def _finished(plan: AuditPlan, worlds: Worlds, shown: _Shown, out: Path | None, played: Played) -> AuditResult:
+    job, claim = plan.job, plan.job.claimed()
+    certified = float(job.budget.epsilon[worlds.victim])
+    status: Status = "broken" if shown.null > 0.0 else "refuted" if shown.epsilon > certified else "ok"
+    claimed = None if claim is None else claim.epsilon_max
+    result = AuditResult(
+        job.scenario.title or "An audit",
+        claimed,
+        certified,
+        shown.epsilon,
+        job.scenario.privacy.delta,
+        shown.confidence,
+        shown.method,
+        plan.vantage,
+        shown.runs,
+        shown.null,
+        status,
+        tuple(_sentences(plan, worlds, shown, status, certified, claimed)),
+    )
+    if out is not None:
+        write_json(out, {**result.to_dict(), "fingerprint": played.fingerprint})
+    return result
+
+
+def _sentences(
+    plan: AuditPlan, worlds: Worlds, shown: _Shown, status: Status, certified: float, claimed: float | None
+) -> list[str]:
+    at = f"at δ = {delta_text(plan.job.scenario.privacy.delta)}"
+    percent = f"{100.0 * shown.confidence:g} %"
+    out = []
+    if status == "broken":
+        out.append(
+            f"Broken: two equal worlds are told apart (ε ≥ {shown.null:.3g}), so nothing else here can be believed."
+        )
+    elif status == "refuted":
+        out.append(
+            f"Refuted: ε is at least {shown.epsilon:.4g} {at}, above the certified {epsilon_text(certified)}. A bug, "
+            "or a broken guarantee."
+        )
+    elif math.isinf(certified):
+        out.append("No finite ε is certified here, so nothing that is shown contradicts the certificate.")
+    else:
+        out.append(f"Not refuted: no more is shown than the certified ε = {epsilon_text(certified)} {at}.")
+    if claimed is not None and status != "broken":
+        above = shown.epsilon > claimed
+        out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
+    replaced = f"the first {worlds.split} record of agent {worlds.victim} is replaced"
+    how = {
+        "exact": f"The record moves every release by the same vector on each of {_COMPARED} transcripts of both "
+        "worlds, and if it does on all, what is shown is exact for these two records.",
+        "likelihood": f"From exact likelihood ratios of {shown.runs} runs of each world, with confidence {percent}.",
+        "counting": f"By counting {shown.runs} runs of each world, with confidence {percent}: so many can show at most "
+        f"{plan.most_shown:.3g}.",
+        "difference": "No noise hides the record: the same coins give other values in the other world."
+        if shown.epsilon
+        else "No noise hides the record, but what is seen from here does not depend on it.",
+    }[shown.method]
+    out.append(f"In two worlds {replaced}. {how}")
+    if shown.noise is not None and not shown.noise[0] <= 1.0 <= shown.noise[1]:
+        out.append(
+            f"The noise that was drawn is {shown.noise[0]:.3g} to {shown.noise[1]:.3g} times as large as stated."
+        )
+    if status != "broken":
+        out.append("The same game between two equal worlds shows nothing, as it must.")
+    out.append("What is shown is a lower bound by one attack, and a small one certifies nothing.")
+    return out
+
+
+def _samples(job: Job) -> bool:
+    """Whether coins decide which records are read, which nobody sees."""
+    drawn = any((rate < 1.0).any() for c in job.ledger.channels for rate in c.rate.values())
+    return drawn or any(c.sampling == "poisson" for c in job.ledger.channels) or _stream(job) == "minibatch"
+
+
+def _stream(job: Any) -> str:
+    return str(job.stream.kind)
+
+
+def _noised(job: Job) -> bool:
+    """Whether anything random stands between records and releases."""
+    charged = job.ledger.charged
+    return any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged
+
+
+def _known(noises: Any) -> bool:
+    return all(noise is None or noise.mechanism in (GAUSSIAN, LAPLACE) for noise in noises)
+
+
+def _keyed(job: Any, root: bytes) -> Any:
+    return job.keyed(root)
+
+
+def _root(plan: AuditPlan, purpose: str, number: int) -> bytes:
+    return seeded_root(plan.seed, f"audit {purpose} {number}".encode())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,65 @@
+"""Lower bounds on ε from scores of runs in two worlds.
+
+counting      ε ≥ log((TPR − δ)/FPR) for every threshold, with both rates at the ends of their Clopper-Pearson
+              intervals. The threshold and the direction are chosen on the first halves of the scores, the rates are
+              counted on the second. Nothing is assumed of the score.
+likelihood    where the score is the log-likelihood ratio L: P₁(L ≥ t) ≤ e^{−t} P₀(L ≥ t), so that the rate of the
+              other world need not be counted, and ε ≥ t + log(1 − δ/P₀(L ≥ t)). t is the k-th largest of the
+              scores, k fixed beforehand: the share of the law above it is at least the low end of the interval of
+              Clopper and Pearson for k of n.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import beta
+
+from decentral_dp.bounded import Array
+
+
+def counted(first: Array, second: Array, delta: float, risk: float) -> float:
+    """A lower bound on ε at δ that holds but for probability `risk`; 0 where nothing is shown.
+
+    first, second: scores in the two worlds, larger where the first is likelier.
+    """
+    halves = [(s[: s.size // 2], s[s.size // 2 :]) for s in (first, second)]
+    best: tuple[float, int, float] = (-np.inf, 1, 0.0)
+    for sign in (1, -1):
+        a, b = (sign * h[0] for h in halves[::sign])
+        cuts = np.unique(np.concatenate([a, b]))
+        hits, false = ((s[None] >= cuts[:, None]).sum(axis=1) for s in (a, b))
+        found = _bounds(hits, false, a.size, b.size, delta, risk)
+        k = int(np.argmax(found))
+        best = max(best, (float(found[k]), sign, float(cuts[k])))
+    _, sign, cut = best
+    a, b = (sign * h[1] for h in halves[::sign])
+    hits, false = (np.array([(s >= cut).sum()]) for s in (a, b))
+    return max(0.0, float(_bounds(hits, false, a.size, b.size, delta, risk)[0]))
+
+
+def most_counted(runs: int, delta: float, risk: float) -> float:
+    """The most that counting can show with so many runs of each world: every run told apart."""
+    n = np.array([runs - runs // 2])
+    return max(0.0, float(_bounds(n, 0 * n, int(n[0]), int(n[0]), delta, risk)[0]))
+
+
+def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> float:
+    """The same where scores are log-likelihood ratios, of the first world over the second."""
+    best = 0.0
+    for logs in (first, -second):
+        n = logs.size
+        # Fixed by n and δ alone: the fewest scores whose share, at the low end of its interval, is well above δ.
+        ranks = np.arange(1, n + 1)
+        least = beta.ppf(0.5 * risk, ranks, n - ranks + 1)
+        enough = np.flatnonzero(least >= 4.0 * delta)
+        if enough.size:
+            k = int(enough[0])
+            best = max(best, float(np.sort(logs)[n - 1 - k]) + float(np.log1p(-delta / least[k])))
+    return best
+
+
+def _bounds(hits: Array, false: Array, n: int, m: int, delta: float, risk: float) -> Array:
+    """log((TPR − δ)/FPR) with the rates at the ends of their intervals, each wrong with half of the risk."""
+    least = np.where(hits > 0, beta.ppf(0.5 * risk, np.maximum(hits, 1), n - hits + 1), 0.0)
+    most = np.where(false < m, beta.ppf(1.0 - 0.5 * risk, false + 1, np.maximum(m - false, 1)), 1.0)
+    return np.asarray(np.log(np.maximum(least - delta, 1e-300) / most))

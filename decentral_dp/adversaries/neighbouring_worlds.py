@@ -1,0 +1,119 @@
+"""Two worlds that differ in one record, as far apart as a search over a few records finds them.
+
+The agent with the largest budget holds the record, the first one of its kind. Candidates are records of the data, the
+same turned around, and records along single axes and along the difference of the data's means, in opposite directions
+and of several sizes; where a certificate rests on clips alone, larger than any in the data too, so that both are cut
+at the clip. All candidates are replayed on one transcript; the pair whose queries are farthest apart is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.adversaries.likelihoods import movement
+from decentral_dp.adversaries.transcripts import Transcript, observe, replay
+from decentral_dp.bounded import SPLITS, Array, Split
+from decentral_dp.problems.protocol import Placed, take
+from decentral_dp.simulation.jobs import Job
+
+# Queries of all candidates are held at once: at most so many numbers.
+_HELD = 30_000_000
+_MOST = 26
+# Records whose rows are no plain features: those of the data alone are tried.
+_STRUCTURED = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
+
+
+class Worlds(NamedTuple):
+    """first, second: jobs that differ in one record, of this kind and agent."""
+
+    first: Job
+    second: Job
+    victim: int
+    split: Split
+
+
+def farthest(job: Job, seed_root: bytes) -> Worlds:
+    """The pair of worlds whose queries are farthest apart on a transcript of the job."""
+    victim = int(np.argmax(job.budget.epsilon))
+    keyed: Any = job.keyed(seed_root)  # type: ignore[attr-defined]
+    told = observe(keyed, victim)
+    best: tuple[float, Worlds] = (-1.0, Worlds(keyed, keyed, victim, "train"))
+    for split in SPLITS:
+        if split in job.records and len(job.records[split]) > victim and len(job.records[split][victim][0]):
+            best = max(best, _farthest_of(keyed, victim, split, told), key=lambda found: found[0])
+    return best[1]
+
+
+def _farthest_of(job: Any, victim: int, split: Split, told: Transcript) -> tuple[float, Worlds]:
+    numbers = sum(v.size for v in told.said.values())
+    most = int(np.clip(_HELD // max(numbers, 1), 4, _MOST))
+    worlds = [job, *(job.with_record(split, victim, record) for record in _records(job, victim, split, most))]
+    base = replay(worlds[0], victim, told)
+    # From the world as it is, so that a pair's movement is a difference of two.
+    moved = [movement(told, replay(world, victim, told), base) for world in worlds]
+    pairs = list(combinations(range(len(worlds)), 2))
+    sizes = [moved[i].minus(moved[k]).size(job.scenario.privacy.delta) for i, k in pairs]
+    best = int(np.argmax(sizes))
+    i, k = pairs[best]
+    return float(sizes[best]), Worlds(worlds[i], worlds[k], victim, split)
+
+
+def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
+    shards = job.shards
+    mine = np.concatenate([np.asarray(part[victim]) for part in (shards.train, shards.validation) if len(part)])
+    rows, labels = shards.features[mine], np.asarray(shards.labels, dtype=np.float64)[mine]
+    if not rows.size:
+        return
+    told = np.unique(np.asarray(shards.labels, dtype=np.float64)[np.concatenate([*shards.train])])
+    ends = [float(told[0]), float(told[-1])]
+    structured = type(job.records[split][victim]).__name__ in _STRUCTURED
+    made = list(_real(rows, labels)) if structured or rows.ndim > 2 else list(_invented(job, rows, labels, ends))
+    for row, label in made[:most]:
+        record = job.problem.prepare(row[None], np.array([label]), job.clip.norm)
+        if isinstance(job.problem, Placed) and split == "train":
+            # Its place is that of the record it replaces.
+            first = take(job.records[split][victim], slice(0, 1))
+            fields = zip(first._fields, first, record, strict=True)
+            record = type(first)(*(f if name == "group" else r for name, f, r in fields))
+        yield record
+
+
+def _real(rows: Array, labels: Array) -> Iterator[tuple[Array, float]]:
+    for k in range(min(len(rows), 12)):
+        yield rows[k], float(labels[k])
+
+
+def _invented(job: Any, rows: Array, labels: Array, ends: list[float]) -> Iterator[tuple[Array, float]]:
+    size = float(np.linalg.norm(rows, axis=1).max()) or 1.0
+    # Constants hold for records of the data's norms; clips hold for all.
+    sizes = [size] if job.setting == "coordinator_bilevel" else [4.0 * size, size]
+    d = rows.shape[1]
+    # Where a model that fits the data looks: a record against it has a large gradient.
+    sides = np.where(labels == ends[-1], 1.0, -1.0)
+    model = _unit((sides[:, None] * rows).mean(axis=0))
+    axis = np.zeros(d)
+    axis[int(np.argmin(np.abs(model)))] = 1.0
+    random = np.random.default_rng(0).normal(size=d)
+    across = _unit(random - model * float(random @ model)) if d > 1 else np.ones(1)
+    for sign in (1.0, -1.0):
+        for label in dict.fromkeys(ends):
+            # A single coordinate: what Laplace noise hides least.
+            yield sign * sizes[0] * axis, label
+    for length in sizes:
+        for direction in (axis, across):
+            for sign in (1.0, -1.0):
+                for label, side in zip(dict.fromkeys(ends), (-1.0, 1.0), strict=False):
+                    # Leaning against the model of its label.
+                    yield length * _unit(sign * direction - 0.25 * side * model), label
+    for row, label in _real(rows[:2], labels[:2]):
+        yield row, label
+        yield -row, label
+        yield row, ends[0] if label != ends[0] else ends[1]
+
+
+def _unit(v: Array) -> Array:
+    return np.asarray(v / max(float(np.linalg.norm(v)), 1e-300))

@@ -1,0 +1,258 @@
+"""Transcripts: what a run lets out, what was released before noise, and what another world would have released.
+
+`observe` runs a job and keeps every message. `replay` runs the releasing participant once more, on other records, and
+prescribes what it says: its queries are what it would have released in that world, had the public seen the same. In
+gossip that participant is one agent, the victim, since all others only react to what it says; else the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array, Bounded
+from decentral_dp.engines.host import Host
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import Snapshot
+from decentral_dp.exchange import Bundle, Released, Value
+from decentral_dp.privacy.ledger import Ledger, Recorder
+from decentral_dp.privacy.mechanisms import Mechanism, NoiseMechanism, noise_of
+from decentral_dp.simulation.jobs import GossipJob, Job
+
+Key = tuple[int, str]
+
+
+class Query(NamedTuple):
+    """What was to be released. public, private: (d,), its parts; of a plain array, private is None."""
+
+    public: Array
+    private: Array | None
+
+
+class Noise(NamedTuple):
+    """How a release was noised: by a mechanism at a scale, of a release of so many coordinates."""
+
+    mechanism: NoiseMechanism
+    scale: float
+    width: int
+
+    @property
+    def grid(self) -> float:
+        return float(self.mechanism.grid(self.scale, self.width))
+
+
+class Transcript(NamedTuple):
+    """One run, as everybody sees it.
+
+    said: (index, channel) → (d,) what the releasing participant let out. noise: the same → its noise; None where the
+    value left as it is, or was drawn by a selection. messages: of gossip, per exchange and block. published: (k,) all
+    values that are published at the end. queries: what was released before noise, which nobody sees. residuals:
+    mechanism's name → (noise in units of its scale) of all participants, which nobody sees either.
+    """
+
+    said: Mapping[Key, Array]
+    noise: Mapping[Key, Noise | None]
+    messages: tuple[tuple[Array, ...], ...]
+    published: Array
+    queries: Mapping[Key, Query]
+    residuals: Mapping[str, Array]
+
+
+class _Listening:
+    """An agent's own releaser; keeps what went in, what came out, and the scale between."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.recorder: Recorder = real.recorder
+        self.said: dict[Key, Array] = {}
+        self.noise: dict[Key, Noise | None] = {}
+        self.queries: dict[Key, Query] = {}
+        self.noises: list[tuple[str, Array]] = []
+
+    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
+        out: Bundle = self._real.release(index, values)
+        mechanism: Mechanism = self._real.mechanism
+        for channel, value in values.items():
+            key = (index, channel)
+            # Of the first agent of the block: a victim is alone in its own.
+            self.said[key], self.noise[key] = np.array(out[channel][0]), None
+            query = _query(value)
+            if query is not None:
+                self.queries[key] = query
+            if isinstance(value, Bounded) and mechanism.adds_noise:
+                scales = self._real.schedules[channel].at(index // self._real.releases_per_round, mechanism)
+                self.noise[key] = Noise(noise_of(mechanism, channel), float(scales[0]), out[channel].shape[1])
+                with np.errstate(all="ignore"):
+                    self.noises.append((mechanism.name, ((out[channel] - value.value) / scales[:, None]).ravel()))
+        return out
+
+
+class _Script:
+    """A releaser that says what the transcript prescribes, keeps what the agent wanted to release, charges nothing."""
+
+    def __init__(self, said: Mapping[Key, Array]) -> None:
+        self.recorder = Recorder(1)
+        self.queries: dict[Key, Query] = {}
+        self._said = said
+
+    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
+        for channel, value in values.items():
+            query = _query(value)
+            if query is not None:
+                self.queries[index, channel] = query
+        return Bundle({channel: self._said[index, channel][None] for channel in values})
+
+
+class _ListeningCoordinatorReleaser:
+    """A coordinator's own releaser; keeps what went in, what came out, and the scale between."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.said: dict[Key, Array] = {}
+        self.noise: dict[Key, Noise | None] = {}
+        self.queries: dict[Key, Query] = {}
+
+    def release(self, index: int, values: Mapping[str, Any]) -> Released:
+        out: Released = self._real.release(index, values)
+        lines = {c.channel: c.mechanism for c in self._real.plan.channels}
+        for channel, value in values.items():
+            key, scale = (index, channel), out.scale.get(channel, 0.0)
+            self.said[key] = np.array(out.released[channel][0])
+            mechanism = lines.get(channel)
+            noised = isinstance(value, Bounded) and mechanism is not None and mechanism.adds_noise and _moves(value)
+            self.noise[key] = (
+                Noise(noise_of(mechanism, channel), scale, value.private.shape[1])
+                if noised and mechanism is not None and scale > 0.0
+                else None
+            )
+            query = _query(value)
+            if query is not None:
+                self.queries[key] = query
+        return out
+
+    def ledger(self, releases_per_round: int = 1) -> Ledger:
+        listed: Ledger = self._real.ledger(releases_per_round)
+        return listed
+
+
+class _ScriptedCoordinatorReleaser:
+    """A coordinator's releaser that publishes what the transcript prescribes, and charges nothing."""
+
+    def __init__(self, told: Transcript) -> None:
+        self.queries: dict[Key, Query] = {}
+        self._told = told
+
+    def release(self, index: int, values: Mapping[str, Any]) -> Released:
+        out, scales = {}, {}
+        for channel, value in values.items():
+            key, query = (index, channel), _query(value)
+            if query is not None:
+                self.queries[key] = query
+            out[channel] = self._told.said[key][None]
+            noise = self._told.noise[key]
+            if not isinstance(value, np.ndarray):
+                scales[channel] = 0.0 if noise is None else noise.scale
+        return Released(Bundle(out), scales)
+
+    def ledger(self, releases_per_round: int = 1) -> Ledger:
+        return Ledger(1, (), releases_per_round)
+
+
+def observe(job: Job, victim: int) -> Transcript:
+    """Run a job as it is, with its own noise. victim: the agent whose releases are kept one by one."""
+    return _observe_agents(job, victim) if isinstance(job, GossipJob) else _observe_coordinator(job)
+
+
+def replay(job: Job, victim: int, told: Transcript) -> Mapping[Key, Query]:
+    """What the releasing participant of this job would have released, had all said what the transcript says."""
+    return _replay_agent(job, victim, told) if isinstance(job, GossipJob) else _replay_coordinator(job, told)
+
+
+def _cut(job: GossipJob, victim: int) -> tuple[list[Any], int]:
+    """The job's nodes with the victim alone in a block, and the number of that block."""
+    before, after = victim, job.n_agents - victim - 1
+    return job.nodes([size for size in (before, 1, after) if size]), int(before > 0)
+
+
+def _observe_agents(job: GossipJob, victim: int) -> Transcript:
+    nodes, own = _cut(job, victim)
+    listening: list[_Listening] = []
+
+    def make(node: Any) -> _Listening:
+        listening.append(_Listening(node.make_releaser()))
+        return listening[-1]
+
+    hosts = [Host(n._replace(make_releaser=lambda n=n: make(n)), job.rounds) for n in nodes]
+    messages = [tuple(h.advance() for h in hosts)]
+    for _ in range(job.rounds * job.algorithm.releases_per_round):
+        last = messages[-1]
+        messages.append(tuple(h.advance(*(last[j] for j in n.neighbours)) for h, n in zip(hosts, nodes, strict=True)))
+    mine = listening[own]
+    views = [h.view().published for h in hosts]
+    return Transcript(
+        mine.said,
+        mine.noise,
+        tuple(messages),
+        np.concatenate([view[c].ravel() for c in sorted(views[0]) for view in views]),
+        mine.queries,
+        _by_name([one for block in listening for one in block.noises]),
+    )
+
+
+def _replay_agent(job: GossipJob, victim: int, told: Transcript) -> Mapping[Key, Query]:
+    nodes, own = _cut(job, victim)
+    node, script = nodes[own], _Script(told.said)
+    host = Host(node._replace(make_releaser=lambda: script), job.rounds)
+    host.advance()
+    for last in told.messages[:-1]:
+        host.advance(*(last[j] for j in node.neighbours))
+    return script.queries
+
+
+def _observe_coordinator(job: Any) -> Transcript:
+    node = job.coordinator_node()
+    releaser = _ListeningCoordinatorReleaser(node.make_releaser())
+    last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds, [], _look).last
+    published = last.published
+    noises: list[tuple[str, Array]] = []
+    for key, query in releaser.queries.items():
+        noise = releaser.noise[key]
+        if noise is not None and query.private is not None:
+            left = releaser.said[key] - (query.public + query.private)
+            noises.append((noise.mechanism.name, left / noise.scale))
+    return Transcript(
+        releaser.said,
+        releaser.noise,
+        (),
+        np.concatenate([published[c].ravel() for c in sorted(published)]),
+        releaser.queries,
+        _by_name(noises),
+    )
+
+
+def _replay_coordinator(job: Any, told: Transcript) -> Mapping[Key, Query]:
+    releaser = _ScriptedCoordinatorReleaser(told)
+    node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
+    LocalEngine().coordinate(node, job.rounds, [], _look)
+    return releaser.queries
+
+
+def _look(snapshot: Snapshot) -> bool:
+    return False
+
+
+def _query(value: Any) -> Query | None:
+    """None for a random choice, which has no value before it is drawn."""
+    if isinstance(value, Bounded):
+        return Query(np.array(value.public[0]), np.array(value.private[0]))
+    return Query(np.array(value[0]), None) if isinstance(value, np.ndarray) else None
+
+
+def _moves(value: Bounded) -> bool:
+    return any(bool((s.sensitivity > 0.0).any()) for s in value.sensitivities.values())
+
+
+def _by_name(noises: Sequence[tuple[str, Array]]) -> Mapping[str, Array]:
+    return {name: np.concatenate([r for n, r in noises if n == name]) for name in dict.fromkeys(n for n, _ in noises)}

@@ -1,0 +1,297 @@
+"""Audits of jobs: what they show beside the certificate, that they see planted errors and test themselves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.adversaries import audit_tables, audits
+from decentral_dp.adversaries.audit_tables import audit_table, audited_names, write_table
+from decentral_dp.adversaries.audits import AuditResult, audit, planned, play
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.cli import main as cli
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+
+# One release of each agent: what is averaged, noised once.
+ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']
+LAPLACE = [*ONE, 'privacy.mechanism="laplace"']
+# Movements depend on the transcript.
+RING = ["algorithm.rounds=8", "topology.agents=3", "run.average=1"]
+LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "privacy.epsilon=30.0"]
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-2])
+@pytest.mark.parametrize("overrides", [ONE, LAPLACE], ids=["gaussian", "laplace"])
+def test_one_release_shows_what_is_certified(overrides: list[str], delta: float) -> None:
+    found = audit("network_view", overrides=[*overrides, f"privacy.delta={delta}"], runs=20)
+    assert found.method == "exact"
+    assert 0.95 * found.certified <= found.shown <= found.certified
+    assert (found.status, found.null_shown) == ("ok", 0.0)
+
+
+def test_pure_epsilon_of_one_laplace_release() -> None:
+    found = audit("network_view", overrides=[*LAPLACE, "privacy.delta=0.0"], runs=20)
+    assert 0.95 * found.certified <= found.shown <= found.certified
+
+
+def test_whole_transcripts_show_more_than_half() -> None:
+    found = audit("ring_breast_cancer", overrides=RING, runs=60)
+    assert found.method == "likelihood"
+    assert 0.5 * found.certified <= found.shown <= found.certified
+    assert found.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("bsa", ["algorithm.rounds=3"]),
+        ("dp_sgda", ["algorithm.rounds=4"]),
+        ("dp_bilevel", ["algorithm.rounds=2", "problem.synthetic.records=200"]),
+        ("exponential_mechanism", []),
+        ("minibatch_torus", ["algorithm.rounds=4"]),
+        ("dp_sgd_dual", ["algorithm.rounds=4"]),
+    ],
+)
+def test_no_more_is_shown_than_is_certified(name: str, overrides: list[str]) -> None:
+    found = audit(name, overrides=overrides, runs=20)
+    assert found.shown <= found.certified
+    assert (found.status, found.null_shown) == ("ok", 0.0)
+    if name in ("bsa", "dp_sgda", "dp_bilevel"):
+        assert found.shown > 0.2 * found.certified
+
+
+def test_a_claim_stands_beside_the_certificate() -> None:
+    found = audit("paper_boxed", overrides=["algorithm.rounds=2"], runs=20)
+    assert found.claimed is not None
+    assert any("claim" in s for s in found.sentences)
+
+
+def test_without_noise_everything_is_shown() -> None:
+    found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20)
+    assert (found.method, found.shown, found.certified, found.status) == ("difference", np.inf, np.inf, "ok")
+    assert found.to_dict()["shown"] == "inf"
+
+
+@pytest.mark.parametrize("vantage", ["published", "agent:1"])
+def test_a_weak_budget_is_seen_from_elsewhere_too(vantage: str) -> None:
+    found = audit("network_view", overrides=LOUD, runs=60, vantage=vantage)
+    assert found.method == "counting"
+    assert 0.0 < found.shown <= found.certified
+
+
+# Planted errors -------------------------------------------------------------------------------------------------------
+
+
+def halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = ScheduledReleaser._noised
+    monkeypatch.setattr(
+        ScheduledReleaser, "_noised", lambda self, index, bounded, scales: whole(self, index, bounded, scales / 2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "runs"),
+    [("network_view", ONE, 20), ("network_view", LAPLACE, 20), ("bsa", ["algorithm.rounds=4"], 30)],
+)
+def test_half_the_noise_shows(monkeypatch: pytest.MonkeyPatch, name: str, overrides: list[str], runs: int) -> None:
+    halved(monkeypatch)
+    found = audit(name, overrides=overrides, runs=runs)
+    assert found.shown > found.certified
+    assert found.status == "refuted"
+    assert any("times as large" in s for s in found.sentences)
+
+
+def test_an_uncharged_channel_shows() -> None:
+    """z is noised and released, and left out of the ledger."""
+    overrides = ["algorithm.rounds=1", "topology.agents=3", "run.average=1", "privacy.share.z=8.0"]
+    job: Any = decentral_dp.build(decentral_dp.load("ring_breast_cancer", overrides))
+    assert audit(job, runs=20).status == "ok"
+    ledger = replace(job.ledger, channels=tuple(c for c in job.ledger.channels if c.channel != "z"))
+    found = audit(replace(job, ledger=ledger, budget=price(ledger, 1e-5)), runs=20)
+    assert found.shown > found.certified
+    assert found.status == "refuted"
+
+
+# The audit of the audit -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("vantage", "overrides"), [("everybody", ONE), ("published", LOUD)])
+def test_two_different_worlds_passed_off_as_equal_are_noticed(vantage: str, overrides: list[str]) -> None:
+    plan = planned("network_view", 60, vantage, overrides=overrides)
+    found = play(plan, null=lambda worlds: worlds.second)
+    assert found.null_shown > 0.0
+    assert found.status == "broken"
+    assert found.sentences[0].startswith("Broken")
+
+
+def test_a_job_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audits, "MOST_NUMBERS", 59)
+    with pytest.raises(InputError, match="Take fewer rounds"):
+        planned("network_view", 20, "everybody", overrides=ONE)
+
+
+def test_the_plan_says_the_most_that_can_be_shown() -> None:
+    plan = planned("network_view", 200, "published", overrides=ONE)
+    assert 3.0 < plan.most_shown < 3.5
+
+
+# Results, files and the command ---------------------------------------------------------------------------------------
+
+
+def test_a_result_is_read_back(tmp_path: Path) -> None:
+    out = tmp_path / "audit.json"
+    found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
+    written = json.loads(out.read_text())
+    assert AuditResult.from_dict(written) == found == AuditResult.from_dict(found.to_dict())
+    with pytest.raises(InputError, match="no result of an audit"):
+        AuditResult.from_dict({"shown": 1.0})
+
+
+def stop_after(batches: int) -> Callable[[int, int], None]:
+    calls: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        calls.append(done)
+        if len(calls) == batches:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, overrides = tmp_path / "kept.json", ["algorithm.rounds=2"]
+    whole = audit("bsa", overrides=overrides, runs=24)
+    with pytest.raises(Stopped, match="15 runs of each world are kept"):
+        audit("bsa", overrides=overrides, runs=24, out=out, progress=stop_after(15))
+    kept = json.loads(out.read_text())
+    assert kept["status"] == "interrupted"
+    assert len(kept["scores"]["null"]) == 15
+    with pytest.raises(InputError, match="another scenario or with other settings"):
+        audit("bsa", overrides=overrides, runs=24, out=out, seed=1)
+    real, seen = audits.observe, []
+    monkeypatch.setattr(audits, "observe", lambda job, victim: seen.append(0) or real(job, victim))
+    assert audit("bsa", overrides=overrides, runs=24, out=out) == whole
+    # One to see that movements differ does not count among runs of three groups.
+    assert len(seen) <= 3 * 9 + 2
+    with pytest.raises(InputError, match="nothing is written over"):
+        audit("bsa", overrides=overrides, runs=24, out=out)
+
+
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["decentral-dp", "audit", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "100")
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    out, err = capsys.readouterr()
+    return code, out + err
+
+
+def test_the_command_audits_a_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    decentral_dp.run(decentral_dp.load("network_view", ONE), out=run)
+    before = {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()}
+    code, text = said(monkeypatch, capsys, run, "--runs", 20)
+    assert code == 0
+    assert "certified ε" in text
+    assert "Not refuted" in text
+    assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.name != "audit.json"} == before
+    assert AuditResult.from_dict(json.loads((run / "audit.json").read_text())).method == "exact"
+    halved(monkeypatch)
+    sets = [part for key in ONE for part in ("--set", key)]
+    assert said(monkeypatch, capsys, "network_view", "--runs", 20, *sets)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["quadratic", "--runs", 19], "at least 20"),
+        (["quadratic", "--vantage", "nobody"], "no vantage point of this job"),
+        (["quadratic", "--vantage", "agent:8"], "agent:0 to agent:7"),
+        (["dp_sgda", "--vantage", "agent:0"], "take everybody, published."),
+        (["quadratic", "--confidence", 1.0], "the confidence is 1.0"),
+        (["quadratic", "--out", "missing/audit.json"], "there is no folder"),
+        (["rign"], "rign"),
+        (["."], "no run folder"),
+        ([], "give a scenario or a run folder, or --all"),
+        (["--all", "--set", "algorithm.rounds=2"], "as they are shipped"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[object],
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, text = said(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert sentence in text
+    assert "Traceback" not in text
+
+
+def test_an_interrupt_of_the_command_keeps_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    real, calls, out = audits.observe, [], tmp_path / "kept.json"
+
+    def observe(job: Any, victim: int) -> Any:
+        calls.append(0)
+        if len(calls) == 20:
+            raise KeyboardInterrupt
+        return real(job, victim)
+
+    arguments = ("bsa", "--runs", 20, "--set", "algorithm.rounds=2", "--out", out)
+    monkeypatch.setattr(audits, "observe", observe)
+    code, text = said(monkeypatch, capsys, *arguments)
+    assert code == 130
+    assert "the same command goes on from there" in " ".join(text.split())
+    assert json.loads(out.read_text())["status"] == "interrupted"
+    monkeypatch.setattr(audits, "observe", real)
+    assert said(monkeypatch, capsys, *arguments)[0] == 0
+    assert AuditResult.from_dict(json.loads(out.read_text())).status == "ok"
+
+
+def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["bsa", "paper_boxed", "scdro"]
+    table = audit_table(names, runs=20)
+    assert list(table["scenario"]) == names
+    assert table["status"].eq("ok").all()
+    assert (table["shown"] <= table["certified"]).all()
+    assert np.isfinite(table["claimed"]).tolist() == [False, True, False]
+    written = write_table(table, tmp_path / "audits")
+    assert pd.read_parquet(written[0]).equals(table)
+    assert written[1].read_bytes()[:4] == b"\x89PNG"
+    # Interrupted at the second, the first is kept.
+    real, calls = audit_tables.audit, []
+
+    def interrupted(*arguments: Any) -> AuditResult:
+        calls.append(0)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(audit_tables, "audit", interrupted)
+    with pytest.raises(Stopped, match="audits of 1 scenarios"):
+        audit_table(names, runs=20, out=tmp_path / "kept")
+    assert len(pd.read_parquet(tmp_path / "kept" / "audits.parquet")) == 1
+
+
+def test_every_algorithm_is_in_the_table() -> None:
+    assert set(ALGORITHMS) <= set(audited_names())
