@@ -41,28 +41,16 @@ def print_audit(found: AuditResult) -> None:
     """A line for claimed, certified and shown, then the sentences."""
     out = console()
     out.print(Text(found.title, style="bold"))
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for head in (
-        "claimed ε",
-        "certified ε",
-        "shown ε",
-        "δ",
-        "confidence",
-        "method",
-        "seen from",
-        "runs",
-        "equal worlds",
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    for name, value in (
+        ("claimed ε", epsilon_text(found.claimed)),
+        ("certified ε", epsilon_text(found.certified)),
+        ("shown ε", f"{shown_text(found.shown)} (confidence {100.0 * found.confidence:g} %)"),
+        ("δ", delta_text(found.delta)),
+        ("method", found.method),
+        ("seen from", found.vantage),
     ):
-        table.add_column(head, justify="left" if head in ("method", "seen from") else "right")
-    table.add_row(
-        epsilon_text(found.claimed),
-        epsilon_text(found.certified),
-        shown_text(found.shown),
-        delta_text(found.delta),
-        f"{100.0 * found.confidence:g} %",
-        found.method,
-        found.vantage,
-    )
+        table.add_row(name, value)
     out.print(table)
     out.print()
     for sentence in found.sentences:
