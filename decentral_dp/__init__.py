@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from decentral_dp.adversaries.check import check
     from decentral_dp.adversaries.curious_neighbours import network_view
     from decentral_dp.adversaries.repeats import attack
     from decentral_dp.config.loading import load
@@ -36,6 +37,7 @@ __all__ = [
     "Tuned",
     "attack",
     "build",
+    "check",
     "from_losses",
     "load",
     "network_view",
@@ -55,6 +57,7 @@ _HOMES = {
     "Tuned": "tuner",
     "attack": "adversaries.repeats",
     "build": "simulation.job_builder",
+    "check": "adversaries.check",
     "from_losses": "problems.bilevel.losses",
     "load": "config.loading",
     "network_view": "adversaries.curious_neighbours",
