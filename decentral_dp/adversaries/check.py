@@ -41,7 +41,7 @@ from decentral_dp.user_code import USER_ERRORS
 Verdict = Literal["checked", "failed", "not tried"]
 
 PAIRS = 64
-_FAILED_BUILD = "It does not build, so that this was not tried."
+_NOT_RUNNING = "It does not build or run, so that this was not tried."
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def check(
     case, tried = None, 0
     if job is None:
         names = ("row locality", "two worlds", "search", "noise off", "one agent", "complete graph")
-        rest = [CheckRow(name, "", 0, "not tried", why=_FAILED_BUILD) for name in names]
+        rest = [CheckRow(name, "", 0, "not tried", why=_NOT_RUNNING) for name in names]
     else:
         certified = job.scenario.privacy.guarantee == "certified"
         locality = _row_locality(job)
@@ -217,6 +217,7 @@ def _neighbours(
     free: tuple[Pair, Tried] | None = None
     far: tuple[Pair, Tried, Moved] | None = None
     many, measured, worst = 0, 0, 0.0
+    bounded = False
     base = made_up_shards(job.shards, 0)
     search = pairs_of(job.shards, pairs, seed)
     for other, replaced in neighbouring(base):
@@ -240,6 +241,7 @@ def _neighbours(
         if found is not None:
             ratio = found.ratio
             worst = max(worst, ratio)
+            bounded = bounded or 0.0 < found.stated < np.inf
             if not found.within and (far is None or (ratio > far[2].ratio and np.isfinite(ratio))):
                 far = (pair, shown, found)
     two_worlds = CheckRow(
@@ -255,7 +257,10 @@ def _neighbours(
         case = Case(*free, _how(job, free[0], free[1].refused))
     if not certified:
         why = f"The guarantee is {job.scenario.privacy.guarantee!r}, which bounds nothing that one record moves."
-        return two_worlds, CheckRow("search", what, measured, "not tried", worst, why), case
+        return two_worlds, CheckRow("search", what, measured, "not tried", None, why), case
+    if far is None and not bounded:
+        why = "Nothing that is noised and reads records states how far one record moves it."
+        return two_worlds, CheckRow("search", what, measured, "not tried", None, why), case
     if far is None:
         return two_worlds, CheckRow("search", what, measured, "checked", worst), case
     pair, shown, found = far

@@ -33,11 +33,15 @@ from decentral_dp.user_code import find_outside, in_file, installed
 
 Content = Mapping[str, Any]
 
-_DATA = {"data": "breast_cancer", "scale": "public_ranges", "normalise": "l2"}
+# Nothing bounds its records, so that the clip alone does.
+_DATA = {"data": "breast_cancer"}
 # Problem kind → the table of its smallest scenario; the first of each is what an algorithm is tried on.
 _PROBLEMS: Mapping[str, Mapping[str, Content]] = {
     "bilevel": {kind: {"kind": kind} for kind in ("logistic_hyperparameter", "logistic_regularisation")},
-    "minimax": {"auc_maximisation": {"kind": "auc_maximisation", "positive_share": 0.5}},
+    "minimax": {
+        "auc_maximisation": {"kind": "auc_maximisation", "positive_share": 0.5},
+        "group_dro": {"kind": "group_dro", "strength": 1.0, "cap": 1.0},
+    },
 }
 # Which channels are clipped, in the order in which they are tried: a scenario that clips one too many is refused.
 _CLIPS: tuple[tuple[str, ...], ...] = (("y", "z"), ("x", "y"), ("y",), ("x",), ("x", "y", "z"), ())
@@ -73,8 +77,8 @@ def subject(what: Any) -> Subject:
 
     Args:
         what: a shipped scenario, a .toml file, a dict or a `Scenario`; a registered algorithm or problem;
-            "file.py:Name"; an entry point; or an algorithm, a problem or an objective as a Python object or a class without required
-            fields.
+            "file.py:Name"; an entry point; or an algorithm, a problem or an objective as a Python object, or a class
+            without required fields.
 
     Raises:
         InputError: where nothing is called so, or what it names is not there.

@@ -89,7 +89,7 @@ def in_world(job: Any, shards: Shards, key: int) -> Any:
 
 def worst_of(moved: list[Moved]) -> Moved | None:
     """The value that was moved farthest beyond, or up to, what is stated."""
-    return max(moved, key=lambda m: (not m.within, m.ratio), default=None)
+    return max(moved, key=lambda m: (not m.within, m.ratio, 0.0 < m.stated < np.inf), default=None)
 
 
 def pairs_of(shards: Shards, many: int, seed: int) -> Generator[Pair, float | None, None]:
@@ -103,12 +103,13 @@ def pairs_of(shards: Shards, many: int, seed: int) -> Generator[Pair, float | No
         return
     best: tuple[float, Pair] | None = None
     for k in range(many):
-        if best is not None and k % 2 and k >= 2 * len(SIZES) and 0.0 < best[0] < np.inf:
+        if best is not None and k % 3 == 2 and k >= 2 * len(SIZES) and 0.0 < best[0] < np.inf:
             pair = _varied(shards, best[1], rng)
         else:
-            # Both kinds of records in turn, and every agent.
-            ours = [h for h in holders if h[0] == ("train", "validation")[k // 2 % 2]] or holders
-            split, agent = ours[k // 4 % len(ours)]
+            # Both kinds of records, with every size and every other record beside it.
+            split = ("train", "validation")[(k // 2 + k // len(SIZES)) % 2]
+            ours = [holder for holder in holders if holder[0] == split] or holders
+            split, agent = ours[int(rng.integers(len(ours)))]
             index = (shards.train if split == "train" else shards.validation)[agent]
             # A stream reads the first records first; a sample reads any.
             record = int(index[0] if k % 4 < 3 else rng.choice(index))
@@ -124,16 +125,18 @@ def pairs_of(shards: Shards, many: int, seed: int) -> Generator[Pair, float | No
 
 def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.Generator) -> tuple[Record, Record]:
     d = shards.features.shape[1]
-    size = SIZES[k // 2 % len(SIZES)]
-    direction: Array = rng.normal(size=d)
-    direction /= np.abs(direction).max()
+    size = SIZES[k % len(SIZES)]
+    drawn = rng.normal(size=d)
+    direction: Array = drawn / np.abs(drawn).max()
     if k % 5 == 1:
         direction = np.eye(d)[int(rng.integers(d))]
     elif k % 5 == 2:
         direction = np.ones(d)  # Ties in every column.
     one, other = _labels(shards, float(base.labels[record]), k, rng)
     features = size * direction
-    against = {3: np.where(features > 0.0, 0.0, -0.0), 6: features.copy()}.get(k % 7, -features)
+    # Its mirror image, a tie, zeros of both signs, or an ordinary record.
+    others = (-features, features, np.where(features > 0.0, 0.0, -0.0), base.features[record])
+    against = others[(k + k // len(SIZES)) % len(others)]
     return Record(features, one), Record(against, other)
 
 
