@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from decentral_dp.adversaries.check_subjects import Subject, subject
-from decentral_dp.adversaries.neighbour_pairs import Pair, Tried, in_world, pairs_of, play
+from decentral_dp.adversaries.extreme_pairs import Pair, Tried, in_world, pairs_of, play
 from decentral_dp.config.scenario_components import entry_of, topology_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines.local import LocalEngine

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.adversaries.check import CheckResult, again, check, save_case
-from decentral_dp.adversaries.neighbour_pairs import pairs_of
+from decentral_dp.adversaries.extreme_pairs import pairs_of
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.main import app, main

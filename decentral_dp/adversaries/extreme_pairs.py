@@ -95,11 +95,11 @@ def worst_of(moved: list[Moved]) -> Moved | None:
 def pairs_of(shards: Shards, many: int, seed: int) -> Generator[Pair, float | None, None]:
     """So many pairs with one record replaced. `send` it the worst ratio of each pair, so that the worst is varied."""
     rng = np.random.Generator(np.random.Philox(key=seed))
-    holders: list[tuple[Split, int]] = []
+    pools: list[tuple[Split, int]] = []
     kinds: tuple[tuple[Split, Any], ...] = (("train", shards.train), ("validation", shards.validation))
     for split, held in kinds:
-        holders += [(split, agent) for agent, index in enumerate(held) if index.size]
-    if not holders:
+        pools += [(split, agent) for agent, index in enumerate(held) if index.size]
+    if not pools:
         return
     best: tuple[float, Pair] | None = None
     for k in range(many):
@@ -108,7 +108,7 @@ def pairs_of(shards: Shards, many: int, seed: int) -> Generator[Pair, float | No
         else:
             # Both kinds of records, with every size and every other record beside it.
             split = ("train", "validation")[(k // 2 + k // len(SIZES)) % 2]
-            ours = [holder for holder in holders if holder[0] == split] or holders
+            ours = [pool for pool in pools if pool[0] == split] or pools
             split, agent = ours[int(rng.integers(len(ours)))]
             index = (shards.train if split == "train" else shards.validation)[agent]
             # A stream reads the first records first; a sample reads any.
