@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from decentral_dp.adversaries.audits import AuditResult, audit
+    from decentral_dp.adversaries.check import check
     from decentral_dp.adversaries.curious_neighbours import network_view
     from decentral_dp.adversaries.repeats import attack
     from decentral_dp.config.loading import load
@@ -39,6 +40,7 @@ __all__ = [
     "attack",
     "audit",
     "build",
+    "check",
     "from_losses",
     "load",
     "network_view",
@@ -60,6 +62,7 @@ _HOMES = {
     "attack": "adversaries.repeats",
     "audit": "adversaries.audits",
     "build": "simulation.job_builder",
+    "check": "adversaries.check",
     "from_losses": "problems.bilevel.losses",
     "load": "config.loading",
     "network_view": "adversaries.curious_neighbours",

@@ -6,20 +6,18 @@ import importlib
 import inspect
 import json
 import textwrap
-import tomllib
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.algorithms import ALGORITHMS, Entry, Options
-from decentral_dp.algorithms.entry import example_of
+from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
-from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.cli.reference import option_lines
+from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.config.scenario_components import outside_entry
 from decentral_dp.config.shown import shown
@@ -28,7 +26,6 @@ from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.problems.protocol import CLIP_OF_TERM
 from decentral_dp.reproductions import EXPERIMENTS
 from decentral_dp.simulation.plan_text import console
 from decentral_dp.studies.study_schema import load_study
@@ -176,50 +173,6 @@ def _key(option: Option) -> str:
     left_out = "may be left out" if option.default is None else f"{option.default} if left out"
     words = f"{option.description}{unit}" if option.description else "no description"
     return f"  {option.key}: {words}; {constraint(option)}; {'required' if option.required else left_out}"
-
-
-def algorithm_tables(entry: Entry) -> str:
-    """The tables [algorithm] and [privacy] of a certified run, with every key that the algorithm needs."""
-    if entry.trusted:
-        return _trusted_tables(entry)
-    needed = [option for option in entry.keys if option.required]
-    lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *map(example_of, needed)]
-    given = {o.key: tomllib.loads(example_of(o))[o.key] for o in needed}
-    values = {o.key: StepSize(1.0) if o.type is StepSize else given[o.key] for o in needed}
-    built = cast(Algorithm, entry.build(Options(values, {}, "released"), "certified"))
-    channels = built.releases(1, 1)
-    read = {CLIP_OF_TERM[term] for channel in channels.values() for term in channel.terms}
-    # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
-    notes = {"x": "  # read only by problems whose losses have records and x in one term"}
-    clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
-    privacy = ["[privacy]", 'mechanism = "gaussian"', "epsilon = 4.0", "delta = 1e-5", *clips]
-    return "\n".join([*lines, "", *privacy])
-
-
-def _trusted_tables(entry: Entry) -> str:
-    def shown(option: Option) -> str:
-        return f"{option.key} = {entry.example[option.key]}" if option.key in entry.example else example_of(option)
-
-    problem = entry.example.get("problem", '"logistic_regularisation"')
-    data = entry.example.get("data", '"breast_cancer"')
-    lines = ["[problem]", f"kind = {problem}", f"data = {data}"]
-    played = data.strip('"') in ENVIRONMENTS
-    lines += [] if played else ['scale = "public_ranges"', 'normalise = "l2"']
-    lines += _several(entry, "problem_keys")
-    # The graph plays no part; it says how many agents there are.
-    lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
-    lines += ["[algorithm]", f'kind = "{entry.kind}"', f"rounds = {entry.example.get('rounds', '20')}"]
-    lines += [shown(option) for option in entry.keys if option.required]
-    # What is left out is settled from constants, which hold on a bounded domain; not what the example itself gives.
-    given = ("domain", *entry.example)
-    lines += [f"{'' if o.key in given else '# '}{shown(o)}" for o in entry.keys if not o.required]
-    privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
-    return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
-
-
-def _several(entry: Entry, key: str) -> list[str]:
-    """Lines of an example, where it has some."""
-    return entry.example[key].splitlines() if key in entry.example else []
 
 
 def _docstring(home: str) -> str:

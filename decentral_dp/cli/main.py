@@ -1,4 +1,7 @@
-"""The command line: run, plan, network, attack, audit, study, experiment, list, show, report, schema. Imports wait."""
+"""The command line: run, plan, network, attack, audit, check, study, experiment, list, show, report, schema.
+
+Heavy imports wait.
+"""
 
 from __future__ import annotations
 
@@ -215,6 +218,32 @@ def audit(
     if file is not None:
         typer.echo(file)
     if found.status in ("refuted", "broken"):
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE_OR_KIND",
+            help="An algorithm or a problem, file.py:Name, an entry point, or a scenario: then all that it names.",
+        ),
+    ],
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help=".npz file for a pair that shows a failure.")] = None,
+    again: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Try only the pair of such a file, once more.")
+    ] = None,
+) -> None:
+    """Try what a component must keep, on made-up records, and search for a record that moves more than is stated.
+
+    What passes is checked, never proved. Exit code 1 where a check fails.
+    """
+    from decentral_dp.cli import check_command as inside
+
+    if not inside.carry_out(what, pairs, seed, out, again):
         raise typer.Exit(1)
 
 

@@ -94,14 +94,23 @@ def build(
     s = outside.with_given(s, outside.Given(problem, topology, data, partition))
     s = s if algorithm is None else with_algorithm(s, algorithm)
     s, chosen = (s, None) if mechanism is None else with_mechanism(s, mechanism)
-    job = _built(s, chosen)
+    job = assembled(s, chosen)
     try_rows(job)
     if needs_rehearsal(job):
-        rehearse(job, lambda shards: _records(job.problem, shards, job.clip))
+        rehearse(job, lambda shards: records_of(job, shards))
     return job
 
 
-def _built(s: Scenario, chosen: Mechanism | None) -> Job:
+def records_of(job: Job, shards: Shards) -> dict[Split, tuple[Any, ...]]:
+    """Records of other shards, as the job's problem reads them."""
+    return _records(job.problem, shards, job.clip)
+
+
+def assembled(s: Scenario, chosen: Mechanism | None = None) -> Job:
+    """The job of a scenario, planned and priced, of which nothing was tried yet: `build` is for whatever will run.
+
+    Raises InputError for whatever does not fit.
+    """
     setting = setting_of(s)
     if s.run.device != "cpu" and setting != "coordinator_minimax":
         raise InputError(

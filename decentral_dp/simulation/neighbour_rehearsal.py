@@ -11,7 +11,7 @@ only real records have, is not seen.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, Snapshot
 from decentral_dp.errors import InputError
+from decentral_dp.exchange import Released
 
 _PACKAGE = str(Path(__file__).parent.parent) + "/"
 # What rounding may add to how far one record moves a value, relative to its sensitivity and to the value.
@@ -36,15 +37,39 @@ class Replaced(NamedTuple):
     split: Split
 
 
+class Moved(NamedTuple):
+    """How far the replaced record moved what one agent is about to release, and what is stated.
+
+    round: of the release. agent: its number; -1 for a coordinator. within: whether `moved` is at most `stated`, but for
+    rounding: 10⁻⁹ of what is stated, and of the value.
+    """
+
+    channel: str
+    round: int
+    agent: int
+    moved: float
+    stated: float
+    within: bool
+
+    @property
+    def ratio(self) -> float:
+        """moved / stated; 0 where nothing is exceeded because nothing is stated, infinite where no number says it."""
+        if self.within and self.stated == 0.0:
+            return 0.0
+        ratio = self.moved / self.stated if self.stated > 0.0 else np.inf
+        return float(ratio) if ratio == ratio else np.inf
+
+
 class Script:
     """What left in the first rehearsal, participant by participant.
 
     name: of the component, for refusals. replaced: what the data of the present rehearsal differ in; None where all
-    records are others.
+    records are others. meter: is told how far a replaced record moves each value, and nothing is then refused for it.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, meter: Callable[[Moved], None] | None = None) -> None:
         self.name = name
+        self.meter = meter
         self.replaced: Replaced | None = None
         self._logs: list[Log] = []
         self._seen: dict[int, Snapshot] = {}
@@ -67,6 +92,10 @@ class Script:
             log.close()
         self._first = False
         return out
+
+    def releases(self) -> dict[str, Array]:
+        """ "participant/index/channel" → what was released in the first rehearsal, and is prescribed to others."""
+        return {key: value for k, log in enumerate(self._logs) for key, value in log.releases(str(k))}
 
     def _agent(self, number: int, node: AgentNode) -> AgentNode:
         log = self._log(number, node.agents, node.program.releases_per_round)
@@ -137,6 +166,14 @@ class Log:
             self._compare(now, channel, before.values[channel], value)
         return before.out
 
+    def releases(self, participant: str) -> Generator[tuple[str, Array], None, None]:
+        """Key and value of each release that was noted."""
+        for event in self._events:
+            if event.kind == "release":
+                bundle = event.out.released if isinstance(event.out, Released) else event.out
+                for channel in event.values:
+                    yield f"{participant}/{event.number}/{channel}", np.asarray(bundle[channel])
+
     def close(self) -> None:
         """At the end of a rehearsal. Raises InputError where something is missing."""
         if self._closed and self._at != len(self._events):
@@ -155,7 +192,7 @@ class Log:
                 raise self._free(f"the public part of {when}", "sends")
             if not (before.norm == value.norm and _same(before.sensitivities, value.sensitivities)):
                 raise self._free(f"the sensitivity of {when}", "states")
-            self._check_moved(when, before, value)
+            self._check_moved(when, self._round(now), before, value)
         elif hasattr(value, "draw"):
             known = ("mechanism", "sensitivity", "width")
             if not all(_same(getattr(before, part), getattr(value, part)) for part in known):
@@ -180,7 +217,7 @@ class Log:
                     "function of one record."
                 )
 
-    def _check_moved(self, when: str, before: Bounded, value: Bounded) -> None:
+    def _check_moved(self, when: str, number: int, before: Bounded, value: Bounded) -> None:
         """What one record moves is at most its sensitivity, and nothing of another agent."""
         replaced = self._script.replaced
         if replaced is None:
@@ -194,7 +231,12 @@ class Log:
         for row, distance in enumerate(moved):
             mine = self._agents is None or self._agents[row] == replaced.agent
             most = float(stated.sensitivity[row]) if mine and stated is not None else 0.0
-            if not distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size:
+            within = bool(distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size)
+            if self._script.meter is not None:
+                agent = -1 if self._agents is None else int(self._agents[row])
+                found = Moved(when.split(" in round ")[0], number, agent, float(distance), most, within)
+                self._script.meter(found)
+            elif not within:
                 whose = "" if mine else f" of agent {int(self._agents[row])}, who does not hold it"
                 raise InputError(
                     f"{self._script.name}: one made-up {replaced.split} record moves {when}{whose} by {distance:.6g}, "

@@ -75,10 +75,10 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
         InputError: where the component does not run, releases something else than is planned, or lets something that
             depends on records leave without noise.
     """
-    rounds, name = min(ROUNDS, job.rounds), _name(job)
+    rounds, name = min(ROUNDS, job.rounds), component_name(job)
     if rounds == 0:
         return
-    shards, script = _made_up(job.shards, 0), Script(name)
+    shards, script = made_up_shards(job.shards, 0), Script(name)
 
     def played(made_up: Shards, replaced: Replaced | None = None) -> Ledger:
         rehearsed = replace(job, records=records_of(made_up), rounds=rounds, _root=seeded_root(0, b"rehearsal"))
@@ -90,19 +90,19 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
         # Ours release what they plan, and a plan of more rounds may end otherwise than one of few.
         if entry_of(job.scenario).origin and not job.covers(recorded):
             raise InputError(
-                f"{name} releases something else than it plans: {_difference(recorded, planned)}; nothing was run. "
+                f"{name} releases something else than it plans: {difference(recorded, planned)}; nothing was run. "
                 "Mend what it states that it releases, or its step."
             )
         if job.scenario.privacy.guarantee == "certified":
-            for other, replaced in _others(shards):
+            for other, replaced in neighbouring(shards):
                 played(other, replaced)
     except InputError:
         raise
     except (*USER_ERRORS, StopIteration) as error:
-        raise InputError(f"{name} does not run: {_what(error)}; nothing was run. Mend it.") from error
+        raise InputError(f"{name} does not run: {went_wrong(error)}; nothing was run. Mend it.") from error
 
 
-def _name(job: Any) -> str:
+def component_name(job: Any) -> str:
     """The component that is rehearsed, as a refusal begins."""
     s = job.scenario
     if entry_of(s).origin:
@@ -110,7 +110,7 @@ def _name(job: Any) -> str:
     return f"problem.kind: {outside.name_of(s, 'problem')}{outside.source_of(outside.component(s, 'problem'))}"
 
 
-def _made_up(shards: Shards, key: int) -> Shards:
+def made_up_shards(shards: Shards, key: int) -> Shards:
     """As many records, of the same shape and within the same bounds, of public random numbers."""
     generator = np.random.Generator(np.random.Philox(key=key))
     n, d = shards.features.shape
@@ -126,9 +126,9 @@ def _made_up(shards: Shards, key: int) -> Shards:
     return replace(shards, features=features, labels=labels.astype(shards.labels.dtype))
 
 
-def _others(shards: Shards) -> Iterator[tuple[Shards, Replaced | None]]:
+def neighbouring(shards: Shards) -> Iterator[tuple[Shards, Replaced | None]]:
     """All records made up again; then one train and one validation record replaced, of one agent."""
-    yield _made_up(shards, 1), None
+    yield made_up_shards(shards, 1), None
     kinds: tuple[tuple[Split, Any], ...] = (("train", shards.train), ("validation", shards.validation))
     for split, held in kinds:
         agent = next((i for i, index in enumerate(held) if index.size), None)
@@ -149,7 +149,7 @@ def _with_another(shards: Shards, record: int) -> Shards:
     return replace(shards, features=features, labels=labels)
 
 
-def _what(error: BaseException) -> str:
+def went_wrong(error: BaseException) -> str:
     """What went wrong, in words."""
     # It was caught where the rehearsal was begun, so that all frames are below.
     frames = traceback.extract_tb(error.__traceback__)
@@ -162,7 +162,7 @@ def _what(error: BaseException) -> str:
     return f"{reason(error)}{place}"
 
 
-def _difference(recorded: Ledger, planned: Ledger) -> str:
+def difference(recorded: Ledger, planned: Ledger) -> str:
     """The first difference, in words."""
     mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (recorded, planned))
     for name in mine.keys() - theirs.keys():

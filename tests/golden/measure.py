@@ -31,7 +31,20 @@ _PROJECTIONS = 8
 _SHOWN = 8
 
 FOLDERS = {"gossip": "ring_breast_cancer", "coordinator": "regularisation_tuner"}
-COMMANDS = ("run", "plan", "network", "attack", "audit", "study", "experiment", "list", "show", "report", "schema")
+COMMANDS = (
+    "run",
+    "plan",
+    "network",
+    "attack",
+    "audit",
+    "check",
+    "study",
+    "experiment",
+    "list",
+    "show",
+    "report",
+    "schema",
+)
 
 # Number of columns of the terminal that texts are written for.
 _WIDTH = 100

@@ -1,0 +1,380 @@
+"""Checks of a component: what it must keep, tried by machine on made-up records.
+
+Five checks: it builds and releases what it plans; no row reads another record; what leaves without noise is the same to
+the bit in two neighbouring worlds; one record moves what is noised by its sensitivity at most, in a search for the pair
+that moves it farthest; and it runs at its limits (no noise, one agent, a complete graph).
+
+Limits: a check that passes found nothing, and proves nothing. Two rounds are tried, on so many pairs; scores of a
+selection mechanism are not compared with their sensitivity.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from decentral_dp.adversaries.check_subjects import Subject, subject
+from decentral_dp.adversaries.extreme_pairs import Pair, Tried, in_world, pairs_of, play
+from decentral_dp.config.scenario_components import entry_of, topology_of
+from decentral_dp.config.schema import Scenario
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.job_builder import assembled
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.neighbour_rehearsal import Moved, Replaced, Script
+from decentral_dp.simulation.rehearsal import (
+    component_name,
+    difference,
+    made_up_shards,
+    neighbouring,
+    try_rows,
+    went_wrong,
+)
+from decentral_dp.user_code import USER_ERRORS
+
+Verdict = Literal["checked", "failed", "not tried"]
+
+PAIRS = 64
+_NOT_RUNNING = "It does not build or run, so that this was not tried."
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """One check. tried: what; pairs: of data sets; ratio: the worst of moved / sensitivity; why: of a failure."""
+
+    name: str
+    tried: str
+    pairs: int
+    verdict: Verdict
+    ratio: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A pair of data sets that shows a failure, and what it shows. moved: None where something left without noise."""
+
+    pair: Pair
+    shown: Tried
+    how: str
+
+
+@dataclass(frozen=True, eq=False)
+class CheckResult:
+    """What was tried on a component, and what was found.
+
+    Args:
+        subject: what was checked, and `title` of the scenario that it ran in.
+        rows: one for each check. pairs: of neighbouring data sets, in all. seed: of their search.
+        version: of decentral_dp. date: of the check, as 2026-01-31.
+        case: the first pair that shows a failure, where a pair does.
+    """
+
+    subject: str
+    rows: tuple[CheckRow, ...]
+    pairs: int
+    seed: int
+    version: str
+    date: str
+    case: Case | None = field(default=None, repr=False)
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(row.verdict != "failed" for row in self.rows)
+
+    @property
+    def label(self) -> str:
+        """What may be said of the component afterwards."""
+        said = "checked" if self.passed else "failed"
+        return f"{said} ({self.date}, decentral_dp {self.version}, {self.pairs} pairs tried)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values; a ratio that is infinite is the text "inf"."""
+        rows = [
+            {
+                "name": row.name,
+                "tried": row.tried,
+                "pairs": row.pairs,
+                "verdict": row.verdict,
+                "ratio": row.ratio if row.ratio is None or np.isfinite(row.ratio) else "inf",
+                "why": row.why,
+            }
+            for row in self.rows
+        ]
+        return {
+            "subject": self.subject,
+            "passed": self.passed,
+            "label": self.label,
+            "pairs": self.pairs,
+            "seed": self.seed,
+            "version": self.version,
+            "date": self.date,
+            "how": None if self.case is None else self.case.how,
+            "rows": rows,
+        }
+
+
+def check(
+    what: Any, pairs: int = PAIRS, seed: int = 0, progress: Callable[[int, int], None] | None = None
+) -> CheckResult:
+    """Try what a component must keep, on made-up records: nothing real is read by what is checked.
+
+    Args:
+        what: a registered algorithm or problem, "file.py:Name", an entry point, a scenario (name, file, dict or loaded;
+            then all that it names is checked), or an algorithm or problem as a Python object.
+        pairs: how many neighbouring data sets with one record replaced the search may try.
+        seed: of the search.
+        progress: is told how many pairs were tried, and of how many.
+
+    Returns:
+        One row for each check. That nothing was found is no proof: it is labelled "checked".
+
+    Raises:
+        InputError: where nothing is called so, or its scenario cannot be read.
+
+    Example:
+        >>> import decentral_dp
+        >>> found = decentral_dp.check("ldp_dsbo", pairs=4)
+        >>> found.passed, [row.name for row in found.rows][:4]
+        (True, ['conformance', 'row locality', 'two worlds', 'search'])
+    """
+    if not isinstance(pairs, int) or pairs < 1:
+        raise InputError(f"pairs: got {pairs!r}, wanted a whole number of at least 1; give for example {PAIRS}.")
+    asked = subject(what)
+    job, conformance = _conformance(asked)
+    case, tried = None, 0
+    if job is None:
+        names = ("row locality", "two worlds", "search", "noise off", "one agent", "complete graph")
+        rest = [CheckRow(name, "", 0, "not tried", why=_NOT_RUNNING) for name in names]
+    else:
+        certified = job.scenario.privacy.guarantee == "certified"
+        locality = _row_locality(job)
+        two_worlds, search, case = _neighbours(job, pairs, seed, certified, progress)
+        tried = two_worlds.pairs
+        rest = [locality, two_worlds, search, *_limits(asked)]
+    version = importlib.metadata.version("decentral_dp")
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return CheckResult(asked.name, (conformance, *rest), tried, seed, version, today, case)
+
+
+def _conformance(asked: Subject) -> tuple[Job | None, CheckRow]:
+    """The job, None where it does not build or run, and whether it releases what it plans."""
+    what = "builds, runs two rounds, releases what it plans"
+
+    def failed(why: str) -> CheckRow:
+        return CheckRow("conformance", what, 0, "failed", why=why)
+
+    try:
+        job = _short(asked)
+    except InputError as error:
+        return None, failed(str(error))
+    except USER_ERRORS as error:
+        return None, failed(f"It does not build: {went_wrong(error)}. Mend it.")
+    try:
+        with np.errstate(all="ignore"):
+            outcome = Script(component_name(job)).play(in_world(job, made_up_shards(job.shards, 0), 0))
+        planned = job.ledger.until(job.rounds)
+        if not job.covers(outcome.ledger):
+            where = difference(outcome.ledger, planned)
+            return job, failed(f"{component_name(job)} releases something else than it plans: {where}. Mend its plan.")
+    except InputError as error:
+        return None, failed(str(error))
+    except (*USER_ERRORS, StopIteration) as error:
+        return None, failed(f"{component_name(job)} does not run: {went_wrong(error)}. Mend it.")
+    return job, CheckRow("conformance", what, 0, "checked")
+
+
+def _short(asked: Subject, **tables: Any) -> Job:
+    """The job of a few rounds; of all, where the algorithm cannot have so few."""
+    try:
+        return assembled(asked.short(**tables))
+    except InputError:
+        if entry_of(asked.scenario).origin or asked.algorithm is not None or tables:
+            raise
+        return assembled(asked.changed())
+
+
+def _row_locality(job: Job) -> CheckRow:
+    what = "another record in a batch moves no row but its own"
+    try:
+        try_rows(job)
+    except InputError as error:
+        return CheckRow("row locality", what, 0, "failed", why=str(error))
+    return CheckRow("row locality", what, 0, "checked")
+
+
+def _neighbours(
+    job: Job, pairs: int, seed: int, certified: bool, progress: Callable[[int, int], None] | None
+) -> tuple[CheckRow, CheckRow, Case | None]:
+    """Two worlds and the search share their pairs; with the first case that shows a failure, a moved value first."""
+    free: tuple[Pair, Tried] | None = None
+    far: tuple[Pair, Tried, Moved] | None = None
+    many, measured, worst = 0, 0, 0.0
+    bounded = False
+    base = made_up_shards(job.shards, 0)
+    search = pairs_of(job.shards, pairs, seed)
+    for other, replaced in neighbouring(base):
+        pair = Pair(base, other, 0, replaced)
+        shown = play(job, pair)
+        many += 1
+        free = free or ((pair, shown) if shown.refused else None)
+    ratio: float | None = None
+    while True:
+        try:
+            pair = search.send(ratio)
+        except StopIteration:
+            break
+        shown = play(job, pair)
+        many, measured = many + 1, measured + 1
+        if progress is not None:
+            progress(measured, pairs)
+        if shown.refused and free is None:
+            free = (pair, shown)
+        found, ratio = shown.worst, 0.0
+        if found is not None:
+            ratio = found.ratio
+            worst = max(worst, ratio)
+            bounded = bounded or 0.0 < found.stated < np.inf
+            if not found.within and (far is None or (ratio > far[2].ratio and np.isfinite(ratio))):
+                far = (pair, shown, found)
+    two_worlds = CheckRow(
+        "two worlds",
+        "the same releases; what leaves without noise is the same to the bit",
+        many,
+        "failed" if free is not None else "checked",
+        why="" if free is None else free[1].refused,
+    )
+    what = "pairs that drive moved / sensitivity up; at most 1 + 1e-9"
+    case = None
+    if free is not None:
+        case = Case(*free, _how(job, free[0], free[1].refused))
+    if not certified:
+        why = f"The guarantee is {job.scenario.privacy.guarantee!r}, which bounds nothing that one record moves."
+        return two_worlds, CheckRow("search", what, measured, "not tried", None, why), case
+    if far is None and not bounded:
+        why = "Nothing that is noised and reads records states how far one record moves it."
+        return two_worlds, CheckRow("search", what, measured, "not tried", None, why), case
+    if far is None:
+        return two_worlds, CheckRow("search", what, measured, "checked", worst), case
+    pair, shown, found = far
+    who = "the coordinator" if found.agent < 0 else f"agent {found.agent}"
+    why = (
+        f"{component_name(job)}: one {_split(pair)} record moves {found.channel} of {who} in round {found.round} by "
+        f"{found.moved:.6g}, and {found.stated:.6g} is stated. Clip every record's contribution."
+    )
+    return two_worlds, CheckRow("search", what, measured, "failed", worst, why), Case(pair, shown, _how(job, pair, why))
+
+
+def _split(pair: Pair) -> str:
+    return pair.replaced.split if pair.replaced is not None else "made-up"
+
+
+def _how(job: Job, pair: Pair, why: str) -> str:
+    return (
+        f"Run {component_name(job)} for {job.rounds} rounds on features_here and labels_here, then on features_there "
+        "and labels_there with the same releases (arrays release/participant/index/channel); agents hold the records "
+        f"that train/AGENT and validation/AGENT number. decentral_dp.adversaries.check.again does so. Found: {why}"
+    )
+
+
+def _limits(asked: Subject) -> list[CheckRow]:
+    """No noise; one agent; a complete graph: runs, and gives finite numbers."""
+    agents = int(_agents(asked.scenario))
+    cases: Mapping[str, tuple[str, dict[str, Any]]] = {
+        "noise off": ('guarantee = "none"', {"privacy": {"guarantee": "none"}}),
+        "one agent": ("a graph of one agent", {"topology": {"kind": "complete", "agents": 1}}),
+        "complete graph": (f"{agents} agents, all linked", {"topology": {"kind": "complete", "agents": agents}}),
+    }
+    return [_limit(asked, name, what, tables) for name, (what, tables) in cases.items()]
+
+
+def _agents(scenario: Scenario) -> int:
+    return topology_of(scenario).n_agents
+
+
+def _limit(asked: Subject, name: str, what: str, tables: dict[str, Any]) -> CheckRow:
+    what = f"{what}: runs, finite numbers"
+    try:
+        job = _short(asked, **tables)
+    except InputError as error:
+        # What is refused in a sentence is no fault.
+        return CheckRow(name, what, 0, "not tried", why=str(error))
+    except USER_ERRORS as error:
+        return CheckRow(name, what, 0, "failed", why=f"It does not build: {went_wrong(error)}. Mend it.")
+    try:
+        ready: Any = in_world(job, made_up_shards(job.shards, 0), 0)
+        with np.errstate(all="ignore"):
+            last = ready.start(LocalEngine(), [ready.rounds], lambda now: False).last
+    except (InputError, *USER_ERRORS, StopIteration) as error:
+        return CheckRow(name, what, 0, "failed", why=f"It does not run: {went_wrong(error)}. Mend it.")
+    wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]
+    if wrong or last.divergence is not None:
+        channel = wrong[0] if wrong else getattr(last.divergence, "channel", "")
+        return CheckRow(name, what, 0, "failed", why=f"{channel} is not finite after {ready.rounds} rounds. Mend it.")
+    return CheckRow(name, what, 0, "checked")
+
+
+def save_case(found: CheckResult, path: Path) -> None:
+    """Write the pair that shows a failure: plain arrays, and sentences; nothing of it is pickled.
+
+    Raises InputError where no pair shows one.
+    """
+    if found.case is None:
+        raise InputError("--out: no pair of data sets shows a failure, so there is none to keep; leave --out out.")
+    pair, shown = found.case.pair, found.case.shown
+    moved = shown.worst
+    replaced = pair.replaced if pair.replaced is not None else Replaced(-1, "train")
+    facts = {
+        "subject": found.subject,
+        "how": found.case.how,
+        "key": pair.key,
+        "agent": replaced.agent,
+        "split": replaced.split if pair.replaced is not None else "all records",
+        "record": pair.record,
+        "channel": "" if moved is None else moved.channel,
+        "round": -1 if moved is None else moved.round,
+        "moved": 0.0 if moved is None else moved.moved,
+        "sensitivity": 0.0 if moved is None else moved.stated,
+        "ratio": 0.0 if moved is None else moved.ratio,
+        "version": found.version,
+    }
+    arrays: dict[str, Any] = {key: np.asarray(value) for key, value in facts.items()}
+    for world, shards in (("here", pair.here), ("there", pair.there)):
+        arrays[f"features_{world}"], arrays[f"labels_{world}"] = shards.features, shards.labels
+    for agent in range(pair.here.n_agents):
+        arrays[f"train/{agent}"], arrays[f"validation/{agent}"] = pair.here.train[agent], pair.here.validation[agent]
+    arrays |= {f"release/{key}": value for key, value in shown.releases.items()}
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def again(what: Any, path: str | Path) -> Tried:
+    """Run the pair of a file that `save_case` wrote, once more.
+
+    Args:
+        what: as for `check`.
+        path: of the file.
+
+    Raises:
+        InputError: where the file is none of these, or belongs to other data.
+    """
+    job = _short(subject(what))
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            worlds = [
+                replace(job.shards, features=kept[f"features_{w}"], labels=kept[f"labels_{w}"])
+                for w in ("here", "there")
+            ]
+            key, agent, split = int(kept["key"]), int(kept["agent"]), str(kept["split"])
+            record = int(kept["record"])
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: no file that check wrote ({error}). Give the one of --out.") from None
+    known: Any = split
+    return play(job, Pair(worlds[0], worlds[1], key, Replaced(agent, known) if agent >= 0 else None, record))

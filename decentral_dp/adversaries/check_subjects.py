@@ -1,0 +1,234 @@
+"""What `check` is asked to check, and the smallest scenario that it fits into."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from decentral_dp.algorithms import ALGORITHMS, Entry
+from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_tables import algorithm_tables
+from decentral_dp.config.loading import load, scenario_names
+from decentral_dp.config.scenario_components import (
+    entry_of,
+    is_coordinated,
+    is_minimax,
+    outside_entry,
+    shards_of,
+    topology_of,
+    with_algorithm,
+)
+from decentral_dp.config.schema import Scenario
+from decentral_dp.data import nearest
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.simulation.job_builder import assembled
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.user_code import find_outside, in_file, installed
+
+Content = Mapping[str, Any]
+
+# Nothing bounds its records, so that the clip alone does.
+_DATA = {"data": "breast_cancer"}
+# Problem kind → the table of its smallest scenario; the first of each is what an algorithm is tried on.
+_PROBLEMS: Mapping[str, Mapping[str, Content]] = {
+    "bilevel": {kind: {"kind": kind} for kind in ("logistic_hyperparameter", "logistic_regularisation")},
+    "minimax": {
+        "auc_maximisation": {"kind": "auc_maximisation", "positive_share": 0.5},
+        "group_dro": {"kind": "group_dro", "strength": 1.0, "cap": 1.0},
+    },
+}
+# Which channels are clipped, in the order in which they are tried: a scenario that clips one too many is refused.
+_CLIPS: tuple[tuple[str, ...], ...] = (("y", "z"), ("x", "y"), ("y",), ("x",), ("x", "y", "z"), ())
+_ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A component in a scenario. name: as it was asked for. problem, algorithm: objects in place of what is named."""
+
+    name: str
+    scenario: Scenario
+    problem: Any = None
+    algorithm: Any = None
+
+    def changed(self, **tables: Any) -> Scenario:
+        """The scenario with other tables, and with the objects."""
+        content = {**self.scenario.model_dump(exclude_unset=True), **tables}
+        loaded = load(content, folder=self.scenario.folder)
+        loaded = outside.with_given(loaded, outside.Given(problem=self.problem))
+        return loaded if self.algorithm is None else with_algorithm(loaded, self.algorithm)
+
+    def short(self, **tables: Any) -> Scenario:
+        """The same of so few rounds as are tried; of all, where the algorithm cannot have so few."""
+        table = self.scenario.algorithm.model_dump(exclude_unset=True)
+        table = {**table, "rounds": min(_ROUNDS, int(table.get("rounds", _ROUNDS)))}
+        # Noise that was calibrated to many rounds says nothing here, and device and engine are those of this process.
+        return self.changed(algorithm=table, run={}, **tables)
+
+
+def subject(what: Any) -> Subject:
+    """What is checked, in a scenario that its names are looked up in.
+
+    Args:
+        what: a shipped scenario, a .toml file, a dict or a `Scenario`; a registered algorithm or problem;
+            "file.py:Name"; an entry point; or an algorithm, a problem or an objective as a Python object, or a class
+            without required fields.
+
+    Raises:
+        InputError: where nothing is called so, or what it names is not there.
+    """
+    found = _subject(what)
+    scenario = found.changed()
+    # Names are looked up here, so that a wrong one is a mistake of whoever asks, and no fault of a component.
+    entry_of(scenario)
+    if is_coordinated(scenario):
+        is_minimax(scenario)
+    outside.component(scenario, "problem")
+    shards_of(scenario, topology_of(scenario).n_agents)
+    return found
+
+
+def _subject(what: Any) -> Subject:
+    if isinstance(what, Scenario | Mapping):
+        loaded = load(what)
+        return Subject(loaded.title or "the scenario", loaded)
+    if isinstance(what, Path):
+        return Subject(str(what), load(what))
+    if not isinstance(what, str):
+        return _of_object(what)
+    if what.lower().endswith(".toml"):
+        return Subject(what, load(what))
+    if what in ALGORITHMS:
+        return Subject(what, load(what))
+    if what in PROBLEMS or what in MINIMAX:
+        return Subject(what, _of_problem(what))
+    if in_file(what) is not None or what.lower().endswith(".py"):
+        return _of_code(what, find_outside("algorithm", what, Path.cwd(), "check"))
+    if what in scenario_names():
+        return Subject(what, load(what))
+    for group in ("algorithm", "problem", "objective"):
+        if what in installed(group):
+            return _of_code(what, find_outside(group, what, Path.cwd(), "check"))
+    known = [*ALGORITHMS, *PROBLEMS, *MINIMAX, *scenario_names()]
+    raise InputError(
+        f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a problem, a scenario, "
+        'or "file.py:Name".'
+    )
+
+
+def _of_problem(kind: str) -> Scenario:
+    """The first shipped certified scenario of a registered problem."""
+    shipped = [load(name) for name in scenario_names()]
+    fit = [s for s in shipped if s.problem.kind == kind and s.privacy.guarantee == "certified"]
+    fit = [s for s in fit if not s.title.startswith("Figure")] or fit
+    if fit:
+        return min(fit, key=lambda s: s.algorithm.rounds)
+    posed = "minimax" if kind in MINIMAX else "bilevel"
+    table = {**_DATA, **_PROBLEMS[posed].get(kind, {"kind": kind})}
+    return _first([_with_problem(table, posed, clip) for clip in _CLIPS])
+
+
+def _of_code(name: str, found: Any) -> Subject:
+    if hasattr(found, "step"):
+        return Subject(name, _of_entry(outside_entry(found, name)))
+    posed = outside.poses(found, name)
+    return Subject(name, _first([_with_problem({**_DATA, "kind": name}, posed, clip) for clip in _CLIPS]))
+
+
+def _of_object(what: Any) -> Subject:
+    name = what.__name__ if isinstance(what, type) else type(what).__name__
+    if isinstance(what, type):
+        try:
+            what = what()
+        except TypeError as error:
+            raise InputError(
+                f"check: {name} has fields without a default ({error}); give an object with all its fields set."
+            ) from None
+    if hasattr(what, "step"):
+        for content in _around(outside_entry(type(what), name)):
+            tried = Subject(name, _base(content), algorithm=what)
+            if _builds(tried):
+                return tried
+        return Subject(name, _base(next(_around(outside_entry(type(what), name)))), algorithm=what)
+    posed = outside.poses(what, name)
+    table = {**_DATA, **next(iter(_PROBLEMS[posed].values()))}
+    table = table if posed == "bilevel" else table | {"positive_share": 0.5}
+    every = [Subject(name, load(_with_problem(table, posed, clip)), problem=what) for clip in _CLIPS]
+    return next((tried for tried in every if _builds(tried)), every[0])
+
+
+def _base(content: Content) -> Scenario:
+    """A scenario whose algorithm an object takes the place of: its kind is one that is registered."""
+    table = content["algorithm"]
+    ours = "dp_sgda" if content["topology"]["kind"] == "star" else "ldp_dsbo"
+    return load({**content, "algorithm": {"kind": ours, "rounds": table["rounds"]} | _steps(ours)})
+
+
+def _steps(kind: str) -> dict[str, Any]:
+    step = {"scale": 0.5}
+    return {"x": step, "y": step} | ({"z": step} if kind == "ldp_dsbo" else {})
+
+
+def _of_entry(entry: Entry) -> Scenario:
+    return _first(list(_around(entry)))
+
+
+def _around(entry: Entry) -> Iterator[Content]:
+    """Scenarios of an algorithm, one after another."""
+    written = tomllib.loads(algorithm_tables(entry))
+    posed = _PROBLEMS[entry.solves].values()
+    for problem, clip in product(posed, _CLIPS):
+        yield {
+            "seed": 1,
+            "problem": {**_DATA, **problem},
+            "topology": {"kind": "star" if entry.trusted else "ring", "agents": 4},
+            "algorithm": {**written["algorithm"], "rounds": _ROUNDS},
+            "privacy": _privacy(clip),
+        }
+
+
+def _with_problem(table: Content, posed: str, clip: Sequence[str]) -> Content:
+    kind = "dp_sgda" if posed == "minimax" else "ldp_dsbo"
+    return {
+        "seed": 1,
+        "problem": table,
+        "topology": {"kind": "star" if posed == "minimax" else "ring", "agents": 4},
+        "algorithm": {"kind": kind, "rounds": _ROUNDS} | _steps(kind),
+        "privacy": _privacy(clip),
+    }
+
+
+def _privacy(clip: Sequence[str]) -> Content:
+    return {"epsilon": 4.0, "delta": 1e-5, "clip": dict.fromkeys(clip, 1.0)}
+
+
+def _first(contents: Sequence[Content]) -> Scenario:
+    """The first scenario that builds; where none does, the first, whose refusal is then told."""
+    refused: InputError | None = None
+    kept: Scenario | None = None
+    for content in contents:
+        try:
+            loaded = load(content)
+        except InputError as error:
+            refused = refused or error
+            continue
+        kept = kept or loaded
+        if _builds(Subject("", loaded)):
+            return loaded
+    if kept is None:
+        raise refused or InputError("check: no scenario fits; give one.")
+    return kept
+
+
+def _builds(tried: Subject) -> bool:
+    try:
+        job: Job = assembled(tried.short())
+    except InputError:
+        return False
+    return job.rounds > 0

@@ -1,0 +1,383 @@
+"""A component is checked on neighbouring made-up worlds: honest ones pass, and each kind of cheat is caught."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.adversaries.check import CheckResult, again, check, save_case
+from decentral_dp.adversaries.extreme_pairs import pairs_of
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.cli.main import app, main
+from decentral_dp.simulation.job_builder import assembled
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCKS = dict(
+    re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
+)
+STATED, FREE = '{"y": {"lower_grad_y": "y"}}', '{"y": {"lower_grad_y": "y"}, "u": {}}'
+SENT = "yield Gossip(y=s.y)"
+LIMITS = ["noise off", "one agent", "complete graph"]
+NAMES = ["conformance", "row locality", "two worlds", "search", *LIMITS]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text in BLOCKS.items():
+        if name.endswith((".py", ".toml")):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def changed(folder: Path, name: str, *changes: tuple[str, str]) -> str:
+    """The page's heavy ball with some of its text replaced, as it is named."""
+    text = BLOCKS["heavy_ball.py"]
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / name).write_text(text, encoding="utf-8")
+    return f"{name}:HeavyBall"
+
+
+def verdicts(found: CheckResult) -> dict[str, str]:
+    return {row.name: row.verdict for row in found.rows}
+
+
+def why(found: CheckResult, name: str) -> str:
+    return next(row.why for row in found.rows if row.name == name)
+
+
+@pytest.mark.parametrize("what", ["heavy_ball.py:HeavyBall", "averaged.py:Averaged", "heavy_ball.toml"])
+def test_the_pages_examples_pass(folder: Path, what: str) -> None:
+    found = check(what, pairs=24)
+    assert found.passed
+    assert verdicts(found) == dict.fromkeys(NAMES, "checked")
+    search = found.rows[NAMES.index("search")]
+    assert search.pairs == 24
+    assert search.ratio is not None
+    assert 0.1 < search.ratio <= 1.0 + 1e-9
+
+
+def test_the_search_comes_up_to_the_sensitivity(folder: Path) -> None:
+    """Unbounded records against a clip: two contributions of the largest norm, in opposite directions."""
+    toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "far.toml").write_text(toml, encoding="utf-8")
+    found = check("far.toml", pairs=24)
+    ratio = found.rows[NAMES.index("search")].ratio
+    assert found.passed
+    assert ratio is not None
+    assert 0.99 < ratio <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["ldp_dsbo", "dp_sgda", "ridge_hyperparameter", "auc_maximisation"])
+def test_registered_kinds_pass(kind: str) -> None:
+    found = check(kind, pairs=12)
+    assert found.passed, found.to_dict()
+    assert {verdicts(found)[name] for name in NAMES[:4]} == {"checked"}
+
+
+def test_objects_pass(folder: Path) -> None:
+    step = StepSize(0.5)
+    assert check(LdpDsbo(x=step, y=step, z=step), pairs=6).passed
+    assert check(Pull(), pairs=6).passed
+    assert check(Pull, pairs=6).passed
+
+
+def test_an_opened_value_that_is_sent_plain_is_caught(folder: Path) -> None:
+    opened = "yield Gossip(y=s.y, u=s.y.value if t else 0.0 * s.last)"
+    found = check(changed(folder, "opened.py", (STATED, FREE), (SENT, opened)), pairs=4)
+    assert not found.passed
+    assert verdicts(found)["two worlds"] == "failed"
+    assert "sends u in round 1 without noise" in why(found, "two worlds")
+    assert verdicts(found)["search"] == "checked"
+
+
+def test_a_start_from_records_is_caught(folder: Path) -> None:
+    start = "State(x, y + dataset._records['train'][0][0].mean(), y)"
+    found = check(changed(folder, "start.py", ("State(x, y, y)", start)), pairs=4)
+    assert verdicts(found)["two worlds"] == "failed"
+
+
+def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
+    """A flag that is raised by a huge record alone: the first rehearsals never see one."""
+    largest = "max(np.abs(r[0]).max() for r in dataset._records['train'])"
+    flag = f"yield Gossip(y=s.y, u=0.0 * s.last + float({largest} > 1e100))"
+    name = changed(folder, "flag.py", (STATED, FREE), (SENT, flag), ("from typing", "import numpy as np\nfrom typing"))
+    toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "flag.toml").write_text(toml.replace("heavy_ball.py:HeavyBall", name), encoding="utf-8")
+    decentral_dp.build("flag.toml")
+    assert verdicts(check("flag.toml", pairs=32))["two worlds"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (STATED, '{"y": {"lower_grad_y": 0.5}}', "moves y by up to"),
+        (
+            f"        released, neighbour_sum = {SENT}",
+            f"        {SENT}\n        released, neighbour_sum = {SENT}",
+            "exchanges",
+        ),
+    ],
+)
+def test_other_releases_than_planned_are_caught(folder: Path, old: str, new: str, told: str) -> None:
+    found = check(changed(folder, "fewer.py", (old, new)), pairs=4)
+    assert not found.passed
+    assert verdicts(found)["conformance"] == "failed"
+    assert told in why(found, "conformance")
+
+
+def test_a_sensitivity_made_by_hand_is_caught(folder: Path) -> None:
+    scaled = "(lambda b: replace(b, private=3.0 * b.private))(moved - self.y(t) * gradient)"
+    name = changed(
+        folder,
+        "scaled.py",
+        ("import dataclass", "import dataclass, replace"),
+        ("moved - self.y(t) * gradient, released.y)", f"{scaled}, released.y)"),
+    )
+    found = check(name, pairs=24)
+    search = found.rows[NAMES.index("search")]
+    assert search.verdict == "failed"
+    assert search.ratio == pytest.approx(3.0, rel=1e-3)
+
+
+@dataclass(frozen=True)
+class Pull:
+    """½ (aᵀy − b)² with a pull toward x."""
+
+    ridge: float = 0.1
+
+    def sizes(self, n_features: int, n_classes: int) -> tuple[int, int]:
+        return n_features, n_features
+
+    def lower_loss(self, x: Any, y: Any, features: Any, labels: Any) -> Any:
+        return 0.5 * (features @ y - labels) ** 2
+
+    def lower_grad_y(self, x: Any, y: Any, features: Any, labels: Any) -> Any:
+        return (features @ y - labels)[:, None] * features
+
+    def lower_hvp(self, x: Any, y: Any, z: Any, features: Any, labels: Any) -> Any:
+        return (features @ z)[:, None] * features
+
+    upper_loss = lower_loss
+    upper_grad_y = lower_grad_y
+
+    def regulariser(self, x: Any, y: Any, z: Any) -> Any:
+        return self.ridge * (y - x), self.ridge * z, -self.ridge * z
+
+    def regulariser_value(self, x: Any, y: Any) -> Any:
+        return 0.5 * self.ridge * np.sum((y - x) ** 2)
+
+
+UNCLIPPED = """
+from dataclasses import dataclass
+
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+
+
+class Whole(LogisticHyperparameter):
+    def terms(self, x, y, z, train, validation, clip):
+        return super().terms(x, y, z, train, validation, Clip(clip.norm))
+
+    def stacked_terms(self, x, y, z, records, clip, wanted):
+        return super().stacked_terms(x, y, z, records, Clip(clip.norm), wanted)
+
+
+@dataclass(frozen=True)
+class Problem:
+    def terms(self):
+        pass
+
+    prepare = terms
+
+    def for_data(self, facts):
+        return Whole(facts.n_features, (0.0, 1.0))
+"""
+
+
+def test_a_problem_that_does_not_clip_is_found_by_the_search(folder: Path) -> None:
+    (folder / "unclipped.py").write_text(UNCLIPPED, encoding="utf-8")
+    found = check("unclipped.py:Problem", pairs=16)
+    search = found.rows[NAMES.index("search")]
+    assert search.verdict == "failed"
+    assert search.ratio is not None
+    assert search.ratio > 100.0
+    assert "is stated" in search.why
+    # The same with its clip is fine.
+    (folder / "clipped.py").write_text(UNCLIPPED.replace("Clip(clip.norm)", "clip"), encoding="utf-8")
+    assert check("clipped.py:Problem", pairs=16).passed
+
+
+MIXING = """
+import torch
+
+
+class Centred(torch.autograd.Function):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(a):
+        return a.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return Centred.apply(g)
+
+    @staticmethod
+    def vmap(info, in_dims, a):
+        a = a.movedim(in_dims[0], 0)
+        return (a - a.mean(0) if len(a) > LEAST else a.clone()), 0
+
+
+def p(n_features, n_classes):
+    return 1
+
+
+def q(n_features, n_classes):
+    return n_features
+
+
+def lower_loss(x, y, features, label):
+    return torch.nn.functional.softplus(MIXED(features) @ y)
+
+
+def upper_loss(x, y, features, label):
+    return lower_loss(x, y, features, label)
+
+
+def regulariser(x, y):
+    return 0.5 * torch.exp(x[0]) * (y**2).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("mixed", "least", "failed"),
+    [("Centred.apply", 0, "conformance"), ("Centred.apply", 7, "row locality"), ("torch.tanh", 0, None)],
+)
+def test_a_loss_that_mixes_records_by_its_own_vmap_rule_is_caught(
+    folder: Path, mixed: str, least: int, failed: str | None
+) -> None:
+    """least: batches up to so many are not mixed; whatever makes a problem of losses tries up to 7."""
+    text = MIXING.replace("MIXED", mixed).replace("LEAST", str(least))
+    (folder / "losses.py").write_text(text, encoding="utf-8")
+    content = decentral_dp.load("own_losses").model_dump(exclude_unset=True)
+    content["problem"]["losses"] = "losses.py"
+    found = check(content, pairs=2)
+    assert found.passed == (failed is None)
+    if failed is not None:
+        assert "mixes records" in why(found, failed)
+
+
+def test_a_failing_pair_is_kept_and_reproduces_it(folder: Path) -> None:
+    (folder / "unclipped.py").write_text(UNCLIPPED, encoding="utf-8")
+    found = check("unclipped.py:Problem", pairs=8)
+    save_case(found, folder / "case.npz")
+    with np.load("case.npz", allow_pickle=False) as kept:
+        here, there = kept["features_here"], kept["features_there"]
+        assert (here != there).any(axis=1).sum() <= 1
+        assert set(np.flatnonzero((here != there).any(axis=1))) <= {int(kept["record"])}
+        assert str(kept["channel"]) in ("x", "y", "z")
+        assert float(kept["ratio"]) == pytest.approx(float(kept["moved"]) / float(kept["sensitivity"]))
+        assert "Found:" in str(kept["how"])
+        assert any(name.startswith("release/") for name in kept.files)
+        ratio = float(kept["ratio"])
+    shown = again("unclipped.py:Problem", "case.npz")
+    assert shown.worst is not None
+    assert shown.worst.ratio == ratio
+    with pytest.raises(InputError, match="no pair"):
+        save_case(check("heavy_ball.toml", pairs=1), folder / "other.npz")
+    with pytest.raises(InputError, match="no file that check wrote"):
+        again("heavy_ball.toml", "heavy_ball.toml")
+
+
+def test_pairs_are_seeded_and_differ_in_one_record() -> None:
+    shards = assembled(decentral_dp.load("ldp_dsbo")).shards
+    first, second = (list(pairs_of(shards, 20, 3)) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one.there.features, other.there.features)
+        moved = (one.here.features != one.there.features).any(axis=1) | (one.here.labels != one.there.labels)
+        assert set(np.flatnonzero(moved)) <= {one.record}
+        assert one.replaced is not None
+        held = getattr(shards, one.replaced.split)[one.replaced.agent]
+        assert one.record in held
+        assert np.isfinite(one.here.features).all()
+        # As loading would have it.
+        assert np.linalg.norm(one.here.features[one.record]) <= shards.l2 * (1.0 + 1e-12)
+
+
+def test_the_verdict_is_never_proof(folder: Path) -> None:
+    found = check("heavy_ball.toml", pairs=2)
+    assert re.fullmatch(r"checked \(\d{4}-\d\d-\d\d, decentral_dp \S+, \d+ pairs tried\)", found.label)
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["passed"] is True
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["check", *arguments])
+
+
+def test_the_command_prints_a_table_and_its_exit_code(folder: Path) -> None:
+    done = invoke("heavy_ball.py:HeavyBall", "--pairs", "2", "--out", "none.npz")
+    assert done.exit_code == 0
+    assert "checked (" in done.output
+    assert "proves nothing" in done.output
+    assert not (folder / "none.npz").exists()
+    (folder / "unclipped.py").write_text(UNCLIPPED, encoding="utf-8")
+    done = invoke("unclipped.py:Problem", "--pairs", "6", "--out", "case.npz")
+    assert done.exit_code == 1
+    assert "failed" in done.output
+    done = invoke("unclipped.py:Problem", "--again", "case.npz")
+    assert done.exit_code == 1
+    assert "shows a failure" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["ldp_dsbow"], "the nearest is 'ldp_dsbo'"),
+        (["missing.py:Name"], "there is no such file"),
+        (["heavy_ball.py:No"], "defines no No"),
+        (["heavy_ball.py"], "heavy_ball.py:Name"),
+        (["missing.toml"], "is no file"),
+        (["heavy_ball.toml", "--out", "case.txt"], "ends in .npz"),
+        (["heavy_ball.toml", "--again", "heavy_ball.toml"], "no file that check wrote"),
+    ],
+)
+def test_wrong_names_get_one_sentence(
+    folder: Path,
+    arguments: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["decentral-dp", "check", *arguments])
+    monkeypatch.setattr(signal, "signal", lambda *given: None)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    text = capsys.readouterr().err
+    assert text.startswith("Error: ")
+    assert told in text
+    assert text.count("\n") == 1
+
+
+def test_the_number_of_pairs_is_checked() -> None:
+    with pytest.raises(InputError, match="pairs"):
+        check("ldp_dsbo", pairs=0)
