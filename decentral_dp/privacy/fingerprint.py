@@ -11,7 +11,7 @@ import ast
 import functools
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -45,55 +45,77 @@ def digest_of(value: Any) -> str:
         >>> digest_of(scaled(1.0)) == digest_of(scaled(1.0)), digest_of(scaled(1.0)) == digest_of(scaled(2.0))
         (True, False)
     """
-    return blake2b(_parts(value, set()), digest_size=16).hexdigest()
+    return blake2b(_parts(value, frozenset(), _Files()), digest_size=16).hexdigest()
 
 
 def digest_of_file(path: Path) -> str:
     """A digest of a file's bytes; of a Python file together with the files of the user's own that it imports."""
-    return blake2b(b"".join(_with_imports(path)) if path.suffix == ".py" else path.read_bytes()).hexdigest()
+    return (_Files().with_imports(path) if path.suffix == ".py" else blake2b(path.read_bytes()).digest()).hex()
 
 
-def _with_imports(path: Path, seen: set[Path] | None = None) -> Iterator[bytes]:
-    """The bytes of a Python file, then of all that it imports by name, but for Python's own and installed modules."""
-    seen = set() if seen is None else seen
-    if path.resolve() in seen or not path.is_file():
-        return
-    seen.add(path.resolve())
-    text = path.read_bytes()
-    yield text
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return
-    for name in sorted(_imported(tree)):
-        for other in _files_of(name):
-            yield name.encode() + b"\0"
-            yield from _with_imports(other, seen)
+class _Files:
+    """Sources of the user's own, each read once for a digest."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, tuple[bytes, list[Path]]] = {}
+        self._whole: dict[Path, bytes] = {}
+
+    def with_imports(self, path: Path) -> bytes:
+        """A digest of a Python file and of all that it imports, but for Python's own and installed modules."""
+        path = path.resolve()
+        if path not in self._whole:
+            reached, ahead = {path}, [path]
+            while ahead:
+                for other in self._one(ahead.pop())[1]:
+                    if other not in reached:
+                        reached.add(other)
+                        ahead.append(other)
+            parts = [self._one(p)[0] for p in sorted(reached - {path}, key=str)]
+            self._whole[path] = blake2b(self._one(path)[0] + b"".join(parts)).digest()
+        return self._whole[path]
+
+    def _one(self, path: Path) -> tuple[bytes, list[Path]]:
+        """A digest of a file's bytes alone, and the files of the user's own that it names in imports."""
+        if path not in self._read:
+            text = path.read_bytes()
+            try:
+                names = sorted(_imported(ast.parse(text)))
+            except (SyntaxError, ValueError):
+                names = []
+            found = [other.resolve() for name in names for other in _files_of(name)]
+            self._read[path] = blake2b(text).digest(), found
+        return self._read[path]
 
 
 def _imported(tree: ast.AST) -> set[str]:
-    """Top-level names of the modules that are imported anywhere in a source."""
+    """Dotted names that may be modules, of all that is imported anywhere in a source."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.split(".")[0])
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
 def _files_of(name: str) -> list[Path]:
-    """The sources of a module of the user's own; none of Python's, of an installed package, or of this one."""
-    if name in sys.stdlib_module_names or name == _PACKAGE.name:
+    """The sources of a module of the user's own and of the packages it is in; none of Python's or installed ones."""
+    first, *inside = name.split(".")
+    if first in sys.stdlib_module_names or first == _PACKAGE.name:
         return []
     try:
-        spec = find_spec(name)
+        spec = find_spec(first)
     except (ImportError, ValueError, AttributeError):
         return []
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py") or not _is_own(Path(spec.origin)):
+    if spec is None:
         return []
-    origin = Path(spec.origin)
-    return sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
+    out = [Path(spec.origin)] if spec.origin is not None and spec.origin.endswith(".py") else []
+    places = [Path(place) for place in spec.submodule_search_locations or ()]
+    for part in inside:
+        modules = [p for place in places for p in (place / f"{part}.py", place / part / "__init__.py") if p.is_file()]
+        places = [place / part for place in places if (place / part).is_dir()]
+        out += modules
+    return [path for path in out if _is_own(path)]
 
 
 def _is_own(path: Path) -> bool:
@@ -101,7 +123,7 @@ def _is_own(path: Path) -> bool:
     return not path.is_relative_to(_PACKAGE) and not any(part in _INSTALLED for part in path.parts)
 
 
-def _parts(value: Any, seen: set[int]) -> bytes:
+def _parts(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     """Bytes that tell an object from another. seen: addresses of what is being described, against cycles."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         return f"{type(value).__name__} {value!r}".encode()
@@ -111,42 +133,44 @@ def _parts(value: Any, seen: set[int]) -> bytes:
     if (array := _as_array(value)) is not None:
         return str((array.dtype, array.shape)).encode() + np.ascontiguousarray(array).tobytes()
     if isinstance(value, list | tuple):
-        return type(value).__name__.encode() + b"".join(_parts(v, seen) + b"," for v in value)
+        return type(value).__name__.encode() + b"".join(_parts(v, seen, files) + b"," for v in value)
     if isinstance(value, set | frozenset):
-        return b"set" + b",".join(sorted(_parts(v, seen) for v in value))
+        return b"set" + b",".join(sorted(_parts(v, seen, files) for v in value))
     if isinstance(value, Mapping):
-        return b"".join(_parts(k, seen) + b":" + _parts(v, seen) + b"," for k, v in value.items())
-    return _of_code(value, seen) or _of_object(value, seen)
+        return b"".join(_parts(k, seen, files) + b":" + _parts(v, seen, files) + b"," for k, v in value.items())
+    return _of_code(value, seen, files) or _of_object(value, seen, files)
 
 
-def _of_code(value: Any, seen: set[int]) -> bytes:
+def _of_code(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     """Of functions, classes and modules; nothing where it is none of them."""
     if isinstance(value, functools.partial):
-        return b"partial" + _parts((value.func, value.args, value.keywords), seen)
+        return b"partial" + _parts((value.func, value.args, value.keywords), seen, files)
     if isinstance(value, MethodType):
-        return _parts(value.__func__, seen) + _parts(value.__self__, seen)
+        return _parts(value.__func__, seen, files) + _parts(value.__self__, seen, files)
     if isinstance(value, FunctionType):
-        return _source(value, seen) + _parts(_surroundings(value), seen)
+        return _source(value, seen, files) + _parts(_surroundings(value), seen, files)
     if isinstance(value, type):
-        return _source(value, seen)
+        return _source(value, seen, files)
     if isinstance(value, ModuleType):
         path = getattr(value, "__file__", None)
         own = path is not None and path.endswith(".py") and _is_own(Path(path))
-        return value.__name__.encode() + (b"".join(_with_imports(Path(path))) if own and path is not None else b"")
+        return value.__name__.encode() + (files.with_imports(Path(path)) if own and path is not None else b"")
     return b""
 
 
-def _of_object(value: Any, seen: set[int]) -> bytes:
+def _of_object(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     """Of an instance: its class and what it holds."""
     if hasattr(value, "nodes") and hasattr(value, "edges"):
         return repr((list(map(str, value.nodes)), sorted(map(str, value.edges(data=True))))).encode()
-    kind = _source(type(value), seen)
+    kind = _source(type(value), seen, files)
     if is_dataclass(value):
-        return kind + b"".join(f.name.encode() + b"=" + _parts(getattr(value, f.name), seen) for f in fields(value))
+        return kind + b"".join(
+            f.name.encode() + b"=" + _parts(getattr(value, f.name), seen, files) for f in fields(value)
+        )
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
-        return kind + _parts([(str(c), value[c].to_numpy()) for c in value.columns], seen)
+        return kind + _parts([(str(c), value[c].to_numpy()) for c in value.columns], seen, files)
     if hasattr(value, "__dict__"):
-        return kind + _parts(dict(sorted(vars(value).items())), seen)
+        return kind + _parts(dict(sorted(vars(value).items())), seen, files)
     return kind if " at 0x" in repr(value) else kind + repr(value).encode()
 
 
@@ -189,17 +213,17 @@ def _file_of(value: Any) -> Path | None:
     return None if found is None or not Path(found).is_file() else Path(found)
 
 
-def _source(value: Any, seen: set[int]) -> bytes:
+def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     """Where a function or class is written: the whole file with what it imports; its code where there is no file."""
     path, name = _file_of(value), str(value.__qualname__).encode()
     if path is not None:
-        return (b"".join(_with_imports(path)) if _is_own(path) else b"") + name
+        return (files.with_imports(path) if _is_own(path) else b"") + name
     if isinstance(value, FunctionType):
         return name + _code(value.__code__)
     if value.__module__ == "__main__" or value.__module__ not in sys.modules:
         kinds = (FunctionType, bool, int, float, str, tuple)
         held = {k: v for k, v in vars(value).items() if isinstance(v, kinds) and k not in _UNREAD}
-        return name + _parts(dict(sorted(held.items())), seen | {id(value)})
+        return name + _parts(dict(sorted(held.items())), seen | {id(value)}, files)
     return str(value.__module__).encode() + name
 
 
