@@ -173,7 +173,7 @@ def limit(job: Job, terms: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def settled(**more: Any) -> tuple[Job, Any]:
-    flat = {"x": {"scale": 0.6}, "y": {"scale": 0.4}, "averaging": {"scale": 0.7}, "rounds": 400, "inverse": 4}
+    flat = {"x": {"scale": 0.6}, "y": {"scale": 0.4}, "averaging": {"scale": 0.7}, "rounds": 500, "inverse": 4}
     content = base(ALGORITHM | flat | more.pop("algorithm", {}), "none", **more)
     content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
     job = made("quadratic", content)
@@ -184,12 +184,12 @@ def test_the_limit_is_biased_as_local_hessians_make_it() -> None:
     """Agents that hold one class each: x settles at the root of Σ_i G_i, 7 % of ‖x*‖ away from the optimum."""
     job, last = settled()
     x, y = limit(job, 4)
-    np.testing.assert_allclose(last.released["x"], np.tile(x, (4, 1)), atol=1e-6)
+    np.testing.assert_allclose(last.released["x"], np.tile(x, (4, 1)), atol=1e-7)
     np.testing.assert_allclose(last.released["y"], np.tile(y, (4, 1)), atol=1e-7)
     optimum = job.problem.optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
     bias = [np.linalg.norm(v - optimum.x) / np.linalg.norm(optimum.x) for v in (x, limit(job, 400)[0])]
     # A longer series makes it worse here, 15 %: this is what homogeneity is assumed for, not truncation.
-    assert bias == pytest.approx([0.072, 0.148], abs=0.001)
+    assert bias == pytest.approx([0.0747, 0.1495], abs=0.0005)
 
 
 def test_one_agent_finds_the_optimum() -> None:
