@@ -27,7 +27,7 @@ from decentral_dp.bounded import (
     Split,
     memory_slack,
 )
-from decentral_dp.data.streams import Stream, draw_batch
+from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.exchange import Value
 from decentral_dp.participants.batch import Batch, Group, mean_sensitivity
 from decentral_dp.privacy.clipping import Clip
@@ -206,8 +206,7 @@ class LocalDataset:
         members = np.arange(self.agents.size)[rows]
         if self._stream.kind != "minibatch":
             return type(records)(*(a[:, :n] for a in records)), np.ones(members.size)
-        name, size = tag(f"{split}/{draw_number}" if draw_number else split), int(self.counts[split][members[0]])
-        draws = [draw_batch(size, n, self._batches.at(int(row), t, name)) for row in members]
+        draws = [self._minibatch(t, int(row), split, n, draw_number) for row in members]
         chosen = np.stack([draw.index for draw in draws])
         each = np.arange(members.size)[:, None]
         return type(records)(*(a[each, chosen] for a in records)), np.array([draw.rate for draw in draws])
@@ -216,10 +215,14 @@ class LocalDataset:
         """The records of this round, and the rate that what drew them states."""
         records = self._records[split][row]
         if self._stream.kind == "minibatch":
-            generator = self._batches.at(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
-            draw = draw_batch(int(self.counts[split][row]), n, generator)
+            draw = self._minibatch(t, row, split, n, draw_number)
             return take(records, draw.index), draw.rate
         return take(records, slice(0, n)), 1.0
+
+    def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
+        """Which records a row draws at round t: of a key of their own, so that asking again gives the same."""
+        generator = self._batches.at(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
+        return draw_batch(int(self.counts[split][row]), n, generator)
 
     def _spread(
         self, t: int, term: str, split: Split, used: Mapping[Split, NDArray[np.int64]], rates: Mapping[Split, Array]

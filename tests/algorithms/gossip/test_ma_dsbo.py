@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -25,9 +25,8 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from tests.support import naive
 from tests.support.replay import (
-    CROSSED,
-    CROSSED_PENALTY,
     Crossed,
     Noise,
     certified_change,
@@ -40,7 +39,6 @@ from tests.support.replay import (
 )
 from tests.support.uneven import Uneven as ThreeAndTwo
 
-Oracle = dict[str, Callable[..., np.ndarray]]
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2})
 CLIPS = {"x": 0.4, "y": 0.5, "z": 0.3}
 
@@ -88,36 +86,9 @@ def made(kind: str, content: dict[str, Any]) -> Job:
 
 # Naive loops --------------------------------------------------------------------------------------------------------
 
-LOGISTIC: Oracle = {
-    "lower_grad_y": lambda x, y, z, a, b: -a / (1 + np.exp(a @ y)),
-    "lower_hvp": lambda x, y, z, a, b: (a @ z) * a / (2 + np.exp(a @ y) + np.exp(-(a @ y))),
-    "upper_grad_y": lambda x, y, z, a, b: -a / (1 + np.exp(a @ y)),
-}
-SQUARES: Oracle = {
-    "lower_grad_y": lambda x, y, z, a, b: (a @ y - b) * a,
-    "lower_hvp": lambda x, y, z, a, b: (a @ z) * a,
-    "upper_grad_y": lambda x, y, z, a, b: (a @ y - b) * a,
-}
 # Per record, and of the regulariser.
-ORACLES: dict[str, tuple[Oracle, Oracle]] = {
-    "logistic_hyperparameter": (
-        LOGISTIC,
-        {
-            "lower_grad_y": lambda x, y, z: np.exp(x) * y,
-            "lower_hvp": lambda x, y, z: np.exp(x) * z,
-            "lower_jvp": lambda x, y, z: np.exp(x) * y * z,
-        },
-    ),
-    "quadratic": (
-        SQUARES,
-        {
-            "lower_grad_y": lambda x, y, z: 0.5 * (y - x),
-            "lower_hvp": lambda x, y, z: 0.5 * z,
-            "lower_jvp": lambda x, y, z: -0.5 * z,
-        },
-    ),
-    "from_losses": (CROSSED, CROSSED_PENALTY),
-}
+ORACLES = {kind: naive.ORACLES[kind] for kind in ("logistic_hyperparameter", "quadratic")}
+ORACLES["from_losses"] = naive.ORACLES["crossed"]
 
 
 @dataclass
