@@ -1,4 +1,4 @@
-"""Intervals over independent repetitions."""
+"""Intervals over independent repetitions, and for probabilities of events that were counted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta
 from scipy.stats import t as student
 
 from decentral_dp.bounded import Array
@@ -53,3 +55,36 @@ def exactly(number: float) -> Interval:
         Interval(value=2.0, low=2.0, high=2.0)
     """
     return Interval(number, number, number)
+
+
+def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
+    """Lower end for a probability, of an event that was counted.
+
+    Args:
+        hits: how often it happened, any shape.
+        trials: of how many independent ones.
+        risk: the probability, at most, with which the end lies above the truth.
+
+    Returns:
+        The risk-quantile of Beta(hits, trials − hits + 1); 0 where nothing was hit. Same shape as `hits`.
+
+    References:
+        Clopper & Pearson 1934.
+
+    Example:
+        >>> float(rate_at_least(10, 10, 0.05).round(4)), float(rate_at_least(0, 10, 0.05))
+        (0.7411, 0.0)
+    """
+    counted = np.asarray(hits)
+    return np.where(counted > 0, beta.ppf(risk, np.maximum(counted, 1), trials - counted + 1), 0.0)
+
+
+def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
+    """Upper end for a probability, of an event that was counted; as `rate_at_least`, and 1 where every trial hit.
+
+    Example:
+        >>> float(rate_at_most(0, 10, 0.05).round(4)), float(rate_at_most(10, 10, 0.05))
+        (0.2589, 1.0)
+    """
+    counted = np.asarray(hits)
+    return np.where(counted < trials, beta.ppf(1.0 - risk, counted + 1, np.maximum(trials - counted, 1)), 1.0)

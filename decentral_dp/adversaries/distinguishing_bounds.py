@@ -12,9 +12,10 @@ likelihood    where the score is the log-likelihood ratio L: P₁(L ≥ t) ≤ e
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import beta
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
+from decentral_dp.statistics import rate_at_least, rate_at_most
 
 
 def counted(first: Array, second: Array, delta: float, risk: float) -> float:
@@ -49,8 +50,7 @@ def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> 
     for logs in (first, -second):
         n = logs.size
         # Fixed by n and δ alone: the fewest scores whose share, at the low end of its interval, is well above δ.
-        ranks = np.arange(1, n + 1)
-        least = beta.ppf(0.5 * risk, ranks, n - ranks + 1)
+        least = rate_at_least(np.arange(1, n + 1), n, 0.5 * risk)
         enough = np.flatnonzero(least >= 4.0 * delta)
         if enough.size:
             k = int(enough[0])
@@ -58,8 +58,7 @@ def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> 
     return best
 
 
-def _bounds(hits: Array, false: Array, n: int, m: int, delta: float, risk: float) -> Array:
+def _bounds(hits: NDArray[np.int64], false: NDArray[np.int64], n: int, m: int, delta: float, risk: float) -> Array:
     """log((TPR − δ)/FPR) with the rates at the ends of their intervals, each wrong with half of the risk."""
-    least = np.where(hits > 0, beta.ppf(0.5 * risk, np.maximum(hits, 1), n - hits + 1), 0.0)
-    most = np.where(false < m, beta.ppf(1.0 - 0.5 * risk, false + 1, np.maximum(m - false, 1)), 1.0)
+    least, most = rate_at_least(hits, n, 0.5 * risk), rate_at_most(false, m, 0.5 * risk)
     return np.asarray(np.log(np.maximum(least - delta, 1e-300) / most))

@@ -18,14 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
-from scipy.stats import beta
 
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.reproductions.draws import generator, mu_of, noised
 from decentral_dp.reproductions.findings import Check, Row, values
-from decentral_dp.statistics import exactly, over_seeds
+from decentral_dp.statistics import exactly, over_seeds, rate_at_least
 
 PANEL, BROKEN, SHARE = "shown and certified", "half of the noise", "share of μ"
 # Budgets of ε = 1 at δ = 1e-6 show in events too rare to be counted.
@@ -144,7 +143,7 @@ def _bound(hits: int, alarms: int, trials: int, delta: float) -> float:
 
 def _at_least(hits: int, trials: int) -> float:
     """A probability from below, one side of Clopper and Pearson's interval."""
-    return float(beta.ppf(0.5 * (1.0 - _CONFIDENCE), hits, trials - hits + 1)) if hits else 0.0
+    return float(rate_at_least(hits, trials, 0.5 * (1.0 - _CONFIDENCE)))
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from decentral_dp.algorithms.coordinator_minimax.privatediff import PrivateDiff
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
@@ -42,7 +41,7 @@ from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.minimax.protocol import Known, Scores
 from decentral_dp.reproductions.findings import Check, Row, values
 from decentral_dp.reproductions.rounds import finish_round
-from decentral_dp.statistics import exactly
+from decentral_dp.statistics import exactly, rate_at_least, rate_at_most
 
 PRINTED, SAMPLED, SOUND = "as printed, all records", "as printed, samples of 250", "with a private y"
 PANEL, CERTIFIED, OF_Y = "ε shown by an attack", "certified", "certified of y alone"
@@ -268,8 +267,7 @@ def lower_bound(worlds: tuple[Array, Array], cuts: Sequence[float]) -> float:
     best = -math.inf
     for cut in cuts:
         (hits, of), (alarms, runs) = ((int((w > cut).sum()), w.size) for w in worlds)
-        power = float(beta.ppf(tail, hits, of - hits + 1)) if hits else 0.0
-        alarm = float(beta.ppf(1.0 - tail, alarms + 1, runs - alarms)) if alarms < runs else 1.0
+        power, alarm = float(rate_at_least(hits, of, tail)), float(rate_at_most(alarms, runs, tail))
         best = max(best, math.log((power - DELTA) / alarm) if power > DELTA else -math.inf)
     return best
 
