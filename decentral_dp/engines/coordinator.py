@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.protocol import CoordinatorNode, CoordinatorReleaser, Divergence, Observer, Outcome, Snapshot
+from decentral_dp.engines.protocol import (
+    CoordinatorNode,
+    CoordinatorReleaser,
+    Divergence,
+    Due,
+    Observer,
+    Outcome,
+    Saved,
+    Snapshot,
+    never,
+)
 from decentral_dp.exchange import Ask, ClippedQuery, ClippedSum, Pool, Release
 
 # Calls a method of every block of agents, and returns what they answer, in their order.
@@ -21,6 +31,8 @@ def coordinate(
     evaluate: Sequence[int],
     observe: Observer,
     everywhere: Everywhere,
+    due: Due = never,
+    saved: Saved | None = None,
 ) -> Outcome:
     """Run a trusted coordinator's program.
 
@@ -32,19 +44,25 @@ def coordinate(
         evaluate: rounds at which to observe; the last is always added.
         observe: gets a snapshot, and may end the run by returning True.
         everywhere: calls a method of every block of agents, and returns their answers in order.
+        due: whether to observe after a round that is not listed; by default never.
+        saved: where to go on from; by default the run starts anew.
 
     Returns:
         The last snapshot and the ledger of what was released, for all agents.
     """
     coordinator = _Coordinator(coordinator_node, everywhere)
+    first = 0
+    if saved is not None:
+        first = saved.round
+        coordinator.restore(saved.parts[0])
     evaluation_rounds = set(evaluate) | {rounds}
-    last = coordinator.snapshot(0)
-    done = 0 in evaluation_rounds and observe(last)
-    for t in range(1, rounds + 1):
+    last = coordinator.snapshot(first)
+    done = (first in evaluation_rounds or due(first)) and observe(last)
+    for t in range(first + 1, rounds + 1):
         if done:
             break
         coordinator.round(t - 1)
-        if t in evaluation_rounds:
+        if t in evaluation_rounds or due(t):
             last = coordinator.snapshot(t)
             done = observe(last)
     return Outcome(
@@ -116,4 +134,19 @@ class _Coordinator:
         known: dict[str, Array] = {
             c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
         }
-        return Snapshot(t, known, known, known, self._divergence)
+        return Snapshot(t, known, known, known, self._divergence, lambda: Saved(t, (self._save(),)))
+
+    def _save(self) -> dict[str, Any]:
+        # Records were handed over once; after a restart they are handed over again, which is no release.
+        return {
+            "state": self._state,
+            "asked": self._asked,
+            "divergence": self._divergence,
+            "recorded": self.releaser.recorder.lines(),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what was saved."""
+        self._state, self._asked = saved["state"], saved["asked"]
+        self._divergence = saved["divergence"]
+        self.releaser.recorder.load(saved["recorded"], [c.mechanism for c in self.releaser.plan.channels])

@@ -32,12 +32,13 @@ class Host:
     Args:
         node: a block of agents with its program and data.
         rounds: T.
+        saved: of `save`, to go on from there; by default it starts anew.
 
     Raises:
         ValueError: the program starts from data, but its start is published as it is.
     """
 
-    def __init__(self, node: AgentNode, rounds: int) -> None:
+    def __init__(self, node: AgentNode, rounds: int, saved: Mapping[str, Any] | None = None) -> None:
         self._node = node
         self._rounds = rounds
         self._releaser = node.make_releaser()
@@ -55,6 +56,8 @@ class Host:
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
         self._divergence: Divergence | None = None
+        if saved is not None:
+            self._restore(saved)
 
     def advance(self, *messages: Array) -> Array:
         """Take the neighbours' messages of the last exchange, and return this block's next one.
@@ -149,3 +152,33 @@ class Host:
     def recorder(self) -> Recorder:
         """Return the record of what this block has released."""
         return self._releaser.recorder
+
+    def save(self) -> dict[str, Any]:
+        """Return the block as it was when its last round ended.
+
+        The first release of the next round is out already. Its noise is keyed: a host that goes on from here makes the
+        same release again, to the bit, and writes its ledger line once.
+
+        Raises:
+            RuntimeError: a round is under way, and a running program cannot be kept.
+        """
+        first = self._round * self._node.program.releases_per_round
+        if self._index != first + 1:
+            raise RuntimeError("a block is saved between two rounds only")
+        return {
+            "round": self._round,
+            "state": self._state,
+            "latest": dict(self._latest),
+            "recent": list(self._recent)[:-1],
+            "divergence": self._divergence,
+            "recorded": self._releaser.recorder.lines(before=first),
+        }
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        self._round = saved["round"]
+        self._index = self._round * self._node.program.releases_per_round
+        self._state = saved["state"]
+        self._latest = dict(saved["latest"])
+        self._recent.extend(saved["recent"])
+        self._divergence = saved["divergence"]
+        self._releaser.recorder.load(saved["recorded"], [self._releaser.mechanism])

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
-from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Observer, Outcome, Snapshot
+from decentral_dp.engines.protocol import (
+    AgentNode,
+    CoordinatorNode,
+    Due,
+    Observer,
+    Outcome,
+    Saved,
+    Snapshot,
+    never,
+)
 from decentral_dp.privacy.ledger import assemble
 
 
@@ -23,44 +32,65 @@ class LocalEngine:
 
     name = "local"
 
-    def run(self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Observer) -> Outcome:
+    def run(
+        self,
+        nodes: Sequence[AgentNode],
+        rounds: int,
+        evaluate: Sequence[int],
+        observe: Observer,
+        due: Due = never,
+        saved: Saved | None = None,
+    ) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`."""
-        hosts = [Host(node, rounds) for node in nodes]
+        first = 0 if saved is None else saved.round
+        parts = [None] * len(nodes) if saved is None else saved.parts
+        hosts = [Host(node, rounds, part) for node, part in zip(nodes, parts, strict=True)]
         releases_per_round = nodes[0].program.releases_per_round
         evaluation_rounds = set(evaluate) | {rounds}
         messages = [h.advance() for h in hosts]
-        last = snapshot(0, [h.view() for h in hosts])
-        done = 0 in evaluation_rounds and observe(last)
-        for t in range(1, rounds + 1):
+
+        def look(t: int) -> Snapshot:
+            return snapshot(t, [h.view() for h in hosts], lambda: [h.save() for h in hosts])
+
+        last = look(first)
+        done = (first in evaluation_rounds or due(first)) and observe(last)
+        for t in range(first + 1, rounds + 1):
             if done:
                 break
             for _ in range(releases_per_round):
                 messages = [
                     h.advance(*(messages[j] for j in node.neighbours)) for h, node in zip(hosts, nodes, strict=True)
                 ]
-            if t in evaluation_rounds:
-                last = snapshot(t, [h.view() for h in hosts])
+            if t in evaluation_rounds or due(t):
+                last = look(t)
                 done = observe(last)
         recorded = [(node.agents, h.recorder()) for node, h in zip(nodes, hosts, strict=True)]
         return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
 
     def coordinate(
-        self, coordinator_node: CoordinatorNode, rounds: int, evaluate: Sequence[int], observe: Observer
+        self,
+        coordinator_node: CoordinatorNode,
+        rounds: int,
+        evaluate: Sequence[int],
+        observe: Observer,
+        due: Due = never,
+        saved: Saved | None = None,
     ) -> Outcome:
         """Run a trusted coordinator's program; as in `Engine`."""
 
         def everywhere(method: str, *arguments: Any) -> list[Any]:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
 
-        return coordinate(coordinator_node, rounds, evaluate, observe, everywhere)
+        return coordinate(coordinator_node, rounds, evaluate, observe, everywhere, due, saved)
 
 
-def snapshot(index: int, views: Sequence[View]) -> Snapshot:
+def snapshot(index: int, views: Sequence[View], save: Callable[[], list[dict[str, Any]]]) -> Snapshot:
     """Join the blocks' views in the order of the agents.
 
     Args:
         index: the round.
         views: one per block.
+        save: returns what each block needs to go on from here.
 
     Returns:
         Arrays of (m, ·), and the first value of all blocks that was not finite.
@@ -70,4 +100,5 @@ def snapshot(index: int, views: Sequence[View]) -> Snapshot:
         {c: np.concatenate([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
         for part in ("released", "published", "state")
     ]
-    return Snapshot(index, joined[0], joined[1], joined[2], min(troubles, default=None))
+    divergence = min(troubles, default=None)
+    return Snapshot(index, joined[0], joined[1], joined[2], divergence, lambda: Saved(index, tuple(save())))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Bundle, Coordination, Program, Released, SelectionMechanism, Value
 from decentral_dp.privacy.ledger import Ledger, Recorder
+from decentral_dp.privacy.mechanisms import Mechanism
 
 
 class Releaser(Protocol):
@@ -19,6 +20,9 @@ class Releaser(Protocol):
 
     @property
     def recorder(self) -> Recorder: ...
+
+    @property
+    def mechanism(self) -> Mechanism: ...
 
     def release(self, index: int, values: Mapping[str, Value]) -> Bundle: ...
 
@@ -54,6 +58,12 @@ class CoordinatorReleaser(Protocol):
 
     def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released: ...
 
+    @property
+    def recorder(self) -> Recorder: ...
+
+    @property
+    def plan(self) -> Ledger: ...
+
     def ledger(self, releases_per_round: int = 1) -> Ledger: ...
 
 
@@ -82,6 +92,19 @@ class Divergence(NamedTuple):
     channel: str
 
 
+class Saved(NamedTuple):
+    """A run between two rounds: what goes on from it releases, to the bit, what would have been released.
+
+    Args:
+        round: t, the rounds that are done.
+        parts: one per block of agents, or the coordinator's alone. Numbers, strings, arrays, `Bounded`, and tuples,
+            lists and dicts of them; no code.
+    """
+
+    round: int
+    parts: tuple[Mapping[str, Any], ...]
+
+
 class Snapshot(NamedTuple):
     """What the simulator evaluates of all agents at one round; (m, ·) arrays by channel.
 
@@ -91,6 +114,7 @@ class Snapshot(NamedTuple):
         published: the average of the last released values.
         state: the agents' own state.
         divergence: the first released value that was not finite; None where all are.
+        save: returns all that is needed to go on from here; to be called before the next round.
     """
 
     round: int
@@ -98,6 +122,7 @@ class Snapshot(NamedTuple):
     published: Mapping[str, Array]
     state: Mapping[str, Array]
     divergence: Divergence | None
+    save: Callable[[], Saved]
 
 
 class Outcome(NamedTuple):
@@ -109,21 +134,43 @@ class Outcome(NamedTuple):
 
 # What gets a snapshot of a run, and may end it (True).
 Observer = Callable[[Snapshot], bool]
+# Whether a run is to be observed after this round, although it is not listed.
+Due = Callable[[int], bool]
+
+
+def never(t: int) -> bool:
+    """Observe listed rounds only."""
+    return False
 
 
 class Engine(Protocol):
     """An engine, which runs nodes for a number of rounds.
 
-    `observe` gets a snapshot at the listed rounds and may end the run (True).
+    `observe` gets a snapshot at the listed rounds, and where `due` says so, before anything of the next round is
+    released; it may end the run (True). A run starts anew, or goes on from where it was saved.
     """
 
     @property
     def name(self) -> str: ...
 
-    def run(self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Observer) -> Outcome: ...
+    def run(
+        self,
+        nodes: Sequence[AgentNode],
+        rounds: int,
+        evaluate: Sequence[int],
+        observe: Observer,
+        due: Due = never,
+        saved: Saved | None = None,
+    ) -> Outcome: ...
 
     def coordinate(
-        self, coordinator_node: CoordinatorNode, rounds: int, evaluate: Sequence[int], observe: Observer
+        self,
+        coordinator_node: CoordinatorNode,
+        rounds: int,
+        evaluate: Sequence[int],
+        observe: Observer,
+        due: Due = never,
+        saved: Saved | None = None,
     ) -> Outcome:
         """Run a trusted coordinator's program; snapshots have one row."""
         ...

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,24 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
-from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Observer, Outcome
+from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Due, Observer, Outcome, Saved, Snapshot, never
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.ledger import Recorder, assemble
 
 # Rounds whose messages may be under way before the driver waits for the oldest.
 _AHEAD = 32
+# Seconds after which actors are asked whether they are there, and after which the driver keeps what they would go on
+# from; starts after a loss before a run gives up, and the seconds before the first of them, doubled each time.
+_HEARTBEAT, _SAVE_EVERY, _RESTARTS, _PAUSE = 1.0, 5.0, 3, 0.25
 
 
 class Actor:
     """A `Host` in a process of its own."""
 
-    def __init__(self, node: AgentNode, rounds: int) -> None:
+    def __init__(self, node: AgentNode, rounds: int, saved: Mapping[str, Any] | None) -> None:
         # As in the local engine: one agent's products are too small to share among threads.
         threadpool_limits(limits=1)
-        self._host = Host(node, rounds)
+        self._host = Host(node, rounds, saved)
 
     def advance(self, *messages: Any) -> Any:
         return self._host.advance(*messages)
@@ -46,6 +50,12 @@ class Actor:
 
     def recorder(self) -> Recorder:
         return self._host.recorder()
+
+    def save(self) -> dict[str, Any]:
+        return self._host.save()
+
+    def alive(self) -> bool:
+        return True
 
 
 class ClientActor:
@@ -132,29 +142,91 @@ class RayEngine:
     address: str | None = None
     name = "ray"
 
-    def run(self, nodes: Sequence[AgentNode], rounds: int, evaluate: Sequence[int], observe: Observer) -> Outcome:
-        """Run the nodes for a number of rounds; as in `Engine`."""
-        with cluster(self.address), _actors(Actor, [(node, rounds) for node in nodes]) as actors:
-            return _drive(actors, nodes, rounds, evaluate, observe)
+    def run(
+        self,
+        nodes: Sequence[AgentNode],
+        rounds: int,
+        evaluate: Sequence[int],
+        observe: Observer,
+        due: Due = never,
+        saved: Saved | None = None,
+    ) -> Outcome:
+        """Run the nodes for a number of rounds; as in `Engine`.
+
+        Where an actor is lost, all go on from where they were last saved, with the same draws: what is released twice
+        is one release.
+
+        Raises:
+            ActorLostError: actors are lost again and again before a round more is done.
+        """
+        kept = _Kept(saved, -1 if saved is None else saved.round - 1)
+        with cluster(self.address):
+            while True:
+                parts = [None] * len(nodes) if kept.saved is None else kept.saved.parts
+                arguments = [(node, rounds, part) for node, part in zip(nodes, parts, strict=True)]
+                try:
+                    with _actors(Actor, arguments) as actors:
+                        return _drive(actors, nodes, rounds, evaluate, observe, due, kept)
+                except ray.exceptions.RayActorError as error:
+                    kept.lost(error)
 
     def coordinate(
-        self, coordinator_node: CoordinatorNode, rounds: int, evaluate: Sequence[int], observe: Observer
+        self,
+        coordinator_node: CoordinatorNode,
+        rounds: int,
+        evaluate: Sequence[int],
+        observe: Observer,
+        due: Due = never,
+        saved: Saved | None = None,
     ) -> Outcome:
         """Run a trusted coordinator's program in this process.
 
-        What agents answer comes here, and nothing goes from agent to agent.
+        What agents answer comes here, and nothing goes from agent to agent. A lost actor is started again, and asked
+        again: its coins are keyed.
+
+        Raises:
+            ActorLostError: actors are lost again and again at one question.
         """
-        with (
-            cluster(self.address),
-            _actors(ClientActor, [(client_block,) for client_block in coordinator_node.client_blocks]) as actors,
-        ):
+        arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
+        with cluster(self.address), _actors(ClientActor, arguments) as actors:
 
-            def everywhere(method: str, *arguments: Any) -> list[Any]:
-                # Once into the object store, not once for every actor.
-                shared = [ray.put(a) for a in arguments]
-                return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
+            def everywhere(method: str, *given: Any) -> list[Any]:
+                kept = _Kept(None, -1)
+                while True:
+                    # Once into the object store, not once for every actor.
+                    shared = [ray.put(a) for a in given]
+                    try:
+                        return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
+                    except ray.exceptions.RayActorError as error:
+                        kept.lost(error)
+                        for actor in actors:
+                            ray.kill(actor)
+                        actors[:] = _start(ClientActor, arguments)
 
-            return coordinate(coordinator_node, rounds, evaluate, observe, everywhere)
+            return coordinate(coordinator_node, rounds, evaluate, observe, everywhere, due, saved)
+
+
+@dataclass
+class _Kept:
+    """What a driver keeps for the case that an actor is lost. observed: the last round that was."""
+
+    saved: Saved | None
+    observed: int
+    restarts: int = 0
+    at: float = field(default_factory=time.monotonic)
+
+    def keep(self, saved: Saved) -> None:
+        self.saved, self.restarts, self.at = saved, 0, time.monotonic()
+
+    def lost(self, error: ray.exceptions.RayActorError) -> None:
+        """Allow another start, after a pause, or end the run."""
+        self.restarts += 1
+        if self.restarts > _RESTARTS:
+            raise ActorLostError(
+                f"an agent's actor ended {self.restarts} times after round {self.saved.round if self.saved else 0}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        time.sleep(_PAUSE * 2.0**self.restarts)
 
 
 @contextmanager
@@ -163,8 +235,6 @@ def _actors(kind: type[Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[l
     actors = _start(kind, arguments)
     try:
         yield actors
-    except ray.exceptions.RayActorError as error:
-        raise ActorLostError(f"an agent's actor ended before the run did: {str(error).splitlines()[0]}") from error
     finally:
         for actor in actors:
             ray.kill(actor)
@@ -203,23 +273,45 @@ def _drive(
     rounds: int,
     evaluate: Sequence[int],
     observe: Observer,
+    due: Due,
+    kept: _Kept,
 ) -> Outcome:
+    def look(t: int) -> Snapshot:
+        return snapshot(
+            t, ray.get([a.view.remote() for a in actors]), lambda: ray.get([a.save.remote() for a in actors])
+        )
+
+    def observed(last: Snapshot) -> bool:
+        kept.observed = last.round
+        return observe(last)
+
     evaluation_rounds = set(evaluate) | {rounds}
+    first = 0 if kept.saved is None else kept.saved.round
     messages = [a.advance.remote() for a in actors]
-    last = snapshot(0, ray.get([a.view.remote() for a in actors]))
-    done = 0 in evaluation_rounds and observe(last)
-    for t in range(1, rounds + 1):
+    last, alive = look(first), time.monotonic()
+    done = first > kept.observed and (first in evaluation_rounds or due(first)) and observed(last)
+    for t in range(first + 1, rounds + 1):
         if done:
             break
         for _ in range(nodes[0].program.releases_per_round):
             messages = [
                 a.advance.remote(*(messages[j] for j in n.neighbours)) for a, n in zip(actors, nodes, strict=True)
             ]
-        if t in evaluation_rounds:
-            last = snapshot(t, ray.get([a.view.remote() for a in actors]))
-            done = observe(last)
+        if t > kept.observed and (t in evaluation_rounds or due(t)):
+            last, alive = look(t), time.monotonic()
+            done = observed(last)
+        elif t == rounds:
+            last = look(t)
         elif t % _AHEAD == 0:
             ray.wait(messages, num_returns=len(messages), fetch_local=False)
+            if time.monotonic() - alive > _HEARTBEAT:
+                # What is sent to a lost actor waits in the head's memory, until somebody asks.
+                ray.get([a.alive.remote() for a in actors])
+                alive = time.monotonic()
+        if time.monotonic() - kept.at > _SAVE_EVERY:
+            # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
+            ray.get([a.alive.remote() for a in actors])
+            kept.keep(Saved(t, tuple(ray.get([a.save.remote() for a in actors]))))
     recorders = ray.get([a.recorder.remote() for a in actors])
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
     return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))

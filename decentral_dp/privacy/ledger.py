@@ -7,8 +7,11 @@ from the scenario and what the mechanisms recorded; `same_releases` compares the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -376,6 +379,73 @@ class Recorder:
         # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
         if not column.mechanism.charged:
             column.rounds.append(index)
+
+    def lines(self, before: int | None = None) -> dict[str, Any]:
+        """Return what was recorded, as plain values, which `load` reads back.
+
+        Args:
+            before: releases of lower index only; by default all.
+        """
+        end = math.inf if before is None else before
+        columns = {name: _packed(c, end) for name, c in self.columns.items()}
+        return {
+            "columns": {name: c for name, c in columns.items() if len(c["rounds"])},
+            "amplified": [[split, batch, index] for (split, batch), index in self._amplified.items() if index < end],
+            "drawn": [[split, index, batch] for (split, index), batch in self._drawn.items() if index < end],
+            "mixed": sorted(self._mixed),
+        }
+
+    def load(self, lines: Mapping[str, Any], known: Iterable[Mechanism]) -> None:
+        """Put back what `lines` returned.
+
+        Args:
+            lines: plain values.
+            known: mechanisms by which this block releases, for those that are not of this package.
+        """
+        mechanisms = {m.name: m for m in known}
+        self.columns = {name: _unpacked(c, mechanisms) for name, c in lines["columns"].items()}
+        self._amplified = {(split, batch): index for split, batch, index in lines["amplified"]}
+        self._drawn = {(split, index): batch for split, index, batch in lines["drawn"]}
+        self._mixed = set(lines["mixed"])
+
+
+def _packed(c: _Column, end: float) -> dict[str, Any]:
+    n = bisect_left(c.rounds, end)
+    return {
+        "mechanism": c.mechanism.name,
+        "dimension": c.dimension,
+        "reason": c.reason,
+        "rounds": np.asarray(c.rounds[:n], dtype=np.int64),
+        "scale": _series(c.scale[:n]),
+        "sensitivity": {k: _series(v[:n]) for k, v in c.sensitivity.items()},
+        "rate": {k: _series(v[:n]) for k, v in c.rate.items()},
+        "sampling": sorted(c.sampling),
+        "distortion": c.distortion,
+    }
+
+
+def _unpacked(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Column:
+    return _Column(
+        mechanism=mechanisms.get(c["mechanism"]) or mechanism_of(c["mechanism"]),
+        dimension=c["dimension"],
+        reason=c["reason"],
+        rounds=c["rounds"].tolist(),
+        scale=_numbers(c["scale"]),
+        sensitivity={k: _numbers(v) for k, v in c["sensitivity"].items()},
+        rate={k: _numbers(v) for k, v in c["rate"].items()},
+        sampling=set(c["sampling"]),
+        distortion=c["distortion"],
+    )
+
+
+def _series(values: Sequence[Array | float]) -> Array:
+    """(n,), or (n, b) where agents differ somewhere."""
+    width = max((np.size(v) for v in values), default=1)
+    return np.array([np.broadcast_to(v, width) for v in values] if width > 1 else values, dtype=np.float64)
+
+
+def _numbers(series: Array) -> list[Array | float]:
+    return series.tolist() if series.ndim == 1 else [_compact(row) for row in series]
 
 
 def _compact(values: Array) -> Array | float:

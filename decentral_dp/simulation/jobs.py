@@ -5,7 +5,7 @@ Gossip: agents that trust nobody. Coordinator, bilevel or minimax: agents that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Protocol, Self, cast, final
@@ -21,10 +21,13 @@ from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
     AgentNode,
     CoordinatorNode,
+    Due,
     Engine,
+    Observer,
     Outcome,
-    Snapshot,
+    Saved,
     blocks,
+    never,
     server_blocks,
 )
 from decentral_dp.participants.agents import LocalDataset
@@ -45,8 +48,6 @@ from decentral_dp.simulation import coordinator_statement, gossip_statement
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, pooled
 from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, Setting
 from decentral_dp.topology import Topology
-
-Observer = Callable[[Snapshot], bool]
 
 
 class Job(Protocol):
@@ -102,8 +103,18 @@ class Job(Protocol):
         """Whether a server asks, so that nobody talks to a neighbour."""
         ...
 
-    def start(self, engine: Engine, evaluation_rounds: Sequence[int], observe: Observer) -> Outcome:
-        """Run all rounds; observe gets a snapshot at the listed ones."""
+    def start(
+        self,
+        engine: Engine,
+        evaluation_rounds: Sequence[int],
+        observe: Observer,
+        due: Due = never,
+        saved: Saved | None = None,
+    ) -> Outcome:
+        """Run all rounds; observe gets a snapshot at the listed ones, and where it is due.
+
+        saved: where to go on from; by default the run starts anew.
+        """
         ...
 
     def evaluator(self) -> Evaluator | MinimaxEvaluator:
@@ -213,8 +224,15 @@ class GossipJob(_Planned):
         cut = server_blocks(sizes) if self.central else blocks(self.topology.mixing, sizes)
         return [self._agent_node(*block) for block in cut]
 
-    def start(self, engine: Engine, evaluation_rounds: Sequence[int], observe: Observer) -> Outcome:
-        return engine.run(self.nodes(), self.rounds, evaluation_rounds, observe)
+    def start(
+        self,
+        engine: Engine,
+        evaluation_rounds: Sequence[int],
+        observe: Observer,
+        due: Due = never,
+        saved: Saved | None = None,
+    ) -> Outcome:
+        return engine.run(self.nodes(), self.rounds, evaluation_rounds, observe, due, saved)
 
     def evaluator(self) -> Evaluator:
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))
@@ -281,8 +299,15 @@ class _Coordinated(_Planned):
     def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock | MinimaxClientBlock:
         raise NotImplementedError
 
-    def start(self, engine: Engine, evaluation_rounds: Sequence[int], observe: Observer) -> Outcome:
-        return engine.coordinate(self.coordinator_node(), self.rounds, evaluation_rounds, observe)
+    def start(
+        self,
+        engine: Engine,
+        evaluation_rounds: Sequence[int],
+        observe: Observer,
+        due: Due = never,
+        saved: Saved | None = None,
+    ) -> Outcome:
+        return engine.coordinate(self.coordinator_node(), self.rounds, evaluation_rounds, observe, due, saved)
 
     def at_infinity(self) -> Horizon:
         return coordinator_statement.at_infinity(self.budget, self.mechanism)

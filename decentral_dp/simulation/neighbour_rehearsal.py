@@ -271,6 +271,10 @@ class _Releaser:
     def recorder(self) -> Any:
         return self._inner.recorder
 
+    @property
+    def mechanism(self) -> Any:
+        return self._inner.mechanism
+
     def release(self, index: int, values: Mapping[str, Any]) -> Any:
         return self._log.left(Left("release", index, dict(values), self._inner.release(index, values)))
 

@@ -1,0 +1,162 @@
+"""States of runs as files: numbers, strings, arrays, `Bounded`, and tuples, lists and dicts of them; never code.
+
+A file is an .npz archive: a JSON text says how values are nested, arrays lie beside it. Tuples with names and frozen
+dataclasses are told by module and class; classes are looked up in this package and in the algorithm's own module, and
+nowhere else, so that a file from elsewhere cannot choose what is called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import sys
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+_STRUCTURE = "structure"
+_OWN = "algorithm"
+# Of the array's own file: as which array it is to be laid out again.
+_KINDS = "biufc"
+
+
+class UnreadableError(ValueError):
+    """A file that does not hold saved values, or names what is not known."""
+
+
+def to_bytes(value: Any, module: str) -> bytes:
+    """Write values as bytes.
+
+    Args:
+        value: nested values; arrays keep their layout in memory, on which the last bits of sums may depend.
+        module: name of the module from outside this package whose classes may occur, such as the algorithm's.
+
+    Returns:
+        An .npz archive.
+
+    Raises:
+        TypeError: something is neither a value nor a nesting of values; the message says what.
+
+    Example:
+        >>> kept = to_bytes({"x": np.array([1.0, 2.0]), "round": 3}, module="")
+        >>> from_bytes(kept, module="")
+        {'x': array([1., 2.]), 'round': 3}
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    structure = json.dumps(_described(value, arrays, module))
+    out = io.BytesIO()
+    np.savez(out, allow_pickle=False, **{_STRUCTURE: np.array(structure)}, **arrays)
+    return out.getvalue()
+
+
+def from_bytes(content: bytes, module: str) -> Any:
+    """Read what `to_bytes` wrote.
+
+    Raises:
+        UnreadableError: the bytes are damaged, or name a class that is not known.
+    """
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        return _built(json.loads(str(arrays[_STRUCTURE])), arrays, module)
+    except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableError(f"these are no saved values ({error})") from error
+
+
+def _described(value: Any, arrays: dict[str, NDArray[Any]], module: str) -> Any:
+    """JSON that says what a value is; arrays go into `arrays`."""
+
+    def inner(part: Any) -> Any:
+        return _described(part, arrays, module)
+
+    if value is None or type(value) in (bool, int, str):
+        return {"value": value}
+    if type(value) is float:
+        return {"float": value.hex()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _array(value, arrays)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {"named": _name(type(value), module), "parts": [inner(v) for v in value]}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: inner(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+        return {"fields": _name(type(value), module), "parts": fields}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [inner(v) for v in value]}
+    if isinstance(value, Mapping):
+        return {"dict": [[inner(k), inner(v)] for k, v in value.items()]}
+    raise TypeError(f"a {type(value).__name__} cannot be kept; a state is made of numbers, arrays and tuples of them")
+
+
+def _array(value: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    array = np.asarray(value)
+    if array.dtype.kind not in _KINDS:
+        raise TypeError(f"an array of {array.dtype} cannot be kept; a state is made of numbers")
+    name = f"a{len(arrays)}"
+    arrays[name] = array
+    described: dict[str, Any] = {"array": name, "scalar": isinstance(value, np.generic)}
+    if not (array.flags.c_contiguous or array.flags.f_contiguous) and min(array.strides) >= 0:
+        described["strides"] = list(array.strides)
+    return described
+
+
+def _laid_out(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
+    """The same numbers, as far apart in memory as they were."""
+    if len(strides) != array.ndim or any(type(s) is not int or s < 0 or s % array.itemsize for s in strides):
+        raise UnreadableError("strides do not fit their array")
+    room = sum(s * (n - 1) for s, n in zip(strides, array.shape, strict=True)) // array.itemsize + 1
+    if room > 64 * array.size + 1024:
+        # A narrow column of a very wide array: nothing gained from so much empty room.
+        return array
+    out = as_strided(np.empty(room, dtype=array.dtype), array.shape, strides)
+    out[...] = array
+    return out
+
+
+def _name(kind: type, module: str) -> list[str]:
+    if kind.__module__.split(".")[0] != __package__.split(".")[0] and kind.__module__ != module:
+        raise TypeError(
+            f"a {kind.__qualname__} of {kind.__module__} cannot be kept; define it where the algorithm is"
+        )
+    return [_OWN if kind.__module__ == module else kind.__module__, kind.__qualname__]
+
+
+def _class(name: list[str], module: str) -> Any:
+    where, what = name
+    where = module if where == _OWN else where
+    if where != module and where.split(".")[0] != __package__.split(".")[0]:
+        raise UnreadableError(f"{where} is no module of a run")
+    found: Any = sys.modules[where]
+    for part in what.split("."):
+        found = getattr(found, part)
+    if not (isinstance(found, type) and (dataclasses.is_dataclass(found) or hasattr(found, "_fields"))):
+        raise UnreadableError(f"{what} is no class of values")
+    return found
+
+
+def _built(described: Any, arrays: Mapping[str, NDArray[Any]], module: str) -> Any:
+    def inner(part: Any) -> Any:
+        return _built(part, arrays, module)
+
+    if "value" in described:
+        return described["value"]
+    if "float" in described:
+        return float.fromhex(described["float"])
+    if "array" in described:
+        array = arrays[described["array"]]
+        if described["scalar"]:
+            return array[()]
+        return _laid_out(array, described["strides"]) if "strides" in described else array
+    if "named" in described:
+        return _class(described["named"], module)(*map(inner, described["parts"]))
+    if "fields" in described:
+        return _class(described["fields"], module)(**{k: inner(v) for k, v in described["parts"].items()})
+    if "dict" in described:
+        return {inner(k): inner(v) for k, v in described["dict"]}
+    if "list" in described:
+        return [inner(v) for v in described["list"]]
+    return tuple(inner(v) for v in described["tuple"])
