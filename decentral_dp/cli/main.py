@@ -73,11 +73,11 @@ def run(
 
     from decentral_dp.cli.summary import Progress, print_run
     from decentral_dp.config.loading import load
-    from decentral_dp.simulation import runner
+    from decentral_dp.simulation import run_folder, runner
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides)
-    folder = runner.new_folder(out, Path(scenario).stem)
+    folder = run_folder.new_folder(out, Path(scenario).stem)
     with Progress(quiet) as progress:
         finished = runner.run(loaded, out=folder, progress=progress)
     if not quiet:

@@ -119,9 +119,7 @@ def _laid_out(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
 
 def _name(kind: type, module: str) -> list[str]:
     if kind.__module__.split(".")[0] != __package__.split(".")[0] and kind.__module__ != module:
-        raise TypeError(
-            f"a {kind.__qualname__} of {kind.__module__} cannot be kept; define it where the algorithm is"
-        )
+        raise TypeError(f"a {kind.__qualname__} of {kind.__module__} cannot be kept; define it where the algorithm is")
     return [_OWN if kind.__module__ == module else kind.__module__, kind.__qualname__]
 
 

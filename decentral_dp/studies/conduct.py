@@ -15,7 +15,7 @@ import tomli_w
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.result import plain
-from decentral_dp.simulation.runner import versions
+from decentral_dp.simulation.run_folder import versions
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
 from decentral_dp.studies.pool import cores, perform

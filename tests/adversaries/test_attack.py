@@ -28,7 +28,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.runner import resolved_toml
+from decentral_dp.simulation.run_folder import resolved_toml
 
 Change = dict[str, dict[str, Any]]
 

@@ -15,7 +15,7 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.data import scaling
 from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.runner import resolved_toml
+from decentral_dp.simulation.run_folder import resolved_toml
 
 MAIN = "ring_breast_cancer"
 SCENARIOS = Path(decentral_dp.__file__).parents[1] / "scenarios"
