@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.jobs import Job
     from decentral_dp.simulation.plans import Plan, plan
     from decentral_dp.simulation.result import RunResult
-    from decentral_dp.simulation.runner import Run, run
+    from decentral_dp.simulation.runner import Run, resume, run
     from decentral_dp.studies.conduct import study
     from decentral_dp.tuner import Tuned, tune
 
@@ -45,6 +45,7 @@ __all__ = [
     "load",
     "network_view",
     "plan",
+    "resume",
     "run",
     "study",
     "tune",
@@ -67,6 +68,7 @@ _HOMES = {
     "load": "config.loading",
     "network_view": "adversaries.curious_neighbours",
     "plan": "simulation.plans",
+    "resume": "simulation.runner",
     "run": "simulation.runner",
     "study": "studies.conduct",
     "tune": "tuner",

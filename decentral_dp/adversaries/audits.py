@@ -29,6 +29,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.result import require_complete
 
 FEWEST_RUNS = 20
 # That one participant releases in a run: each candidate's replay holds as many.
@@ -173,6 +174,7 @@ def planned(
         raise InputError(f"audit: the confidence is {confidence}, wanted a number from 0.5 up to, but below, 1.")
     if isinstance(scenario, str | Path) and Path(scenario).is_dir():
         folder = Path(scenario)
+        require_complete(folder)
         if not (folder / "scenario.toml").is_file():
             raise InputError(f"audit: {folder} is no run folder: it has no scenario.toml. Give one that a run wrote.")
         scenario = folder / "scenario.toml"

@@ -39,7 +39,7 @@ class Worlds(NamedTuple):
 def farthest(job: Job, seed_root: bytes) -> Worlds:
     """The pair of worlds whose queries are farthest apart on a transcript of the job."""
     victim = int(np.argmax(job.budget.epsilon))
-    keyed: Any = job.keyed(seed_root)  # type: ignore[attr-defined]
+    keyed: Any = job.keyed(seed_root)
     told = observe(keyed, victim)
     best: tuple[float, Worlds] = (-1.0, Worlds(keyed, keyed, victim, "train"))
     for split in SPLITS:

@@ -26,6 +26,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.result import require_complete
 from decentral_dp.simulation.runner import run
 from decentral_dp.statistics import Interval, over_seeds
 
@@ -89,6 +90,7 @@ class Given(NamedTuple):
 
 def read(folder: Path) -> Given:
     """Raises InputError."""
+    require_complete(folder)
     for name in ("scenario.toml", "state.npz"):
         if not (folder / name).is_file():
             raise InputError(f"attack: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")

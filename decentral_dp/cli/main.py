@@ -67,8 +67,14 @@ def run(
     engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+    forget_secret: Annotated[
+        bool, typer.Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
+    ] = False,
 ) -> None:
-    """Run a scenario and write its run folder: metrics, ledger, result, plots and report."""
+    """Run a scenario and write its run folder: metrics, ledger, result, plots and report.
+
+    What may have been released is on record before it is. A run that is cut off goes on with "decentral-dp resume".
+    """
     import json
 
     from decentral_dp.cli.summary import Progress, print_run
@@ -77,9 +83,28 @@ def run(
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides)
-    folder = run_folder.new_folder(out, Path(scenario).stem)
+    with run_folder.new_folder(out, Path(scenario).stem) as folder, Progress(quiet) as progress:
+        finished = runner.run(loaded, out=folder, progress=progress, keep_secret=not forget_secret)
+    if not quiet:
+        print_run(finished)
+    if finished.result.has_diverged:
+        raise typer.Exit(1)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that was cut off.")],
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+) -> None:
+    """Go on with a run that was interrupted, killed, or stopped by a full disk, from its last state on disk.
+
+    What was released after that state is released again with the same draws: the same values, and no second release.
+    """
+    from decentral_dp.cli.summary import Progress, print_run
+    from decentral_dp.simulation import runner
+
     with Progress(quiet) as progress:
-        finished = runner.run(loaded, out=folder, progress=progress)
+        finished = runner.resume(folder, progress=progress)
     if not quiet:
         print_run(finished)
     if finished.result.has_diverged:
@@ -320,7 +345,9 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
     """Draw the plots and the HTML page of a run folder again."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
+    from decentral_dp.simulation.result import require_complete
 
+    require_complete(folder)
     # Without one of these a page would say that nothing was measured, or released.
     for name in ("result.json", "metrics.parquet", "ledger.parquet"):
         if not (folder / name).is_file():

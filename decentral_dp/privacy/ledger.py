@@ -7,10 +7,12 @@ from the scenario and what the mechanisms recorded; `same_releases` compares the
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from decentral_dp.bounded import MIXED, Array, Bounded, Sensitivity, Split
 from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_of
 
 IntArray = NDArray[np.int64]
+# Columns of a ledger's table with few different values.
+_NAMES = ("channel", "mechanism", "records")
 
 
 @dataclass(frozen=True)
@@ -167,8 +171,39 @@ class Ledger:
 
         `round` is that by whose end the release is out, `release` its index.
         """
-        parts = [_frame(c, self.releases_per_round) for c in self.channels]
+        parts = list(self._frames(None))
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+    def to_parquet(self, path: Path, rows: int = 2**20) -> None:
+        """Write what `to_frame` converts to, without ever holding more than about so many rows of it.
+
+        Args:
+            path: of the file.
+            rows: of a row group, at most; one agent's releases of a channel are never split.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not self.channels:
+            pd.DataFrame().to_parquet(path)
+            return
+        tables = (
+            pa.Table.from_pandas(f.astype(dict.fromkeys(_NAMES, object)), preserve_index=False)
+            for f in self._frames(rows)
+        )
+        first = next(tables)
+        with pq.ParquetWriter(path, first.schema) as writer:
+            for table in itertools.chain([first], tables):
+                writer.write_table(table)
+
+    def _frames(self, rows: int | None) -> Iterator[pd.DataFrame]:
+        for c in self.channels:
+            step = c.group.size if rows is None else max(1, rows // max(1, c.rounds.size))
+            kinds: list[Split | None] = [*c.sensitivity] or [None]
+            for split in kinds:
+                for first in range(0, c.group.size, max(1, step)):
+                    agents = np.arange(first, min(first + step, c.group.size))
+                    yield _frame(c, self.releases_per_round, split, agents)
 
 
 def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:
@@ -223,29 +258,24 @@ def _within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
     return True
 
 
-def _frame(c: ChannelLedger, releases_per_round: int) -> pd.DataFrame:
-    agents, rounds = c.group.size, c.rounds.size
-    kinds: list[Split | None] = [*c.sensitivity] or [None]
-    frames = []
-    for split in kinds:
-        nothing = np.zeros_like(c.scale)
-        columns = {
-            "agent": np.repeat(np.arange(agents), rounds),
-            "channel": c.channel,
-            "round": np.tile(-(-c.rounds // releases_per_round), agents),
-            "release": np.tile(c.rounds, agents),
-            "mechanism": c.mechanism.name,
-            "records": split or "none",
-            "scale": c.scale[:, c.group].T.reshape(-1),
-            "sensitivity": (c.sensitivity[split] if split else nothing)[:, c.group].T.reshape(-1),
-            "sampling": (c.rate[split] if split else nothing + 1.0)[:, c.group].T.reshape(-1),
-            "sampler": c.sampling,
-            "dimension": c.dimension,
-            "reason": c.reason,
-        }
-        frame = pd.DataFrame(columns)
-        frames.append(frame.astype({"channel": "category", "mechanism": "category", "records": "category"}))
-    return pd.concat(frames, ignore_index=True)
+def _frame(c: ChannelLedger, releases_per_round: int, split: Split | None, agents: IntArray) -> pd.DataFrame:
+    group, n = c.group[agents], agents.size
+    nothing = np.zeros_like(c.scale)
+    columns = {
+        "agent": np.repeat(agents, c.rounds.size),
+        "channel": c.channel,
+        "round": np.tile(-(-c.rounds // releases_per_round), n),
+        "release": np.tile(c.rounds, n),
+        "mechanism": c.mechanism.name,
+        "records": split or "none",
+        "scale": c.scale[:, group].T.reshape(-1),
+        "sensitivity": (c.sensitivity[split] if split else nothing)[:, group].T.reshape(-1),
+        "sampling": (c.rate[split] if split else nothing + 1.0)[:, group].T.reshape(-1),
+        "sampler": c.sampling,
+        "dimension": c.dimension,
+        "reason": c.reason,
+    }
+    return pd.DataFrame(columns).astype(dict.fromkeys(_NAMES, "category"))
 
 
 @dataclass

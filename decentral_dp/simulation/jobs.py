@@ -103,6 +103,15 @@ class Job(Protocol):
         """Whether a server asks, so that nobody talks to a neighbour."""
         ...
 
+    @property
+    def root(self) -> bytes:
+        """The root of noise, batches and coins; secret where the scenario has no seed."""
+        ...
+
+    def keyed(self, root: bytes) -> Self:
+        """The same job with its draws from another root."""
+        ...
+
     def start(
         self,
         engine: Engine,
@@ -176,6 +185,11 @@ class _Planned:
     @property
     def counts(self) -> Counts:
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
+
+    @property
+    def root(self) -> bytes:
+        """The root of noise, batches and coins; secret where the scenario has no seed."""
+        return self._root
 
     def keyed(self, root: bytes) -> Self:
         """The same job with its noise, batches and coins drawn from another root."""

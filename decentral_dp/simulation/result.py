@@ -19,6 +19,9 @@ from decentral_dp.simulation.statement import PrivacyStatement, Setting, number
 if TYPE_CHECKING:
     from decentral_dp.simulation.jobs import Job
 
+# What a run folder holds while its run is not complete.
+IN_PROGRESS = "in_progress"
+
 
 @dataclass(frozen=True, eq=False)
 class RunResult(Mapping[str, Any]):
@@ -80,7 +83,7 @@ class RunResult(Mapping[str, Any]):
 
     @property
     def status(self) -> str:
-        """ "ok", "diverged" or "budget_reached"."""
+        """ "ok", "diverged" or "budget_reached"; of a run that is not complete "running", "interrupted" or "failed"."""
         return str(self.content.get("status", "unknown"))
 
     @property
@@ -167,9 +170,23 @@ class RunResult(Mapping[str, Any]):
         return self.content.get(key) or {}
 
 
+def require_complete(folder: Path) -> None:
+    """Raise InputError for the folder of a run that is under way, or was cut off."""
+    if (folder / IN_PROGRESS).is_dir():
+        raise InputError(
+            f'{folder}: this run is not complete. Wait for it, or go on with "decentral-dp resume {folder}" if it was '
+            "cut off."
+        )
+
+
 def read_result(folder: Path) -> RunResult:
-    """Read the result of a run folder. Raises InputError where there is none that can be read."""
+    """Read the result of a complete run folder.
+
+    Raises:
+        InputError: there is none that can be read, or the run is not complete.
+    """
     path = folder / "result.json"
+    require_complete(folder)
     try:
         return RunResult.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

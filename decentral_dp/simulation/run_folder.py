@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import itertools
 import platform
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,14 +29,32 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{n: importlib.metadata.version(n) for n in names}}
 
 
-def new_folder(out: Path | None, name: str) -> Path:
-    """Where a run goes: `out`, or a new folder runs/NAME, runs/NAME-2, …"""
+@contextlib.contextmanager
+def new_folder(out: Path | None, name: str) -> Iterator[Path]:
+    """Where a run goes: `out`, or a new folder runs/NAME, runs/NAME-2, …, which no other run gets.
+
+    What stays empty is removed.
+    """
     if out is not None:
-        return out
+        yield out
+        return
     base = Path("runs")
-    taken = {p.name for p in base.iterdir()} if base.is_dir() else set()
-    numbered = (name if k == 1 else f"{name}-{k}" for k in range(1, len(taken) + 2))
-    return base / next(n for n in numbered if n not in taken)
+    base.mkdir(exist_ok=True)
+    folder = next(made for k in itertools.count(1) if (made := _made(base / (name if k == 1 else f"{name}-{k}"))))
+    try:
+        yield folder
+    finally:
+        for empty in (folder, base):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
+
+
+def _made(folder: Path) -> Path | None:
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return None
+    return folder
 
 
 def check_writable(folder: Path) -> None:
@@ -49,33 +70,23 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"--out: {folder} cannot be written ({error.strerror}). Give another folder.") from None
 
 
-def write_folder(done: Run, folder: Path) -> None:
-    """Write everything beside its place first and move it there whole, so that no half-written folder is left."""
-    from decentral_dp.reporting.page import write_report
-    from decentral_dp.reporting.plots import write_plots
+def write_contents(done: Run, folder: Path) -> None:
+    """Write the files of a finished run: all of them beside their places first, result.json last, which says so.
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    What is small and dear comes first, so that a full disk takes what can be computed again.
+    """
+    partial = Path(tempfile.mkdtemp(prefix=".finished-", dir=folder))
     try:
+        (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
         (partial / "scenario.toml").write_text(resolved_toml(done.scenario), encoding="utf-8")
-        done.metrics.to_parquet(partial / "metrics.parquet", index=False)
-        done.ledger.to_parquet(partial / "ledger.parquet", index=False)
         arrays = {**done.state}
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
         np.savez_compressed(partial / "state.npz", allow_pickle=False, **arrays)
-        (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
-        if folder.is_dir():
-            folder.rmdir()
-        partial.chmod(0o755)
-        partial.rename(folder)
-        # Last, so that what cannot be drawn is not lost: "decentral-dp report" draws it again.
-        write_plots(folder)
-        write_report(folder)
-    except OSError as error:
-        raise OSError(
-            f"the run is done, but its folder {folder} could not be written ({error}). Give --out where there is room."
-        ) from error
+        done.metrics.to_parquet(partial / "metrics.parquet", index=False)
+        done.records.to_parquet(partial / "ledger.parquet")
+        for name in ("scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet", "result.json"):
+            (partial / name).replace(folder / name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -17,7 +17,8 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
-from decentral_dp.engines.protocol import Outcome, Snapshot
+from decentral_dp.engines.protocol import Outcome, Snapshot, never
+from decentral_dp.errors import Stopped
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
@@ -26,7 +27,8 @@ from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.result import RunResult, problem_summary, topology_summary
-from decentral_dp.simulation.run_folder import check_writable, versions, write_folder
+from decentral_dp.simulation.run_folder import check_writable, versions, write_contents
+from decentral_dp.simulation.run_in_progress import Found, RunInProgress, begin, continued, find
 from decentral_dp.user_code import USER_ERRORS
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
@@ -89,6 +91,7 @@ def run(
     topology: Any = None,
     data: Any = None,
     partition: Any = None,
+    keep_secret: bool = True,
 ) -> Run:
     """Run a scenario, and write a run folder where one is asked for.
 
@@ -103,6 +106,8 @@ def run(
         data: used instead of what the scenario names: (features, labels), a table of columns, or a `Dataset`.
         partition: used instead of the one that the scenario names: a function, as in a file.
         progress: told of progress at every evaluation.
+        keep_secret: whether secret noise has its root in the folder until the run is complete, readable by its owner
+            only, so that `resume` can go on after an interruption; default True.
 
     Returns:
         The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged", which
@@ -110,6 +115,7 @@ def run(
 
     Raises:
         InputError: one sentence about whatever is wrong.
+        Stopped: interrupted; what was released is on record in the folder.
 
     Example:
         >>> import decentral_dp
@@ -119,20 +125,107 @@ def run(
     """
     loaded = load(scenario)
     job = build(loaded, problem, algorithm, mechanism, topology, data, partition)
-    folder = Path(out) if out is not None else None
-    if folder is not None:
-        check_writable(folder)
+    if out is None:
+        return _finished(job, progress)
+    folder = Path(out)
+    check_writable(folder)
+    return _recorded(job, begin(folder, job, keep_secret), progress)
+
+
+def resume(
+    folder: str | Path,
+    problem: Problem | None = None,
+    progress: ProgressCallback | None = None,
+    algorithm: Any = None,
+    mechanism: Any = None,
+    topology: Any = None,
+    data: Any = None,
+    partition: Any = None,
+) -> Run:
+    """Go on with a run that was cut off, from the last state in its folder.
+
+    What was released after that state is released again with the same draws: to the bit the same values, and no second
+    release. The run is then what it would have been without the interruption.
+
+    Args:
+        folder: of the run, whose status is "running", "interrupted" or "failed".
+        progress: told of progress at every evaluation.
+        problem, algorithm, mechanism, topology, data, partition: the objects that `run` was given, if any.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        InputError: there is nothing to go on with, the run is under way, the records or the versions are others than
+            those of the beginning, or its secret noise was not kept.
+        Stopped: interrupted again.
+    """
+    folder = Path(folder)
+    found, lock = find(folder)
+    try:
+        job = build(load(folder / "scenario.toml"), problem, algorithm, mechanism, topology, data, partition)
+        root = continued(found, job, folder)
+        kept = RunInProgress(folder, job.keyed(root), lock, found)
+    except BaseException:
+        lock.close()
+        raise
+    return _recorded(job.keyed(root), kept, progress, found)
+
+
+def _finished(
+    job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
+) -> Run:
     started = time.perf_counter()
-    rows, outcome = _perform(job, progress)
+    rows, outcome = _perform(job, progress, kept, found)
     _check_recorded(job, outcome.ledger)
     seconds = time.perf_counter() - started
     metrics = measuring.frame(rows)
     result = _result(job, outcome, metrics, seconds)
-    last = outcome.last
-    done = Run(job.scenario, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
-    if folder is not None:
-        write_folder(done, folder)
+    last, folder = outcome.last, None if kept is None else kept.folder
+    return Run(job.scenario, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
+
+
+def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, found: Found | None = None) -> Run:
+    """Run with a folder that says at every moment what was released."""
+    folder = kept.folder
+    try:
+        done = _finished(job, progress, kept, found)
+        write_contents(done, folder)
+    except KeyboardInterrupt:
+        if kept.discard():
+            raise
+        kept.end("interrupted", f'interrupted; "decentral-dp resume {folder}" goes on')
+        raise Stopped(
+            f"Interrupted. Up to round {kept.released} of {job.rounds} may have been released, and is on record in "
+            f'{folder}. "decentral-dp resume {folder}" goes on.'
+        ) from None
+    except BaseException as error:
+        if not kept.discard():
+            kept.end("failed", " ".join(str(error).split()) or type(error).__name__)
+            if isinstance(error, OSError):
+                raise OSError(
+                    f"{folder} could not be written ({error}). Up to round {kept.released} of {job.rounds} may have "
+                    f'been released. Make room, then "decentral-dp resume {folder}" goes on.'
+                ) from error
+        raise
+    kept.complete()
+    _draw(folder)
     return done
+
+
+def _draw(folder: Path) -> None:
+    """Draw the plots and the page of a complete folder; what cannot be drawn now can be drawn later."""
+    from decentral_dp.reporting.page import write_report
+    from decentral_dp.reporting.plots import write_plots
+
+    later = f'The run is complete and in {folder}; "decentral-dp report {folder}" draws its plots and its page.'
+    try:
+        write_plots(folder)
+        write_report(folder)
+    except KeyboardInterrupt:
+        raise Stopped(f"Interrupted. {later}") from None
+    except OSError as error:
+        raise OSError(f"{error}. {later}") from error
 
 
 def _check_recorded(job: Job, recorded: Ledger) -> None:
@@ -148,16 +241,29 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
     return sorted({*range(0, rounds + 1, every), rounds})
 
 
-def _perform(job: Job, progress: ProgressCallback | None) -> tuple[list[Row], Outcome]:
+def _perform(
+    job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
+) -> tuple[list[Row], Outcome]:
     evaluator = job.evaluator()
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
     spent = _spent(job, evaluation_rounds)
-    rows: list[Row] = []
+    saved = None if found is None else found.state(job)
+    # What a state comes with was measured before it was kept.
+    rows: list[Row] = [] if found is None else list(found.rows)
+    measured = -1 if saved is None else saved.round
+    listed = set(evaluation_rounds)
     certified = job.scenario.privacy.guarantee == "certified"
 
     def observe(s: Snapshot) -> bool:
         if s.divergence is not None:
             return True
+        if s.round in listed and s.round > measured:
+            evaluate(s)
+        if kept is not None:
+            kept.passed(s, rows)
+        return False
+
+    def evaluate(s: Snapshot) -> None:
         averaging = job.scenario.run.average > 1
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
@@ -173,12 +279,11 @@ def _perform(job: Job, progress: ProgressCallback | None) -> tuple[list[Row], Ou
             loss = next((v for r, a, n, v in reversed(rows) if n in ("upper_loss", "primal") and a == "mean"), math.nan)
             # Between two priced rounds the later one: never less than what is spent.
             progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
-        return False
 
     engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
-        return rows, job.start(engine, evaluation_rounds, observe)
+        return rows, job.start(engine, evaluation_rounds, observe, never if kept is None else kept.due, saved)
 
 
 def _spent(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:

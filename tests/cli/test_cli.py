@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -505,20 +506,55 @@ def test_divergence_is_a_result(command: Command, tmp_path: Path, key: str, vari
     assert (tmp_path / "a" / "report.html").is_file()
 
 
-def test_a_full_disk_leaves_no_folder(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez_compressed", full)
-    said = command("run", MAIN, "--out", "deep/a", *SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez_compressed", full)
+        said = command("run", MAIN, "--out", "deep/a", *SMALL)
     assert said.code == 1
     assert said.err.count("\n") == 1
     assert "No space left on device" in said.err
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
-    assert not (tmp_path / "deep" / "a").exists()
+    assert '"decentral-dp resume deep/a" goes on' in said.err
+    assert json.loads(Path("deep/a/result.json").read_text())["status"] == "failed"
+    for other in ("report", "attack"):
+        assert "not complete" in command(other, "deep/a").err
+    assert command("resume", "deep/a").code == 0
+    assert json.loads(Path("deep/a/result.json").read_text())["status"] == "ok"
+    again = command("resume", "deep/a")
+    assert (again.code, again.err.count("\n")) == (2, 1)
+    assert "is complete" in again.err
 
 
-def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_while_drawing_keeps_the_run(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from decentral_dp.reporting import plots
+
+    def full(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plots, "write_plots", full)
+        said = command("run", MAIN, "--out", "a", *SMALL)
+    assert said.code == 1
+    assert "The run is complete" in said.err
+    assert command("report", "a").code == 0
+    assert (tmp_path / "a" / "report.html").is_file()
+
+
+def test_two_runs_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from decentral_dp.simulation.run_folder import new_folder
+
+    monkeypatch.chdir(tmp_path)
+    with new_folder(None, "ring") as one, new_folder(None, "ring") as other:
+        assert [str(p) for p in (one, other)] == ["runs/ring", "runs/ring-2"]
+        (other / "result.json").touch()
+    assert [str(p) for p in Path("runs").iterdir()] == ["runs/ring-2"], "what stays empty is removed"
+
+
+def test_an_interrupt_ends_with_130_and_says_what_was_released(tmp_path: Path) -> None:
     long = [
         "--set",
         "algorithm.rounds=100000",
@@ -527,12 +563,9 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
         "--set",
         "run.evaluate_every=10000",
     ]
-    code = "import sys; from decentral_dp.cli import main as cli; from decentral_dp.simulation import runner\n"
-    code += "keep = runner._perform\n"
-    code += "runner._perform = lambda *a: (print('running', flush=True), keep(*a))[1]; cli.main()"
     # A shell may start it with SIGINT ignored, as it does with background jobs.
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "run", MAIN, "--out", "a/b", *long],
+        [sys.executable, "-m", "decentral_dp.cli.main", "run", MAIN, "--out", "a/b", *long],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -540,14 +573,17 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
         env={**os.environ, "COLUMNS": "80"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "running\n"
+    journal = tmp_path / "a" / "b" / "in_progress" / "journal.jsonl"
+    while not (journal.is_file() and "leased" in journal.read_text()):
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.strip().splitlines()[-1] == "Interrupted; nothing was written."
+    assert "may have been released, and is on record in a/b" in err.strip().splitlines()[-1]
     assert "Traceback" not in err
-    assert list(tmp_path.rglob("*")) == []
+    result = json.loads((tmp_path / "a" / "b" / "result.json").read_text())
+    assert result["status"] == "interrupted"
+    assert 0 < result["rounds"] < 100_000
 
 
 def test_a_terminal_without_greek_is_no_reason_to_fail() -> None:

@@ -1,0 +1,267 @@
+"""Runs that are cut off: what was released is on record, and what goes on is to the bit what it would have been."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import stat
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.exchange import Bundle
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+from decentral_dp.simulation import run_in_progress, runner
+from decentral_dp.simulation.result import read_result
+
+Make = Callable[..., dict[str, Any]]
+FILES = ["ledger.parquet", "metrics.parquet", "plots", "report.html", "result.json", "scenario.toml", "state.npz"]
+ROUNDS = 12
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """States are kept whenever the run is observed, and pictures, which say nothing here, are not drawn."""
+    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
+    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
+    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+
+
+@pytest.fixture
+def small(scenario: Make) -> dict[str, Any]:
+    return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 2, "average": 3})
+
+
+def _cut_at(t: int, kind: type[BaseException] = KeyboardInterrupt) -> Callable[..., None]:
+    def progress(done: int, rounds: int, loss: float, epsilon: float) -> None:
+        if done >= t:
+            raise kind("cut off here")
+
+    return progress
+
+
+def _cut_off(given: Any, folder: Path, t: int, **options: Any) -> None:
+    with pytest.raises(Stopped, match="goes on"):
+        decentral_dp.run(given, out=folder, progress=_cut_at(t), **options)
+
+
+@cache
+def _whole(text: str) -> Any:
+    return decentral_dp.run(json.loads(text))
+
+
+def _uninterrupted(given: dict[str, Any]) -> Any:
+    """One run for all tests of the same scenario."""
+    return _whole(json.dumps(given))
+
+
+def _assert_same(one: Any, other: Any) -> None:
+    for part in ("released", "published", "state"):
+        mine, theirs = getattr(one, part), getattr(other, part)
+        assert mine.keys() == theirs.keys()
+        for channel in mine:
+            np.testing.assert_array_equal(mine[channel], theirs[channel], strict=True)
+    pd.testing.assert_frame_equal(one.metrics, other.metrics)
+    pd.testing.assert_frame_equal(one.ledger, other.ledger)
+
+
+@pytest.mark.parametrize(
+    ("t", "kind"),
+    [*((t, KeyboardInterrupt) for t in (0, 2, ROUNDS)), (0, RuntimeError), (6, OSError), (ROUNDS, RuntimeError)],
+)
+def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
+    small: dict[str, Any], tmp_path: Path, t: int, kind: type[BaseException]
+) -> None:
+    whole, folder = _uninterrupted(small), tmp_path / "run"
+    with pytest.raises(BaseException, match=r"goes on|cut off here") as cut:
+        decentral_dp.run(small, out=folder, progress=_cut_at(t, kind))
+    if t == 0:
+        # Nothing but the data-independent start was released.
+        assert not folder.exists()
+        assert cut.type is kind
+        return
+    assert json.loads((folder / "result.json").read_text())["status"] == (
+        "interrupted" if kind is KeyboardInterrupt else "failed"
+    )
+    _assert_same(decentral_dp.resume(folder), whole)
+    assert sorted(p.name for p in folder.iterdir()) == [f for f in FILES if f not in ("plots", "report.html")]
+    assert read_result(folder).status == "ok"
+
+
+@pytest.mark.parametrize("name", ["dp_bilevel", "dp_sgda", "dp_spider", "bsa", "vrdsbo"])
+def test_other_programs_go_on_too(name: str, tmp_path: Path) -> None:
+    given = decentral_dp.load(name, ["algorithm.rounds=6", "run.evaluate_every=1"])
+    _cut_off(given, tmp_path / "run", 4)
+    _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
+
+
+def test_a_run_can_be_cut_off_again_and_again(small: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    _cut_off(small, folder, 2)
+    for t in (4, 6, 10):
+        with pytest.raises(Stopped):
+            decentral_dp.resume(folder, progress=_cut_at(t))
+    _assert_same(decentral_dp.resume(folder), _uninterrupted(small))
+
+
+def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
+    small: dict[str, Any], tmp_path: Path
+) -> None:
+    _cut_off(small, tmp_path / "run", 6)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert 6 <= result["rounds"] <= 7
+    job = decentral_dp.build(small)
+    spent = price(job.ledger.until(result["rounds"]), job.scenario.privacy.delta)
+    assert result["privacy"]["epsilon_max"] == pytest.approx(float(spent.epsilon.max()), rel=1e-12)
+    assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
+
+
+def test_no_value_is_released_before_it_is_on_record(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, seen = tmp_path / "run", []
+    release = ScheduledReleaser.release
+
+    def watched(self: ScheduledReleaser, index: int, values: Any) -> Bundle:
+        lines = (folder / "in_progress" / "journal.jsonl").read_text().splitlines()
+        seen.append((index, max((json.loads(line).get("leased", 0) for line in lines), default=0)))
+        return release(self, index, values)
+
+    monkeypatch.setattr(ScheduledReleaser, "release", watched)
+    decentral_dp.run(small, out=folder)
+    assert [index for index, _ in seen] == list(range(ROUNDS + 1))
+    assert all(index <= leased for index, leased in seen)
+
+
+# --- secret noise -----------------------------------------------------------------------------------------------------
+
+
+def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> None:
+    del small["seed"]
+    folder = tmp_path / "run"
+    _cut_off(small, folder, 6)
+    kept = folder / "in_progress" / "noise_root.json"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    root = bytes.fromhex(json.loads(kept.read_text())["root"])
+    done = decentral_dp.resume(folder)
+    # The same root all the way: what one draw throughout gives.
+    assert done.job.root == root
+    again = decentral_dp.build(small).keyed(root)
+    rows, outcome = runner._perform(again, None)
+    for channel, value in outcome.last.released.items():
+        np.testing.assert_array_equal(done.released[channel], value)
+    assert len(rows) == len(done.metrics)
+    assert not any(root.hex() in p.read_bytes().decode("latin-1") for p in folder.rglob("*") if p.is_file())
+    assert not (folder / "in_progress").exists()
+
+
+def test_what_was_not_kept_is_not_drawn_again(small: dict[str, Any], tmp_path: Path) -> None:
+    del small["seed"]
+    _cut_off(small, tmp_path / "run", 6, keep_secret=False)
+    with pytest.raises(InputError, match="was not kept"):
+        decentral_dp.resume(tmp_path / "run")
+    small["seed"] = 3
+    _cut_off(small, tmp_path / "seeded", 6, keep_secret=False)
+    assert decentral_dp.resume(tmp_path / "seeded").result.status == "ok"
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_other_records_are_refused(tmp_path: Path, small: dict[str, Any]) -> None:
+    table = pd.DataFrame({"a": np.linspace(-1, 1, 60), "b": np.linspace(0, 1, 60) ** 2, "label": [0, 1] * 30})
+    table.to_csv(tmp_path / "records.csv", index=False)
+    small["problem"] = {
+        "kind": "logistic_hyperparameter",
+        "data": str(tmp_path / "records.csv"),
+        "label": "label",
+        "classes": [0, 1],
+        "normalise": "l1",
+    }
+    _cut_off(small, tmp_path / "run", 6)
+    table.loc[7, "a"] += 0.125
+    table.to_csv(tmp_path / "records.csv", index=False)
+    with pytest.raises(InputError, match="others than when the run was begun"):
+        decentral_dp.resume(tmp_path / "run")
+
+
+def test_other_versions_are_refused(small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _cut_off(small, tmp_path / "run", 6)
+    here = run_in_progress.machine()
+    monkeypatch.setattr(run_in_progress, "machine", lambda: {**here, "numpy": "0.1"})
+    with pytest.raises(InputError, match=r"numpy .* \(here 0.1\)"):
+        decentral_dp.resume(tmp_path / "run")
+
+
+def test_a_run_under_way_a_complete_one_and_nothing_are_not_resumed(small: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def meanwhile(done: int, *_: Any) -> None:
+        if done == 2:
+            with pytest.raises(InputError, match="under way"):
+                decentral_dp.resume(folder)
+            with pytest.raises(InputError, match="not complete"):
+                read_result(folder)
+            with pytest.raises(InputError, match="exists already"):
+                decentral_dp.run(small, out=folder)
+
+    decentral_dp.run(small, out=folder, progress=meanwhile)
+    with pytest.raises(InputError, match="is complete"):
+        decentral_dp.resume(folder)
+    with pytest.raises(InputError, match="no run folder"):
+        decentral_dp.resume(tmp_path / "none")
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def test_files_cut_short_are_refused_or_made_up_for_never_misread(small: dict[str, Any], tmp_path: Path) -> None:
+    whole, folder = _uninterrupted(small), tmp_path / "run"
+    _cut_off(small, folder, 8)
+    draw, went_on = random.Random(5), 0
+    files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
+    for k in range(24):
+        damaged = tmp_path / f"damaged-{k}"
+        shutil.copytree(folder, damaged)
+        path = damaged / draw.choice(files)
+        content = path.read_bytes()
+        path.write_bytes(content[: draw.randrange(len(content))])
+        try:
+            done = decentral_dp.resume(damaged)
+        except InputError:
+            continue
+        _assert_same(done, whole)
+        went_on += 1
+    assert 0 < went_on < 24
+
+
+@pytest.mark.parametrize("failing", [0, 2, 5, 9, 16])
+def test_a_disk_that_is_full_at_any_write_loses_nothing(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    whole, folder, count = _uninterrupted(small), tmp_path / "run", [0]
+    sync = run_in_progress.os.fsync
+
+    def full(number: int) -> None:
+        count[0] += 1
+        if count[0] > failing:
+            raise OSError(28, "No space left on device")
+        sync(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_in_progress.os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            decentral_dp.run(small, out=folder)
+    if (folder / "in_progress").exists():
+        _assert_same(decentral_dp.resume(folder), whole)
+    else:
+        assert not folder.exists()
