@@ -3,7 +3,8 @@
 While a run is under way its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`:
 
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
-                released. {"saved": FILE, "round": t, "digest": D}: the state after round t. {"ended": STATUS, …}.
+                released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
+                on from there, and what was kept after it is void. {"ended": STATUS, …}.
 noise_root.json the root of all noise and what it was drawn for, readable by its owner only; gone when the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there.
 lock            held while the run is.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import platform
@@ -106,6 +108,8 @@ class RunInProgress:
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
         self._journal = (self._place / _JOURNAL).open("ab")
+        if found is not None:
+            self._write(resumed=found.kept)
 
     # --- from the engine --------------------------------------------------------------------------------------------
 
@@ -243,14 +247,7 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
         drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
         entries = _entries(place / _JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
-        states = [e for e in entries if "saved" in e]
-        saved, number = None, 0
-        for entry in reversed(states):
-            path = place / f"saved-{int(entry['saved'])}.npz"
-            if path.is_file() and _digest(content := path.read_bytes()) == entry["digest"]:
-                saved, number = (int(entry["round"]), content), int(entry["saved"])
-                break
-        rows = [row for e in states if int(e["saved"]) <= number for row in _rows(place, e)]
+        saved, number, rows = _last_state(place, _states(entries))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         lock.close()
         raise InputError(
@@ -297,12 +294,39 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _rows(place: Path, entry: dict[str, Any]) -> list[Row]:
-    path = place / f"metrics-{int(entry['saved'])}.parquet"
-    content = path.read_bytes()
-    if _digest(content) != entry["metrics"]:
-        raise ValueError(f"{path.name} is not what was written")
-    return list(pd.read_parquet(path).itertuples(index=False, name=None))
+def _states(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The states that belong to one course of the run: going on from one voids what was kept after it."""
+    states: list[dict[str, Any]] = []
+    for entry in entries:
+        if "resumed" in entry:
+            states = [e for e in states if int(e["saved"]) <= int(entry["resumed"])]
+        elif "saved" in entry:
+            states.append(entry)
+    return states
+
+
+def _last_state(place: Path, entries: Sequence[dict[str, Any]]) -> tuple[tuple[int, bytes] | None, int, list[Row]]:
+    """The last state of which everything is as it was written: (round, content), its number, and what was measured.
+
+    Damaged ones are passed over: an earlier state, or the start, leads to the same releases, only later.
+    """
+    parts: list[list[Row]] = []
+    for entry in entries:
+        content = _intact(place / f"metrics-{int(entry['saved'])}.parquet", entry["metrics"])
+        if content is None:
+            break
+        parts.append(list(pd.read_parquet(io.BytesIO(content)).itertuples(index=False, name=None)))
+    for n in range(len(parts), 0, -1):
+        number = int(entries[n - 1]["saved"])
+        content = _intact(place / f"saved-{number}.npz", entries[n - 1]["digest"])
+        if content is not None:
+            return (int(entries[n - 1]["round"]), content), number, [row for part in parts[:n] for row in part]
+    return None, 0, []
+
+
+def _intact(path: Path, digest: str) -> bytes | None:
+    content = path.read_bytes() if path.is_file() else b""
+    return content if _digest(content) == digest else None
 
 
 def _locked(folder: Path) -> IO[bytes]:

@@ -217,7 +217,7 @@ def test_observer_can_end_a_run_early(scenario: Make) -> None:
 
 
 def _actors() -> list[int]:
-    return [pid for pid, line in _ray_processes().items() if line.startswith("ray::Actor")]
+    return [pid for pid, line in _ray_processes().items() if line.startswith(("ray::Actor", "ray::ClientActor"))]
 
 
 def _until(holds: Callable[[], bool], seconds: float) -> None:

@@ -1,0 +1,38 @@
+"""Put faults in and print what came of them: `python -m tests.faults [KIND …] [--times N] [--seed S]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from .damage import mutate, truncate
+from .kills import kill_actors, kill_local
+
+KINDS = {"local": kill_local, "actor": kill_actors, "truncated": truncate, "mutated": mutate}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("kinds", nargs="*", choices=[[], *KINDS], default=[], metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--times", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    failed = False
+    print("| fault | times | went on | refused | wrong | seconds |\n|---|---|---|---|---|---|")
+    for kind in asked.kinds or KINDS:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as place:
+            tally = KINDS[kind](asked.times, asked.seed, Path(place))
+        seconds = time.monotonic() - started
+        numbers = f"{tally.faults} | {tally.resumed} | {tally.refused} | {len(tally.wrong)} | {seconds:.0f}"
+        print(f"| {kind} | {numbers} |", flush=True)
+        for line in tally.wrong:
+            print(f"  {line}", file=sys.stderr)
+        failed |= bool(tally.wrong)
+    sys.exit(failed)
+
+
+main()

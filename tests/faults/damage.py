@@ -1,0 +1,154 @@
+"""Files that are cut short or changed at random."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+import decentral_dp
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.simulation import run_in_progress, runner
+
+from .kills import SCENARIO, Tally
+
+# Whatever is refused is refused within so many seconds.
+LIMIT = 20
+_ODD: tuple[Any, ...] = (
+    0, -1, 1, 2**31, 2**63, 2**127, -(2**70), 0.0, -0.0, 1e-320, 1e-60, 1e300, 1e308, math.inf, -math.inf, math.nan,
+    "", "x", "ring", "../..", "\x1b[31m", "a" * 5000, True, False, [], [0], [1, "a"], {}, {"a": 1}, {"kind": "ring"},
+)  # fmt: skip
+
+
+def truncate(times: int, seed: int, place: Path) -> Tally:
+    """Cut off random files of a run folder that is not complete, and go on with it.
+
+    Args:
+        times: damaged folders.
+        seed: of which and where.
+        place: an empty folder.
+    """
+    run_in_progress._INTERVAL, run_in_progress._SHARE = 0.0, 1e9
+    runner._draw = lambda folder: None
+    given = copy.deepcopy(SCENARIO)
+    given["algorithm"]["rounds"] = 12
+    given["run"]["evaluate_every"] = 2
+    whole, folder = decentral_dp.run(given), place / "run"
+
+    def stop(done: int, *_: Any) -> None:
+        if done >= 8:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(Stopped):
+        decentral_dp.run(given, out=folder, progress=stop)
+    files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
+    draw, resumed, refused, wrong = random.Random(seed), 0, 0, list[str]()
+    for k in range(times):
+        damaged = place / "damaged"
+        shutil.copytree(folder, damaged)
+        path = damaged / draw.choice(files)
+        content = path.read_bytes()
+        path.write_bytes(content[: draw.randrange(len(content))])
+        try:
+            done = decentral_dp.resume(damaged)
+        except InputError:
+            refused += 1
+        except Exception as error:  # noqa: BLE001 # whatever it is, it is counted as wrong
+            wrong.append(f"{k}: {path.name}: {type(error).__name__}: {error}")
+        else:
+            resumed += 1
+            same = all(np.array_equal(done.released[c], v) for c, v in whole.released.items())
+            if not (same and done.ledger.equals(whole.ledger) and done.metrics.equals(whole.metrics)):
+                wrong.append(f"{k}: {path.name} was misread")
+        shutil.rmtree(damaged)
+    return Tally(times, resumed, refused, wrong)
+
+
+def mutate(times: int, seed: int, place: Path) -> Tally:
+    """Change random keys of shipped scenarios, and price them: a sentence or a budget, within `LIMIT` seconds.
+
+    Args:
+        times: scenarios.
+        seed: of which and how.
+        place: an empty folder.
+    """
+    from tests.golden.cases import is_planned_only, scenario_names
+
+    names = [n for n in scenario_names() if not is_planned_only(n)]
+    draw, planned, refused, wrong = random.Random(seed), 0, 0, list[str]()
+    for k in range(times):
+        name = draw.choice(names)
+        content = decentral_dp.load(name).model_dump(exclude_none=True, exclude_defaults=True)
+        content["algorithm"]["rounds"] = min(content["algorithm"]["rounds"], 5)
+        where, key = draw.choice(list(_places(content)))
+        action = draw.random()
+        if action < 0.15:
+            del where[key]
+        elif action < 0.25:
+            where[draw.choice(["kind", "scale", "unknown", "epsilon"])] = draw.choice(_ODD)
+        else:
+            where[key] = draw.choice(_ODD)
+        said = _within(content)
+        if said == "refused":
+            refused += 1
+        elif said == "planned":
+            planned += 1
+        else:
+            shown = json.dumps(content, default=str)[:400]
+            wrong.append(f"{k}: {name}: {said}: {shown}")
+    return Tally(times, planned, refused, wrong)
+
+
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield content, key
+            yield from _places(value)
+
+
+class _TooLongError(Exception):
+    pass
+
+
+def _late(*_: Any) -> None:
+    raise _TooLongError
+
+
+def _within(content: dict[str, Any]) -> str:
+    """ "planned", "refused", or what went wrong."""
+    before = signal.signal(signal.SIGALRM, _late)
+    signal.alarm(LIMIT)
+    started = time.monotonic()
+    try:
+        tomli_w.dumps(content)
+        plan = decentral_dp.plan(content)
+    except (InputError, TypeError) as error:
+        # TOML has no such value: it cannot stand in a file.
+        fine = isinstance(error, InputError) or "not TOML" in str(error) or "convert" in str(error)
+        return "refused" if fine else f"{type(error).__name__}: {error}"
+    except _TooLongError:
+        return f"still at work after {time.monotonic() - started:.0f} s"
+    except Exception as error:  # noqa: BLE001 # whatever it is, it is counted as wrong
+        return f"{type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    epsilon = np.asarray(plan.epsilon)
+    bad = np.isnan(epsilon) | (epsilon < 0.0)
+    return f"a budget of {epsilon[bad][0]}" if bad.any() else "planned"
+
+
+if not hasattr(os, "fork"):
+    raise ImportError("alarms are of POSIX systems")

@@ -1,0 +1,228 @@
+"""Runs that are killed at random moments, again and again until they are complete."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+import decentral_dp
+from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+from decentral_dp.simulation import run_in_progress, runner
+
+SCENARIO: dict[str, Any] = {
+    "seed": 3,
+    "problem": {
+        "kind": "logistic_hyperparameter",
+        "data": "breast_cancer",
+        "scale": "public_ranges",
+        "normalise": "l1",
+        "test": 0.2,
+    },
+    "topology": {"kind": "ring", "agents": 5},
+    "algorithm": {
+        "kind": "ldp_dsbo",
+        "rounds": 120,
+        "x": {"scale": 0.02},
+        "y": {"scale": 0.1},
+        "z": {"scale": 0.05},
+        "init": {"x": -2.0},
+    },
+    "privacy": {"epsilon": 40.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}},
+    "run": {"evaluate_every": 10},
+}
+
+
+class Tally(NamedTuple):
+    """How many times a fault was put in, and what came of it; a complete tally has no entry in `wrong`."""
+
+    faults: int
+    resumed: int
+    refused: int
+    wrong: list[str]
+
+
+def kill_local(times: int, seed: int, place: Path) -> Tally:
+    """Kill the process of a local run at random moments.
+
+    Every release of every process is written to a log beside the run: two draws of one release would be seen there.
+
+    Args:
+        times: kills in all.
+        seed: of the moments.
+        place: an empty folder.
+    """
+    draw, kills, resumed, wrong = random.Random(seed), 0, 0, list[str]()
+    started = time.monotonic()
+    _in_child(place / "whole", place / "whole.log", None)
+    length = time.monotonic() - started
+    number = 0
+    while kills < times:
+        folder, log = place / f"run-{number}", place / f"run-{number}.log"
+        number += 1
+        while True:
+            if not _in_child(folder, log, draw.uniform(0.0, length) if kills < times else None):
+                kills += 1
+                continue
+            break
+        resumed += 1
+        wrong += [f"run {number - 1}: {what}" for what in _differences(folder, log, place / "whole")]
+    return Tally(kills, resumed, 0, wrong)
+
+
+def _in_child(folder: Path, log: Path, kill_after: float | None) -> bool:
+    """Begin or go on with a run in a process of its own. Returns whether it came to its end."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            _watched(folder, log)
+            code = 0
+        finally:
+            os._exit(code)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise RuntimeError(f"the run in {folder} failed by itself")
+    return os.WIFEXITED(status)
+
+
+def _watched(folder: Path, log: Path) -> None:
+    run_in_progress._INTERVAL, run_in_progress._SHARE, run_in_progress._LEASE = 0.02, 1e9, 0.02
+    # What is drawn is none of this; a page takes longer than the run.
+    runner._draw = lambda folder: None
+    release = ScheduledReleaser.release
+    out = log.open("ab", buffering=0)
+
+    def logged(self: ScheduledReleaser, index: int, values: Any) -> Any:
+        journal = (folder / "in_progress" / "journal.jsonl").read_bytes().splitlines()
+        leased = max((json.loads(line).get("leased", 0) for line in journal), default=0)
+        released = release(self, index, values)
+        digest = hashlib.blake2b(b"".join(v.tobytes() for v in released.values()), digest_size=12).hexdigest()
+        out.write(f"{index} {digest} {int(index <= leased)}\n".encode())
+        return released
+
+    ScheduledReleaser.release = logged  # type: ignore[method-assign] # in this process only
+    if not folder.exists() or not any(folder.iterdir()):
+        decentral_dp.run(SCENARIO, out=folder)
+    elif (folder / "in_progress").is_dir():
+        begun = (folder / "scenario.toml").is_file()
+        if begun:
+            decentral_dp.resume(folder)
+        else:
+            # Killed while the folder was being made: nothing was released.
+            folder.rename(folder.with_name(folder.name + "-never-begun"))
+            decentral_dp.run(SCENARIO, out=folder)
+
+
+def _differences(folder: Path, log: Path, whole: Path) -> list[str]:
+    found = []
+    for name in ("metrics.parquet", "ledger.parquet"):
+        if not pd.read_parquet(folder / name).equals(pd.read_parquet(whole / name)):
+            found.append(f"{name} differs")
+    with np.load(folder / "state.npz") as mine, np.load(whole / "state.npz") as theirs:
+        found += [f"{key} differs" for key in theirs.files if not np.array_equal(mine[key], theirs[key])]
+    draws = defaultdict(set)
+    for line in log.read_text().splitlines():
+        index, digest, recorded = line.split()
+        draws[int(index)].add(digest)
+        if not int(recorded):
+            found.append(f"release {index} was not on record")
+    found += [f"release {index} has {len(d)} draws" for index, d in draws.items() if len(d) > 1]
+    if sorted(draws) != list(range(SCENARIO["algorithm"]["rounds"] + 1)):
+        found.append("releases are missing")
+    if left := [p.name for p in folder.iterdir() if p.name.startswith(".") or p.name == "in_progress"]:
+        found.append(f"{left} are left behind")
+    return found
+
+
+def kill_actors(times: int, seed: int, place: Path) -> Tally:
+    """Kill a random actor of a Ray run at random moments of it.
+
+    Args:
+        times: kills in all.
+        seed: of the moments.
+        place: not used.
+    """
+    import threading
+
+    import ray
+
+    from decentral_dp.engines import ray as engine
+    from decentral_dp.engines.ray import RayEngine
+
+    engine._SAVE_EVERY, engine._RESTARTS = 0.2, 1000
+    given = json.loads(json.dumps(SCENARIO))
+    given["algorithm"]["rounds"] = 1500
+    given["topology"]["agents"] = 6
+    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250}
+    job = decentral_dp.build(given)
+    draw, kills, runs, wrong = random.Random(seed), [0], 0, list[str]()
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        whole = job.start(RayEngine(), [0, 1500], lambda s: False)
+        while kills[0] < times:
+            over = threading.Event()
+
+            def disturb(over: threading.Event = over) -> None:
+                while kills[0] < times and not over.wait(draw.uniform(0.3, 2.5)):
+                    if actors := _pids("ray::Actor"):
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(draw.choice(actors), signal.SIGKILL)
+                            kills[0] += 1
+
+            thread = threading.Thread(target=disturb)
+            thread.start()
+            again = job.start(RayEngine(), [0, 1500], lambda s: False)
+            over.set()
+            thread.join()
+            runs += 1
+            for channel, value in whole.last.released.items():
+                if not np.array_equal(value, again.last.released[channel]):
+                    wrong.append(f"run {runs}: {channel} differs")
+            if not again.ledger.to_frame().equals(whole.ledger.to_frame()):
+                wrong.append(f"run {runs}: the ledger differs")
+        deadline = time.monotonic() + 20
+        while _pids("ray::Actor") and time.monotonic() < deadline:
+            time.sleep(0.2)
+        wrong += ["an actor is left behind"] * bool(_pids("ray::Actor"))
+    finally:
+        ray.shutdown()
+    return Tally(kills[0], runs, 0, wrong)
+
+
+def _pids(title: str) -> list[int]:
+    """Processes below this one whose title begins so."""
+    parents, titles = {}, {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                titles[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+    def ours(pid: int) -> bool:
+        while pid > 1:
+            if pid == os.getpid():
+                return True
+            pid = parents.get(pid, 0)
+        return False
+
+    return [pid for pid, line in titles.items() if line.startswith(title) and ours(pid)]
+
+
+if sys.platform == "win32":
+    raise ImportError("kills are sent to processes of POSIX systems")
