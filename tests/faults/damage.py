@@ -26,9 +26,13 @@ from .kills import SCENARIO, Tally
 
 # Whatever is refused is refused within so many seconds.
 LIMIT = 20
+_NUMBERS: tuple[Any, ...] = (
+    0, -1, 1, 2, 3, 200, 2**31, 2**63, 2**127, -(2**70), 9 * 10**18, 0.0, -0.0, 0.5, 1e-320, 1e-60, 1e30, 1e300, 1e308,
+    math.inf, -math.inf, math.nan,
+)  # fmt: skip
 _ODD: tuple[Any, ...] = (
-    0, -1, 1, 2**31, 2**63, 2**127, -(2**70), 0.0, -0.0, 1e-320, 1e-60, 1e300, 1e308, math.inf, -math.inf, math.nan,
-    "", "x", "ring", "../..", "\x1b[31m", "a" * 5000, True, False, [], [0], [1, "a"], {}, {"a": 1}, {"kind": "ring"},
+    *_NUMBERS, "", "x", "ring", "../..", "\x1b[31m", "a" * 5000, True, False, [], [0], [1, "a"], {}, {"a": 1},
+    {"kind": "ring"},
 )  # fmt: skip
 
 
@@ -98,6 +102,8 @@ def mutate(times: int, seed: int, place: Path) -> Tally:
             del where[key]
         elif action < 0.25:
             where[draw.choice(["kind", "scale", "unknown", "epsilon"])] = draw.choice(_ODD)
+        elif type(where[key]) in (int, float) and draw.random() < 0.8:
+            where[key] = draw.choice([*_NUMBERS, *(type(where[key])(where[key] * 10.0**e) for e in range(-6, 7))])
         else:
             where[key] = draw.choice(_ODD)
         said = _within(content)
