@@ -441,6 +441,12 @@ def algorithm_of(s: Scenario) -> Algorithm | Coordinated:
         if key not in given:
             add = example_of(taken[key])
             raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {add}.")
+    if s.privacy.constants is not None and s.privacy.guarantee in entry.loss_range:
+        raise InputError(
+            f"privacy.constants: {table.kind} draws by losses, and how far losses of records differ no declared "
+            'constant says, so that nothing bounds what one record moves. Take "second_order_dp_bilevel", or a problem '
+            "with analytic constants."
+        )
     values = {k: _value(v) for k, v in given.items() if not isinstance(v, DomainTable)}
     options = Options(values, by_channel(table.init), table.protocol)
     if not entry.origin:
