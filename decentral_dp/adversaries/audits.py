@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from decentral_dp.adversaries.audit_result import AuditResult, Method, Status
 from decentral_dp.adversaries.audit_scores import Score, score_of
 from decentral_dp.adversaries.audit_storage import Played, fingerprint, resumed, write_json
 from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelihoods, most_counted
@@ -39,63 +40,6 @@ _COMPARED = 6
 _SAME = 1e-6
 # With which the game of two equal worlds must show nothing: an audit that is sound fails it once in a thousand times.
 _NULL_RISK = 1e-3
-
-Method = Literal["exact", "likelihood", "counting", "difference"]
-Status = Literal["ok", "refuted", "broken", "interrupted"]
-
-
-@dataclass(frozen=True)
-class AuditResult:
-    """What an audit shows.
-
-    Args:
-        claimed: ε of the paper's theorem, for the worst agent; None where none is given.
-        certified: ε of the ledger at delta, of the agent whose record is replaced.
-        shown: ε is at least this, with this confidence.
-        method: "exact" (the law of the likelihood ratio is known), "likelihood" or "counting" (from runs), or
-            "difference" (nothing hides the record).
-        vantage: "everybody", "published" or "agent:K".
-        runs: of each world.
-        null_shown: the same of two equal worlds; above 0 the audit is broken.
-        status: "ok", "refuted" (more is shown than is certified), "broken" or "interrupted".
-        sentences: what the numbers say, and do not.
-
-    Example:
-        >>> import decentral_dp
-        >>> found = decentral_dp.audit("network_view", overrides=["algorithm.rounds=2"], runs=20)
-        >>> found.method, found.status, 0.95 * found.certified <= found.shown <= found.certified
-        ('exact', 'ok', True)
-    """
-
-    title: str
-    claimed: float | None
-    certified: float
-    shown: float
-    delta: float
-    confidence: float
-    method: Method
-    vantage: str
-    runs: int
-    null_shown: float
-    status: Status
-    sentences: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values; infinite numbers are "inf"."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> AuditResult:
-        """What `to_dict` gave. Raises InputError where it is none of an audit."""
-        try:
-            table = {f.name: content[f.name] for f in fields(cls)}
-            for name in ("certified", "shown", "delta", "confidence", "null_shown"):
-                table[name] = float(table[name])
-            table["claimed"] = None if table["claimed"] is None else float(table["claimed"])
-            table["sentences"] = tuple(table["sentences"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"audit: this is no result of an audit ({error!r}); give one that was written.") from None
-        return cls(**table)
 
 
 @dataclass(frozen=True)
@@ -392,9 +336,3 @@ def _keyed(job: Any, root: bytes) -> Any:
 
 def _root(plan: AuditPlan, purpose: str, number: int) -> bytes:
     return seeded_root(plan.seed, f"audit {purpose} {number}".encode())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return list(value) if isinstance(value, tuple) else value

@@ -11,17 +11,11 @@ from typing import Any
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import entry_of, is_coordinated, outside_entry, with_algorithm
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import load, scenario_names
-from decentral_dp.config.scenario_components import (
-    entry_of,
-    is_coordinated,
-    is_minimax,
-    outside_entry,
-    shards_of,
-    topology_of,
-    with_algorithm,
-)
+from decentral_dp.config.problem_components import is_minimax
+from decentral_dp.config.scenario_components import shards_of, topology_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError, quoted

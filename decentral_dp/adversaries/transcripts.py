@@ -17,8 +17,9 @@ from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.exchange import Bundle, Released, Value
-from decentral_dp.privacy.ledger import Ledger, Recorder
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseMechanism, noise_of
+from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.simulation.jobs import GossipJob, Job
 
 Key = tuple[int, str]

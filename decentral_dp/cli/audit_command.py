@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.adversaries.audits import AuditPlan, AuditResult
+from decentral_dp.adversaries.audit_result import AuditResult
+from decentral_dp.adversaries.audits import AuditPlan
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.plan_text import console

@@ -21,7 +21,9 @@ from typing import Any, Literal, get_type_hints
 from pydantic import ConfigDict, ValidationError, create_model
 
 from decentral_dp.config.loading import explain
-from decentral_dp.config.schema import ProblemTable, Scenario, Table
+from decentral_dp.config.problem_schema import ProblemTable
+from decentral_dp.config.schema import Scenario
+from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.user_code import USER_ERRORS, blamed, find_outside, in_file, reason

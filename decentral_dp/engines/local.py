@@ -10,7 +10,7 @@ import numpy as np
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Observer, Outcome, Snapshot
-from decentral_dp.privacy.ledger import assemble
+from decentral_dp.privacy.recorder import assemble
 
 
 class LocalEngine:

@@ -19,8 +19,8 @@ import tomli_w
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
+from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.loading import load
-from decentral_dp.config.scenario_components import is_coordinated
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, Snapshot

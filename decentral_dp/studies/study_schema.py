@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from decentral_dp.config.loading import assign, explain, find, parsed, read_toml
-from decentral_dp.config.schema import Count, Finite, Positive, Seed, Share, Table
+from decentral_dp.config.table_types import Count, Finite, Positive, Seed, Share, Table
 from decentral_dp.errors import InputError
 
 Where = dict[str, Any]

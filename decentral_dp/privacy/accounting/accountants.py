@@ -35,8 +35,10 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import loss_distributions
-from decentral_dp.privacy.accounting.charges import Charges, ComposedCharges, accounts, charges, sampling_slack
-from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, log_gaussian_delta
+from decentral_dp.privacy.accounting.charges import Charges, charges, sampling_slack
+from decentral_dp.privacy.accounting.composed_charges import ComposedCharges, accounts
+from decentral_dp.privacy.accounting.loss_distributions import Releases
+from decentral_dp.privacy.accounting.loss_profiles import amplified, log_gaussian_delta
 from decentral_dp.privacy.ledger import IntArray, Ledger
 
 # Below this δ tails are cut where float64 has no numbers left.
