@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from decentral_dp.reporting.plots.axes import BLUE, GREY, STYLE, VERMILLION
+from decentral_dp.reporting.plots.style import BLUE, GREY, STYLE, VERMILLION
 
 if TYPE_CHECKING:
     import pandas as pd

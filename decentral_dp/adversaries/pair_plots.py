@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
+from decentral_dp.reporting.plots.axes import log_axis
+from decentral_dp.reporting.plots.style import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION
 from decentral_dp.reporting.text import capitalised, power_text, topology_name
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from decentral_dp.reporting.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
+from decentral_dp.reporting.plots.axes import log_axis
+from decentral_dp.reporting.plots.style import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION
 from decentral_dp.reproductions.findings import Finding, curve, fit
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text
-from decentral_dp.reporting.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
+from decentral_dp.reporting.plots.axes import log_axis
+from decentral_dp.reporting.plots.style import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION
 from decentral_dp.studies.epsilons import BUDGETS, deltas, guarantees
 from decentral_dp.studies.grid import Axis, Label
 from decentral_dp.studies.study_schema import Plot, Study

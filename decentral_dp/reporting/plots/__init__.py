@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decentral_dp.reporting.plots.axes import STYLE
 from decentral_dp.reporting.plots.curves import accuracy, consensus, epsilon, hypergradient, losses
 from decentral_dp.reporting.plots.drawing import Drawing, read_drawing
 from decentral_dp.reporting.plots.minimax import gradient, held_out, primal, shares
 from decentral_dp.reporting.plots.network_plots import topology
 from decentral_dp.reporting.plots.releases import noise, upper_variable
+from decentral_dp.reporting.plots.style import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

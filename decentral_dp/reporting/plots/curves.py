@@ -10,20 +10,9 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.plots.axes import (
-    BLUE,
-    CHANNEL_COLOURS,
-    GREEN,
-    GREY,
-    ORANGE,
-    VERMILLION,
-    change,
-    draw_curves,
-    flat_axis,
-    log_axis,
-    title,
-)
+from decentral_dp.reporting.plots.axes import change, draw_curves, flat_axis, log_axis, title
 from decentral_dp.reporting.plots.drawing import Curve, Drawing, curve
+from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREEN, GREY, ORANGE, VERMILLION
 from decentral_dp.reporting.text import power_text
 
 if TYPE_CHECKING:

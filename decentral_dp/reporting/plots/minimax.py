@@ -6,18 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from decentral_dp.reporting.plots.axes import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    VERMILLION,
-    change,
-    draw_curves,
-    flat_axis,
-    log_axis,
-    title,
-)
+from decentral_dp.reporting.plots.axes import change, draw_curves, flat_axis, log_axis, title
 from decentral_dp.reporting.plots.drawing import Curve, Drawing
+from decentral_dp.reporting.plots.style import BLUE, GREEN, ORANGE, VERMILLION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

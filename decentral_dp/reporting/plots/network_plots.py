@@ -13,8 +13,9 @@ from scipy.spatial.distance import cdist
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.plots.axes import BLUE, GREY, title
+from decentral_dp.reporting.plots.axes import title
 from decentral_dp.reporting.plots.drawing import Drawing
+from decentral_dp.reporting.plots.style import BLUE, GREY
 from decentral_dp.reporting.text import capitalised, number, topology_name
 from decentral_dp.simulation.result import RunResult
 
