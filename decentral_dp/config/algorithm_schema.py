@@ -16,7 +16,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.algorithm_fields import registered_fields
-from decentral_dp.config.table_types import Channel, Count, Finite, NonNegative, Positive, Table
+from decentral_dp.config.table_types import Channel, Count, Finite, NonNegative, Positive, Table, optional, require_keys
 from decentral_dp.user_code import in_file, installed
 
 
@@ -33,18 +33,14 @@ class DomainTable(Table):
     kind: Literal["box", "ball", "simplex"] = Field(
         description='"box" (low, high) in every coordinate, "ball" (radius) around 0 in l2, or "simplex".'
     )
-    low: Finite | None = Field(default=None, description="Of box: lower end of every coordinate.")
-    high: Finite | None = Field(default=None, description="Of box: upper end of every coordinate.")
-    radius: Positive | None = Field(default=None, description="Of ball: radius in l2.")
+    low: Finite | None = optional("Of box: lower end of every coordinate.")
+    high: Finite | None = optional("Of box: upper end of every coordinate.")
+    radius: Positive | None = optional("Of ball: radius in l2.")
 
     @model_validator(mode="after")
     def _needs(self) -> DomainTable:
         needed = {"box": ("low", "high"), "ball": ("radius",)}.get(self.kind, ())
-        for key in ("low", "high", "radius"):
-            if key in needed and getattr(self, key) is None:
-                raise ValueError(f'a "{self.kind}" needs {key}')
-            if key not in needed and getattr(self, key) is not None:
-                raise ValueError(f'a "{self.kind}" takes no {key}')
+        require_keys(self, "", needed, needed, ("low", "high", "radius"))
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"a box from {self.low:g} to {self.high:g} has no interior; give low < high")
         return self

@@ -13,7 +13,17 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from decentral_dp.config.table_types import Count, Finite, NonNegative, Positive, Seed, Share, Table
+from decentral_dp.config.table_types import (
+    Count,
+    Finite,
+    NonNegative,
+    Positive,
+    Seed,
+    Share,
+    Table,
+    optional,
+    require_keys,
+)
 from decentral_dp.user_code import in_file, installed
 
 
@@ -33,29 +43,20 @@ class Partition(Table):
             "(name), as the data say."
         )
     )
-    share: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None,
-        description=(
-            "Of by_class: the share of a class that goes to its home agent, from 0 to 1; the rest is dealt evenly."
-        ),
+    share: Annotated[float, Field(ge=0, le=1)] | None = optional(
+        "Of by_class: the share of a class that goes to its home agent, from 0 to 1; the rest is dealt evenly."
     )
-    alpha: Positive | None = Field(
-        default=None,
-        description="Of dirichlet: concentration, from 1e-6 to 1e6; a small one gives each agent few classes.",
+    alpha: Positive | None = optional(
+        "Of dirichlet: concentration, from 1e-6 to 1e6; a small one gives each agent few classes."
     )
-    name: str | None = Field(
-        default=None,
-        description="Of column: the column of the data file with the agent of each record, numbered from 0.",
+    name: str | None = optional(
+        "Of column: the column of the data file with the agent of each record, numbered from 0."
     )
 
     @model_validator(mode="after")
     def _needs(self) -> Partition:
-        needed = {"by_class": "share", "dirichlet": "alpha", "column": "name"}.get(self.kind)
-        for key in ("share", "alpha", "name"):
-            if key == needed and getattr(self, key) is None:
-                raise ValueError(f'a "{self.kind}" partition needs {key}')
-            if key != needed and getattr(self, key) is not None:
-                raise ValueError(f'a "{self.kind}" partition takes no {key}')
+        needed = {"by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}.get(self.kind, ())
+        require_keys(self, " partition", needed, needed, ("share", "alpha", "name"))
         return self
 
 
@@ -75,9 +76,7 @@ class StreamTable(Table):
             "fresh sample each round."
         ),
     )
-    batch: Count | None = Field(
-        default=None, description="Records per agent and round: new ones of accumulate, drawn ones of minibatch."
-    )
+    batch: Count | None = optional("Records per agent and round: new ones of accumulate, drawn ones of minibatch.")
     warm_start: Annotated[int, Field(ge=0)] = Field(
         default=0, description="Of accumulate: records that each agent has before the first round."
     )
@@ -86,55 +85,29 @@ class StreamTable(Table):
 class Synthetic(Table):
     """Sizes of records that are made up."""
 
-    dimension: Count | None = Field(
-        default=None, description="Features of each record; 200 if left out. Read by the synthetic families."
+    dimension: Count | None = optional("Features of each record; 200 if left out. Read by the synthetic families.")
+    records: Count | None = optional(
+        "Records per agent, train and validation together (200 if left out); of environments trajectories per agent."
     )
-    records: Count | None = Field(
-        default=None,
-        description=(
-            "Records per agent, train and validation together (200 if left out); of environments trajectories"
-            " per agent."
-        ),
+    test_records: Count | None = optional("Held-out records in all; 2000 if left out. Of environments trajectories.")
+    separation: NonNegative | None = optional(
+        "Distance of the two class means, in standard deviations; 2 if left out. Read by synthetic_classification."
     )
-    test_records: Count | None = Field(
-        default=None, description="Held-out records in all; 2000 if left out. Of environments trajectories."
-    )
-    separation: NonNegative | None = Field(
-        default=None,
-        description=(
-            "Distance of the two class means, in standard deviations; 2 if left out. Read by synthetic_classification."
-        ),
-    )
-    steps: Count | None = Field(
-        default=None, description="Steps after which a trajectory is cut off. Read by environments."
-    )
+    steps: Count | None = optional("Steps after which a trajectory is cut off. Read by environments.")
 
 
 class ImageFiles(Table):
     """Where the files of a collection of images are: a folder, or each by path or URL."""
 
-    folder: str | None = Field(default=None, description="Folder with the files under their usual names.")
-    images: str | None = Field(
-        default=None,
-        description=("Train images: a path or URL. Read by mnist and fashion_mnist."),
-    )
-    labels: str | None = Field(
-        default=None, description="Train labels: a path or URL. Read by mnist and fashion_mnist."
-    )
-    test_images: str | None = Field(
-        default=None, description="Test images: a path or URL. Read by mnist and fashion_mnist."
-    )
-    test_labels: str | None = Field(
-        default=None, description="Test labels: a path or URL. Read by mnist and fashion_mnist."
-    )
-    archive: str | None = Field(default=None, description="The binary archive: a path or URL. Read by cifar10.")
-    attributes: str | None = Field(default=None, description="Path of celeba's list of attributes.")
-    features: str | None = Field(
-        default=None, description="Path of a file with features of your own for the photographs of celeba."
-    )
-    partition: str | None = Field(
-        default=None, description="Path of celeba's list of train, validation and test photographs."
-    )
+    folder: str | None = optional("Folder with the files under their usual names.")
+    images: str | None = optional("Train images: a path or URL. Read by mnist and fashion_mnist.")
+    labels: str | None = optional("Train labels: a path or URL. Read by mnist and fashion_mnist.")
+    test_images: str | None = optional("Test images: a path or URL. Read by mnist and fashion_mnist.")
+    test_labels: str | None = optional("Test labels: a path or URL. Read by mnist and fashion_mnist.")
+    archive: str | None = optional("The binary archive: a path or URL. Read by cifar10.")
+    attributes: str | None = optional("Path of celeba's list of attributes.")
+    features: str | None = optional("Path of a file with features of your own for the photographs of celeba.")
+    partition: str | None = optional("Path of celeba's list of train, validation and test photographs.")
     sha256: dict[str, str] = Field(
         default={},
         description=(
@@ -152,25 +125,19 @@ class ModelTable(Table):
             '"linear", "mlp" (hidden), "resnet" (width, depth) with group normalisation, or "torch" (file, name).'
         ),
     )
-    hidden: list[Count] | None = Field(default=None, description="Of mlp: units of each hidden layer, in order.")
-    width: Count | None = Field(default=None, description="Of resnet: channels of the first stage; 16 if left out.")
-    depth: Count | None = Field(
-        default=None, description="Of resnet: blocks of each of its three stages; 1 if left out."
+    hidden: list[Count] | None = optional("Of mlp: units of each hidden layer, in order.")
+    width: Count | None = optional("Of resnet: channels of the first stage; 16 if left out.")
+    depth: Count | None = optional("Of resnet: blocks of each of its three stages; 1 if left out.")
+    file: str | None = optional(
+        "Of torch: a Python file with a function of (n_features, outputs) that returns a torch module."
     )
-    file: str | None = Field(
-        default=None,
-        description="Of torch: a Python file with a function of (n_features, outputs) that returns a torch module.",
-    )
-    name: str | None = Field(default=None, description='Of torch: the name of that function; "build" if left out.')
+    name: str | None = optional('Of torch: the name of that function; "build" if left out.')
 
     @model_validator(mode="after")
     def _needs(self) -> ModelTable:
         taken = {"mlp": ("hidden",), "resnet": ("width", "depth"), "torch": ("file", "name")}.get(self.kind, ())
-        for key in ("hidden", "width", "depth", "file", "name"):
-            if key not in taken and getattr(self, key) is not None:
-                raise ValueError(f'a "{self.kind}" model takes no {key}')
-            if key in ("hidden", "file") and key in taken and getattr(self, key) is None:
-                raise ValueError(f'a "{self.kind}" model needs {key}')
+        needed = [key for key in taken if key in ("hidden", "file")]
+        require_keys(self, " model", needed, taken, ("hidden", "width", "depth", "file", "name"))
         return self
 
 
@@ -180,19 +147,14 @@ class ConstructionTable(Table):
     One of share, keep and tail at most.
     """
 
-    positive: list[int | float | str] | None = Field(
-        default=None, description="Labels that become class 1; the others become class 0."
+    positive: list[int | float | str] | None = optional("Labels that become class 1; the others become class 0.")
+    share: Share | None = optional(
+        "So many positive train records are kept that they are this share of all train records."
     )
-    share: Share | None = Field(
-        default=None,
-        description="So many positive train records are kept that they are this share of all train records.",
+    keep: dict[str, Count] | None = optional(
+        "Class → how many of its train records are kept, the last ones; of other classes all."
     )
-    keep: dict[str, Count] | None = Field(
-        default=None, description="Class → how many of its train records are kept, the last ones; of other classes all."
-    )
-    tail: Share | None = Field(
-        default=None, description="Train records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1))."
-    )
+    tail: Share | None = optional("Train records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1)).")
 
 
 def _partition_from_outside(name: str) -> str:
@@ -226,48 +188,30 @@ class ProblemTable(Table):
             'package, or "file.py:function".'
         )
     )
-    files: ImageFiles | None = Field(
-        default=None,
-        description=(
-            "Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and "
-            "digits stand in; for celeba nothing does."
-        ),
+    files: ImageFiles | None = optional(
+        "Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and "
+        "digits stand in; for celeba nothing does."
     )
-    limit: Count | None = Field(
-        default=None,
-        description="Only the first so many records, and at most as many of the data's own test set; all if left out.",
+    limit: Count | None = optional(
+        "Only the first so many records, and at most as many of the data's own test set; all if left out."
     )
-    label: str | None = Field(
-        default=None,
-        description="Name of the label column of a .csv file, or the attribute of celeba that is the label.",
+    label: str | None = optional(
+        "Name of the label column of a .csv file, or the attribute of celeba that is the label."
     )
-    classes: list[int | float | str] | None = Field(
-        default=None,
-        description=(
-            "The labels that there may be, in order; [] for numbers to predict. A certified run needs them "
-            "where the data do not declare them."
-        ),
+    classes: list[int | float | str] | None = optional(
+        "The labels that there may be, in order; [] for numbers to predict. A certified run needs them "
+        "where the data do not declare them."
     )
-    partition: Literal["iid"] | Partition | Annotated[str, AfterValidator(_partition_from_outside)] | None = Field(
-        default=None,
-        description=(
-            'How records are dealt to agents: "iid", a table, or "file.py:function". Left out: by the '
-            'data\'s own agent column, else "iid".'
-        ),
+    partition: Literal["iid"] | Partition | Annotated[str, AfterValidator(_partition_from_outside)] | None = optional(
+        'How records are dealt to agents: "iid", a table, or "file.py:function". Left out: by the '
+        'data\'s own agent column, else "iid".'
     )
-    validation: Share | Column | None = Field(
-        default=None,
-        description=(
-            "Share of each agent's records for the upper level, or { column = … }. Left out: the data's own "
-            "split column, else 0.5. Read by bilevel problems."
-        ),
+    validation: Share | Column | None = optional(
+        "Share of each agent's records for the upper level, or { column = … }. Left out: the data's own "
+        "split column, else 0.5. Read by bilevel problems."
     )
-    test: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        default=None,
-        description=(
-            "Share of all records that is held out; 0.2 if left out. Refused where the data have a test set "
-            "of their own."
-        ),
+    test: Annotated[float, Field(ge=0, lt=1)] | None = optional(
+        "Share of all records that is held out; 0.2 if left out. Refused where the data have a test set of their own."
     )
     scale: str | dict[str, list[float] | dict[str, float | bool]] = Field(
         default="none",
@@ -289,112 +233,63 @@ class ProblemTable(Table):
     intercept: bool = Field(
         default=False, description="Whether a constant feature 1 is appended. Read by the problems of linear models."
     )
-    ridge: Positive | None = Field(
-        default=None, description="Strength of a quadratic regulariser, above 0; the default is the problem's own."
+    ridge: Positive | None = optional("Strength of a quadratic regulariser, above 0; the default is the problem's own.")
+    label_bound: Positive | None = optional(
+        "Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need"
+        " problem constants."
     )
-    label_bound: Positive | None = Field(
-        default=None,
-        description=(
-            "Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need"
-            " problem constants."
-        ),
+    groups: Count | None = optional(
+        "Groups of train records of each agent that share one weight; 1 if left out. Read by hyper_cleaning."
     )
-    groups: Count | None = Field(
-        default=None,
-        description=(
-            "Groups of train records of each agent that share one weight; 1 if left out. Read by hyper_cleaning."
-        ),
+    corrupt: Annotated[float, Field(ge=0, le=1)] | None = optional(
+        "Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out. Read by hyper_cleaning."
     )
-    corrupt: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None,
-        description=(
-            "Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out. Read by "
-            "hyper_cleaning."
-        ),
+    losses: str | None = optional("Path of a Python file with upper_loss, lower_loss, p and q. Read by from_losses.")
+    tasks: Count | list[list[Annotated[int, Field(ge=0)]]] | None = optional(
+        "Classes of each task, numbered from 0 in the order declared; or how many tasks to draw. Read by meta_learning."
     )
-    losses: str | None = Field(
-        default=None, description="Path of a Python file with upper_loss, lower_loss, p and q. Read by from_losses."
+    ways: Annotated[int, Field(ge=2)] | None = optional("Classes of each drawn task. Read by meta_learning.")
+    width: Count | None = optional(
+        "Channels of every convolutional block, or hidden units where records are no images. Read by meta_learning."
     )
-    tasks: Count | list[list[Annotated[int, Field(ge=0)]]] | None = Field(
-        default=None,
-        description=(
-            "Classes of each task, numbered from 0 in the order declared; or how many tasks to draw. Read by "
-            "meta_learning."
-        ),
+    model: ModelTable | None = optional(
+        "The model whose weights are x (of wgan the critic's: y); linear if left out. Read by minimax problems."
     )
-    ways: Annotated[int, Field(ge=2)] | None = Field(
-        default=None, description="Classes of each drawn task. Read by meta_learning."
+    construction: ConstructionTable | None = optional(
+        "Other records made of the data's own, by their labels, after test records are held out."
     )
-    width: Count | None = Field(
-        default=None,
-        description=(
-            "Channels of every convolutional block, or hidden units where records are no images. Read by meta_learning."
-        ),
+    positive_share: Share | Literal["released", "empirical"] | None = optional(
+        'Public share of positive records; "released": a noisy one, at a price; "empirical": counted, '
+        "which nothing certifies. Read by auc_maximisation."
     )
-    model: ModelTable | None = Field(
-        default=None,
-        description=(
-            "The model whose weights are x (of wgan the critic's: y); linear if left out. Read by minimax problems."
-        ),
+    group_shares: list[Share] | None = optional(
+        "Public shares of the groups, which are the classes; equal ones if left out. Read by group_dro."
     )
-    construction: ConstructionTable | None = Field(
-        default=None,
-        description="Other records made of the data's own, by their labels, after test records are held out.",
+    generator: list[Count] | None = optional("Units of each hidden layer of the generator. Read by wgan.")
+    divergence: str | None = optional("The divergence between distributions, by name. Read by dro.")
+    order: Finite | None = optional("Order of the divergence, where it has one. Read by dro.")
+    level: Share | None = optional("Level of CVaR, above 0 and below 1. Read by dro.")
+    strength: Positive | None = optional(
+        "Strength λ of the term that keeps the distribution near that of the records. Read by dro, kl_dro"
+        " and group_dro."
     )
-    positive_share: Share | Literal["released", "empirical"] | None = Field(
-        default=None,
-        description=(
-            'Public share of positive records; "released": a noisy one, at a price; "empirical": counted, '
-            "which nothing certifies. Read by auc_maximisation."
-        ),
+    loss: str | None = optional("The loss of one record, by name, or a Python file. Read by dro, kl_dro and group_dro.")
+    cap: Positive | None = optional("Losses are cut at this bound. Read by dro, kl_dro and group_dro.")
+    radius: Positive | None = optional(
+        "Of kl_dro: distributions within this KL divergence of the records count. Of wgan: l2 radius of the "
+        "critic's weights; 10 if left out."
     )
-    group_shares: list[Share] | None = Field(
-        default=None,
-        description="Public shares of the groups, which are the classes; equal ones if left out. Read by group_dro.",
+    discount: Annotated[float, Field(ge=0, lt=1)] | None = optional(
+        "Discount of rewards to come, from 0 to below 1. Read by mspbe."
     )
-    generator: list[Count] | None = Field(
-        default=None, description="Units of each hidden layer of the generator. Read by wgan."
-    )
-    divergence: str | None = Field(
-        default=None, description="The divergence between distributions, by name. Read by dro."
-    )
-    order: Finite | None = Field(default=None, description="Order of the divergence, where it has one. Read by dro.")
-    level: Share | None = Field(default=None, description="Level of CVaR, above 0 and below 1. Read by dro.")
-    strength: Positive | None = Field(
-        default=None,
-        description=(
-            "Strength λ of the term that keeps the distribution near that of the records. Read by dro, kl_dro"
-            " and group_dro."
-        ),
-    )
-    loss: str | None = Field(
-        default=None,
-        description="The loss of one record, by name, or a Python file. Read by dro, kl_dro and group_dro.",
-    )
-    cap: Positive | None = Field(
-        default=None, description="Losses are cut at this bound. Read by dro, kl_dro and group_dro."
-    )
-    radius: Positive | None = Field(
-        default=None,
-        description=(
-            "Of kl_dro: distributions within this KL divergence of the records count. Of wgan: l2 radius of the "
-            "critic's weights; 10 if left out."
-        ),
-    )
-    discount: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        default=None, description="Discount of rewards to come, from 0 to below 1. Read by mspbe."
-    )
-    latent: Count | None = Field(default=None, description="Numbers that the generator is fed. Read by wgan.")
-    penalty: NonNegative | None = Field(
-        default=None, description="Weight of the gradient penalty of the critic. Read by wgan."
-    )
+    latent: Count | None = optional("Numbers that the generator is fed. Read by wgan.")
+    penalty: NonNegative | None = optional("Weight of the gradient penalty of the critic. Read by wgan.")
     synthetic: Synthetic = Field(
         default=Synthetic(),
         description="Sizes of records that are made up. Read by the synthetic families and environments.",
     )
-    seed: Seed | None = Field(
-        default=None,
-        description="Public seed of partition, split, made-up records and first weights; the scenario's if left out.",
+    seed: Seed | None = optional(
+        "Public seed of partition, split, made-up records and first weights; the scenario's if left out."
     )
 
     @model_validator(mode="before")

@@ -25,7 +25,7 @@ from decentral_dp.config.algorithm_schema import (
     which_table,
 )
 from decentral_dp.config.problem_schema import ProblemTable
-from decentral_dp.config.table_types import Channel, Count, Finite, NonNegative, Positive, Seed, Table, Target
+from decentral_dp.config.table_types import Channel, Count, Finite, NonNegative, Positive, Seed, Table, Target, optional
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.user_code import in_file, installed
 
@@ -35,28 +35,18 @@ class TopologyTable(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    kind: str | None = Field(
-        default=None,
-        description=(
-            'A generator of graphs by name, one of an installed package, or "file.py:function"; its '
-            "parameters are keys beside it. `list topologies` lists them."
-        ),
+    kind: str | None = optional(
+        'A generator of graphs by name, one of an installed package, or "file.py:function"; its '
+        "parameters are keys beside it. `list topologies` lists them."
     )
-    file: str | None = Field(
-        default=None,
-        description=(
-            'A named network such as "abilene", or the path of a .toml, .graphml or edge list; in place of kind.'
-        ),
+    file: str | None = optional(
+        'A named network such as "abilene", or the path of a .toml, .graphml or edge list; in place of kind.'
     )
-    agents: Count | None = Field(default=None, description="Number of agents; of a file only checked.")
-    weights: str | dict[str, Any] | None = Field(
-        default=None,
-        description=(
-            'Rule for the weights of gossip, by name or as a table; "metropolis" if left out. `list weights` '
-            "lists them."
-        ),
+    agents: Count | None = optional("Number of agents; of a file only checked.")
+    weights: str | dict[str, Any] | None = optional(
+        'Rule for the weights of gossip, by name or as a table; "metropolis" if left out. `list weights` lists them.'
     )
-    seed: Seed | None = Field(default=None, description="Public seed of random graphs; the scenario's if left out.")
+    seed: Seed | None = optional("Public seed of random graphs; the scenario's if left out.")
 
     @model_validator(mode="after")
     def _one(self) -> TopologyTable:
@@ -76,12 +66,9 @@ class Noise(Table):
     Lists give one value per agent. Without a scale, the target epsilon calibrates it.
     """
 
-    scale: Positive | list[Positive] | None = Field(
-        default=None,
-        description=(
-            "Scale at round 0: a standard deviation (Gaussian) or the scale of a Laplace law; one number or "
-            "one per agent. Left out: the target epsilon sets it."
-        ),
+    scale: Positive | list[Positive] | None = optional(
+        "Scale at round 0: a standard deviation (Gaussian) or the scale of a Laplace law; one number or "
+        "one per agent. Left out: the target epsilon sets it."
     )
     decay: NonNegative | list[NonNegative] = Field(
         default=0.0, description="Exponent of the decay in rounds; one number or one per agent."
@@ -114,22 +101,16 @@ class PrivacyTable(Table):
             "an installed one, or as a table with its kind and options. Coordinator algorithms have their own."
         ),
     )
-    epsilon: Target | None = Field(
-        default=None,
-        description=(
-            "Target ε of each agent over the whole run, for one of its records; sets the noise. Left out: the"
-            " scales of x, y and z are given."
-        ),
+    epsilon: Target | None = optional(
+        "Target ε of each agent over the whole run, for one of its records; sets the noise. Left out: the"
+        " scales of x, y and z are given."
     )
     delta: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=1e-5, description="δ at which the budget is stated and ε is met; 0 for a pure guarantee."
     )
-    constants: dict[str, float] | None = Field(
-        default=None,
-        description=(
-            "Name → constant of a problem without analytic ones, on your word. Read by coordinator algorithms"
-            " that need problem constants."
-        ),
+    constants: dict[str, float] | None = optional(
+        "Name → constant of a problem without analytic ones, on your word. Read by coordinator algorithms"
+        " that need problem constants."
     )
     clip: dict[Channel, Positive] = Field(
         default={},
@@ -151,13 +132,12 @@ class PrivacyTable(Table):
             "gossip algorithms with a target epsilon."
         ),
     )
-    cap: Positive | None = Field(
-        default=None,
-        description="ε at which a run is stopped, before the round that would exceed it. Read by gossip algorithms.",
+    cap: Positive | None = optional(
+        "ε at which a run is stopped, before the round that would exceed it. Read by gossip algorithms."
     )
-    x: Noise | None = Field(default=None, description="Noise of the releases of x.")
-    y: Noise | None = Field(default=None, description="Noise of the releases of y.")
-    z: Noise | None = Field(default=None, description="Noise of the releases of z.")
+    x: Noise | None = optional("Noise of the releases of x.")
+    y: Noise | None = optional("Noise of the releases of y.")
+    z: Noise | None = optional("Noise of the releases of z.")
 
     @property
     def mechanism_kind(self) -> str:
@@ -189,8 +169,8 @@ class RunTable(Table):
         default="local",
         description='"local": one process; "ray": agents in actors of a Ray cluster. Both release the same values.',
     )
-    address: str | None = Field(
-        default=None, description='A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray.'
+    address: str | None = optional(
+        'A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray.'
     )
     agents_per_actor: Count = Field(default=1, description="Agents of one actor. Read by ray.")
     blocks: Count = Field(default=1, description="Blocks that agents are computed in. Read by local.")
@@ -224,11 +204,8 @@ class Scenario(Table):
 
     title: str = Field(default="", description="One line, for tables and reports.")
     description: str = Field(default="", description="What it shows, and how its public parameters were chosen.")
-    seed: Seed | None = Field(
-        default=None,
-        description=(
-            "Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."
-        ),
+    seed: Seed | None = optional(
+        "Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."
     )
     problem: ProblemTable = Field(description="The problem and its records.")
     topology: TopologyTable = Field(description="Who talks to whom.")
