@@ -7,7 +7,7 @@ from the scenario and what the mechanisms recorded; `same_releases` compares the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,14 +123,7 @@ class Ledger:
 
     def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
         """Say whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
-        mine = {c.channel: c for c in self.channels}
-        theirs = {c.channel: c for c in other.channels}
-        if (self.n_agents, self.releases_per_round) != (
-            other.n_agents,
-            other.releases_per_round,
-        ) or mine.keys() != theirs.keys():
-            return False
-        return all(_same(mine[name], theirs[name], rtol) for name in mine)
+        return self._holds_beside(other, lambda mine, theirs: _same(mine, theirs, rtol))
 
     def costs_within(self, plan: Ledger, rtol: float = 1e-9) -> bool:
         """Say whether this lists the plan's releases, none dearer than there, where the scales were not yet known.
@@ -138,13 +131,13 @@ class Ledger:
         Limits:
             For mechanisms with one price, sensitivity/scale, whatever the scale; one column each. See docs/proofs/12.
         """
-        mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (self, plan))
-        if (self.n_agents, self.releases_per_round) != (
-            plan.n_agents,
-            plan.releases_per_round,
-        ) or mine.keys() != theirs.keys():
-            return False
-        return all(_within(mine[name], theirs[name], rtol) for name in mine)
+        return self._holds_beside(plan, lambda spent, planned: _within(spent, planned, rtol))
+
+    def _holds_beside(self, other: Ledger, holds: Callable[[ChannelLedger, ChannelLedger], bool]) -> bool:
+        """Whether both list the same channels of as many agents and releases a round, and it holds of each pair."""
+        mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (self, other))
+        shape = (self.n_agents, self.releases_per_round) == (other.n_agents, other.releases_per_round)
+        return shape and mine.keys() == theirs.keys() and all(holds(mine[name], theirs[name]) for name in mine)
 
     def for_all(self, n_agents: int) -> Ledger:
         """List the releases of a coordinator, which cost the records of every agent the same.
