@@ -25,7 +25,7 @@ from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.user_code import USER_ERRORS, find_outside, in_file, reason
+from decentral_dp.user_code import call, find_outside, in_file, reason
 
 
 def entry_of(s: Scenario) -> Entry:
@@ -132,14 +132,12 @@ def algorithm_of(s: Scenario) -> Algorithm | Coordinated:
         return entry.build(options, s.privacy.guarantee)
     if s.privacy.guarantee == "as_printed" and entry.complete is not None:
         raise InputError(f'privacy.guarantee: {table.kind} states no noise of a paper. Use "certified", or "none".')
-    try:
-        return entry.build(options, s.privacy.guarantee)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(
-            f"algorithm.kind: {table.kind} cannot be made: {reason(error)}. Mend it, or its keys."
-        ) from error
+    made: Algorithm | Coordinated = call(
+        entry.build,
+        {"options": options, "guarantee": s.privacy.guarantee},
+        lambda e: f"algorithm.kind: {table.kind} cannot be made: {reason(e)}. Mend it, or its keys.",
+    )
+    return made
 
 
 def _value(given: Any) -> Any:

@@ -26,7 +26,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.user_code import USER_ERRORS, blamed, find_outside, in_file, reason
+from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, reason
 
 Poses = Literal["bilevel", "minimax"]
 
@@ -149,12 +149,7 @@ def instance(s: Scenario, found: Any, table_keys: Mapping[str, Any]) -> Any:
     name, place = name_of(s, "problem"), source_of(found)
     options = option_fields(found, name)
     chosen = checked_options(options, table_keys, "problem", f"{name}{place}")
-    try:
-        return found(**chosen)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(f"problem.kind: {name} refuses these options: {blamed(error)}. Set others.") from error
+    return call(found, chosen, lambda e: f"problem.kind: {name} refuses these options: {blamed(e)}. Set others.")
 
 
 def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
