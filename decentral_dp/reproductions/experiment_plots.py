@@ -11,7 +11,17 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.reporting.plots.axes import log_axis
-from decentral_dp.reporting.plots.style import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION
+from decentral_dp.reporting.plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    STYLE,
+    VERMILLION,
+    new_figure,
+    package_style,
+)
 from decentral_dp.reproductions.findings import Finding, curve, fit
 
 if TYPE_CHECKING:
@@ -28,19 +38,11 @@ _TITLE_LETTERS, _NAME_LETTERS = 46, 30
 
 def write_finding(finding: Finding, path: Path) -> Path:
     """Draw one picture with a plot for each panel."""
-    # matplotlib is slow to import and only this function needs it.
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels = list(dict.fromkeys(finding.rows["panel"]))
     across = 2 if len(panels) == 4 else min(_COLUMNS, len(panels))
     down = math.ceil(len(panels) / across)
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
-        figure = Figure(figsize=(_WIDTH * across, _HEIGHT * down + 0.3), layout="constrained")
-        FigureCanvasAgg(figure)
+    with package_style():
+        figure = new_figure(_WIDTH * across, _HEIGHT * down + 0.3)
         grid = figure.subplots(down, across, squeeze=False)
         for ax, panel in zip(grid.flat, panels, strict=False):
             rows = finding.rows[finding.rows["panel"] == panel]

@@ -14,7 +14,17 @@ import pandas as pd
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text
 from decentral_dp.reporting.plots.axes import log_axis
-from decentral_dp.reporting.plots.style import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION
+from decentral_dp.reporting.plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    STYLE,
+    VERMILLION,
+    new_figure,
+    package_style,
+)
 from decentral_dp.studies.epsilons import BUDGETS, deltas, guarantees
 from decentral_dp.studies.grid import Axis, Label
 from decentral_dp.studies.study_schema import Plot, Study
@@ -101,14 +111,9 @@ def write_study_plots(
     Returns:
         The paths that were written.
     """
-    # matplotlib is slow to import and only this function needs it.
-    import matplotlib
-
     folder.mkdir(exist_ok=True)
     written = []
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+    with package_style():
         for plot in study.plots:
             path = folder / f"{plot.name}.png"
             if _draw(path, plot, axes, summary, selected(cells, plot.where)):
@@ -119,9 +124,6 @@ def write_study_plots(
 
 
 def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> bool:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     rows = selected(summary, plot.where)
     rows = rows[rows["last"] != (plot.x == "round")]
     by_name = {axis.name: axis for axis in axes}
@@ -135,8 +137,7 @@ def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, c
     width = 7.6 if wide else 5.8 if across == 1 else (3.8 if across == 2 else 3.5) * across
     height = 2.0 * down + 1.4 if wide and down > 1 else 0.9 + (3.4 if across == 1 else 2.9) * down
     height += 0.0 if plot.points is None else _NAMES_HIGH
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, height)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     lines = _lines(plot, by_name, rows)
     for ax, panel in zip(grid.flat, panels, strict=False):

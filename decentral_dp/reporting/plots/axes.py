@@ -77,6 +77,15 @@ def flat_axis(ax: Axes, values: Array) -> None:
         ax.set_ylim(middle - least / 2, middle + least / 2)
 
 
+def value_axis(ax: Axes, values: Array) -> None:
+    """Make the y axis logarithmic where finite values are positive and span more than a factor 30, else linear."""
+    drawn = values[np.isfinite(values)]
+    if drawn.size and drawn.min() > 0 and drawn.max() > 30 * drawn.min():
+        log_axis(ax, "y", drawn)
+    else:
+        flat_axis(ax, drawn)
+
+
 def change(name: str, c: Curve) -> str:
     """What a curve did, in words: its ends, and an extreme in between that lies clearly beyond both."""
     first, last = c.ends

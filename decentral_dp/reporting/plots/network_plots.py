@@ -16,8 +16,9 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.plots.axes import title
 from decentral_dp.reporting.plots.drawing import Drawing
 from decentral_dp.reporting.plots.style import BLUE, GREY
-from decentral_dp.reporting.text import capitalised, number, topology_name
+from decentral_dp.reporting.text import capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statement import number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

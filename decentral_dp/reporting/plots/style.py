@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: distinct under every common colour-vision deficiency, and in grey.
 BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
@@ -43,3 +47,25 @@ STYLE: Mapping[Any, Any] = {
     "text.parse_math": False,
     "savefig.dpi": 220,
 }
+
+
+@contextmanager
+def package_style() -> Iterator[None]:
+    """Draw in the style of this package, whatever the caller's settings of matplotlib; they come back afterwards."""
+    # matplotlib is slow to import and only drawing needs it.
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Make a figure of this size in inches, without pyplot."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
