@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from decentral_dp.errors import InputError, quoted
 
-# What a file or a function of the user's own may raise, and is told in a sentence.
+# What a file or a function of the user's own may raise; a sentence reports it.
 USER_ERRORS = (
     ArithmeticError,
     AssertionError,

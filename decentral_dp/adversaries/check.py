@@ -54,7 +54,7 @@ def check(
             then all that it names is checked), or an algorithm or problem as a Python object.
         pairs: how many neighbouring data sets with one record replaced the search may try.
         seed: of the search.
-        progress: is told how many pairs were tried, and of how many.
+        progress: called with pairs tried, and pairs in all.
 
     Returns:
         One row for each check. That nothing was found is no proof: it is labelled "checked".

@@ -119,27 +119,29 @@ def _coordinator_noise(
 class _Scripted:
     """A releaser that says what the transcript prescribes, keeps what was to be released, and charges nothing."""
 
-    def __init__(self, told: Transcript) -> None:
+    def __init__(self, transcript: Transcript) -> None:
         self.recorder = Recorder(1)
         self.queries: dict[Key, Query] = {}
-        self._told = told
+        self._transcript = transcript
 
     def release(self, index: int, values: Mapping[str, Any]) -> Any:
         for channel, value in values.items():
             query = _query(value)
             if query is not None:
                 self.queries[index, channel] = query
-        return Bundle({channel: self._told.said[index, channel][None] for channel in values})
+        return Bundle({channel: self._transcript.said[index, channel][None] for channel in values})
 
     def ledger(self, releases_per_round: int = 1) -> Ledger:
         return Ledger(1, (), releases_per_round)
 
 
 class _ScriptedCoordinator(_Scripted):
-    """The same for a coordinator, whose program is told the scales as well."""
+    """The same for a coordinator, whose program gets the scales as well."""
 
     def release(self, index: int, values: Mapping[str, Any]) -> Released:
-        noise = {c: self._told.noise[index, c] for c, value in values.items() if not isinstance(value, np.ndarray)}
+        noise = {
+            c: self._transcript.noise[index, c] for c, value in values.items() if not isinstance(value, np.ndarray)
+        }
         scales = {c: 0.0 if known is None else known.scale for c, known in noise.items()}
         return Released(super().release(index, values), scales)
 
@@ -149,9 +151,11 @@ def observe(job: Job, victim: int) -> Transcript:
     return _observe_agents(job, victim) if isinstance(job, GossipJob) else _observe_coordinator(job)
 
 
-def replay(job: Job, victim: int, told: Transcript) -> Mapping[Key, Query]:
+def replay(job: Job, victim: int, transcript: Transcript) -> Mapping[Key, Query]:
     """What the releasing participant of this job would have released, had all said what the transcript says."""
-    return _replay_agent(job, victim, told) if isinstance(job, GossipJob) else _replay_coordinator(job, told)
+    return (
+        _replay_agent(job, victim, transcript) if isinstance(job, GossipJob) else _replay_coordinator(job, transcript)
+    )
 
 
 def _cut(job: GossipJob, victim: int) -> tuple[list[Any], int]:
@@ -185,12 +189,12 @@ def _observe_agents(job: GossipJob, victim: int) -> Transcript:
     )
 
 
-def _replay_agent(job: GossipJob, victim: int, told: Transcript) -> Mapping[Key, Query]:
+def _replay_agent(job: GossipJob, victim: int, transcript: Transcript) -> Mapping[Key, Query]:
     nodes, own = _cut(job, victim)
-    node, script = nodes[own], _Scripted(told)
+    node, script = nodes[own], _Scripted(transcript)
     host = Host(node._replace(make_releaser=lambda: script), job.rounds)
     host.advance()
-    for last in told.messages[:-1]:
+    for last in transcript.messages[:-1]:
         host.advance(*(last[j] for j in node.neighbours))
     return script.queries
 
@@ -210,8 +214,8 @@ def _observe_coordinator(job: Any) -> Transcript:
     )
 
 
-def _replay_coordinator(job: Any, told: Transcript) -> Mapping[Key, Query]:
-    releaser = _ScriptedCoordinator(told)
+def _replay_coordinator(job: Any, transcript: Transcript) -> Mapping[Key, Query]:
+    releaser = _ScriptedCoordinator(transcript)
     node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
     LocalEngine().coordinate(node, job.rounds, [], _look)
     return releaser.queries

@@ -54,20 +54,20 @@ def is_minimax(s: Scenario) -> bool:
     kind, found = s.problem.kind, outside.component(s, "problem")
     if found is not None:
         name = outside.name_of(s, "problem")
-        return _check_posed(s, name, outside.poses(found, name))
+        return _check_solved(s, name, outside.problem_type(found, name))
     if kind not in PROBLEMS and kind not in MINIMAX:
         known = [*PROBLEMS, *MINIMAX]
         raise InputError(f"problem.kind: no problem {kind!r}; {nearest(kind, known)}.")
-    return _check_posed(s, kind, "minimax" if kind in MINIMAX else "bilevel")
+    return _check_solved(s, kind, "minimax" if kind in MINIMAX else "bilevel")
 
 
-def _check_posed(s: Scenario, kind: str, posed: str) -> bool:
+def _check_solved(s: Scenario, kind: str, wanted: str) -> bool:
     """Whether the problem is a minimax one. Raises InputError where the algorithm is for the others."""
     solves = entry_of(s).solves
-    if solves != posed:
+    if solves != wanted:
         fit = ", ".join(sorted(MINIMAX if solves == "minimax" else PROBLEMS))
         raise InputError(f"problem.kind: {s.algorithm.kind} is for {solves} problems, and {kind} is none. Take {fit}.")
-    return posed == "minimax"
+    return wanted == "minimax"
 
 
 def minimax_options(s: Scenario) -> dict[str, Any]:

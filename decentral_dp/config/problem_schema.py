@@ -163,7 +163,7 @@ def _partition_from_outside(name: str) -> str:
     return name
 
 
-def _poses_from_outside(kind: Any) -> bool:
+def _is_from_outside(kind: Any) -> bool:
     """Whether a problem comes from outside, so that its options are keys which no table lists."""
     if not isinstance(kind, str):
         return False
@@ -296,6 +296,6 @@ class ProblemTable(Table):
     @classmethod
     def _known(cls, table: Any) -> Any:
         unknown = [key for key in table if key not in cls.model_fields] if isinstance(table, Mapping) else []
-        if unknown and not _poses_from_outside(table.get("kind")):
+        if unknown and not _is_from_outside(table.get("kind")):
             raise PydanticCustomError("extra_key", "unknown key", {"key": unknown[0]})
         return table

@@ -87,7 +87,7 @@ def build(
         ('gossip', 8)
     """
     s = scenario if isinstance(scenario, Scenario) else load(scenario)
-    s = outside.with_given(s, outside.Given(problem, topology, data, partition))
+    s = outside.with_given(s, outside.GivenComponents(problem, topology, data, partition))
     s = s if algorithm is None else with_algorithm(s, algorithm)
     s, chosen = (s, None) if mechanism is None else with_mechanism(s, mechanism)
     job = assembled(s, chosen)
