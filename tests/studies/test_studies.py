@@ -30,12 +30,12 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.runner import run
 from decentral_dp.studies import study_runs as cell_files
+from decentral_dp.studies.axis_labels import _label
 from decentral_dp.studies.conduct import Findings, check_plot, conduct
 from decentral_dp.studies.epsilons import described
 from decentral_dp.studies.grid import axes, cells, label_all
 from decentral_dp.studies.measures import check_names, names_of
 from decentral_dp.studies.pool import in_processes
-from decentral_dp.studies.study_plots import _label
 from decentral_dp.studies.study_runs import Task, task_of
 from decentral_dp.studies.study_schema import Study, load_study
 from decentral_dp.studies.study_tables import interval
