@@ -13,17 +13,7 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.plots.axes import log_axis
-from decentral_dp.reporting.plots.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    STYLE,
-    VERMILLION,
-    new_figure,
-    package_style,
-)
+from decentral_dp.reporting.plots.style import GREY, SERIES_COLOURS, STYLE, new_figure, package_style
 from decentral_dp.studies.axis_labels import axis_label, words_of
 from decentral_dp.studies.grid import Axis, Label
 from decentral_dp.studies.study_schema import Plot, Study
@@ -33,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":", "-.")
 FILLS = ("full", "none", "left", "right")
@@ -159,7 +148,7 @@ def _lines(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[Lin
         for k, value in enumerate(values):
             hue, style = (k, m) if coloured else (m, 0)
             where = {} if plot.lines is None else {plot.lines: value}
-            colour, marker = COLOURS[hue % len(COLOURS)], MARKERS[hue % len(MARKERS)]
+            colour, marker = SERIES_COLOURS[hue % len(SERIES_COLOURS)], MARKERS[hue % len(MARKERS)]
             dash, fill = DASHES[style % len(DASHES)], FILLS[style % len(FILLS)]
             found.append(Line(words_of(value) if coloured else "", measure, where, colour, marker, dash, fill))
     return found

@@ -20,6 +20,8 @@ CHANNEL_COLOURS = {"x": BLUE, "y": VERMILLION, "z": GREEN}
 OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8C8C")
 
 
+# Of curves one after another, where nothing else gives them a colour.
+SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
 STYLE: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
