@@ -12,7 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from decentral_dp.adversaries.audits import AuditResult, audit
+    from decentral_dp.adversaries.audit_result import AuditResult
+    from decentral_dp.adversaries.audits import audit
     from decentral_dp.adversaries.check import check
     from decentral_dp.adversaries.curious_neighbours import network_view
     from decentral_dp.adversaries.repeats import attack

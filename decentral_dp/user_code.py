@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_loader
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from decentral_dp.errors import InputError, quoted
 
-# What a file or a function of the user's own may raise, and is told in a sentence.
+# What a file or a function of the user's own may raise; a sentence reports it.
 USER_ERRORS = (
     ArithmeticError,
     AssertionError,
@@ -148,6 +148,28 @@ def _line(error: BaseException, path: Path) -> str:
         return ""  # Its text says it.
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     return f", in line {lines[-1]}" if lines and lines[-1] is not None else ""
+
+
+def call(found: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[Exception], str]) -> Any:
+    """Call code of the user's own; what it raises becomes a refusal, but for a refusal itself.
+
+    Args:
+        found: a function or a class.
+        values: its arguments by name.
+        sentence: the refusal's text, from the error.
+
+    Returns:
+        What it gives.
+
+    Raises:
+        InputError: with the sentence, or its own.
+    """
+    try:
+        return found(**values)
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(sentence(error)) from error
 
 
 def blamed(error: BaseException) -> str:

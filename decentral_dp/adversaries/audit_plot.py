@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from decentral_dp.reporting.plots.axes import BLUE, GREY, STYLE, VERMILLION
+from decentral_dp.reporting.plots.style import BLUE, GREY, VERMILLION, new_figure, package_style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,16 +17,8 @@ _MARKS = (("claimed", "D", GREY, "claimed"), ("certified", "|", VERMILLION, "cer
 
 def write_audits(table: pd.DataFrame, folder: Path) -> Path:
     """Draw audits.png into `folder`; what is infinite, or where nothing is shown, has no mark."""
-    # matplotlib is slow to import and only this function needs it.
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
-        figure = Figure(figsize=(6.4, 1.2 + 0.24 * len(table)), layout="constrained")
-        FigureCanvasAgg(figure)
+    with package_style():
+        figure = new_figure(6.4, 1.2 + 0.24 * len(table))
         axes = figure.add_subplot()
         heights = np.arange(len(table))[::-1]
         for column, marker, colour, label in _MARKS:

@@ -34,9 +34,9 @@ def score_of(vantage: str, worlds: Worlds, roots: Callable[[int], bytes], sample
     drawn = [key for key in probe.said if key not in probe.queries]
     if vantage == "everybody" and exact and not drawn and not sampled:
 
-        def ratio(told: Transcript) -> float:
-            pair = [replay(world, worlds.victim, told) for world in (worlds.first, worlds.second)]
-            return log_ratio(told, *pair)
+        def ratio(transcript: Transcript) -> float:
+            pair = [replay(world, worlds.victim, transcript) for world in (worlds.first, worlds.second)]
+            return log_ratio(transcript, *pair)
 
         return Score(ratio, True)
     return _projection(vantage, worlds, roots)
@@ -57,27 +57,27 @@ def _projection(vantage: str, worlds: Worlds, roots: Callable[[int], bytes]) -> 
     direction = np.where(np.isfinite(difference), difference, 0.0) / np.maximum(variance, max(floor, 1e-300))
     centre = 0.5 * (np.mean(ours, axis=0) + np.mean(theirs, axis=0))
 
-    def projected(told: Transcript) -> float:
-        value = float(np.nansum(direction * (seen(vantage, told, worlds) - centre)))
+    def projected(transcript: Transcript) -> float:
+        value = float(np.nansum(direction * (seen(vantage, transcript, worlds) - centre)))
         return value if np.isfinite(value) else 0.0
 
     return Score(projected, False)
 
 
-def seen(vantage: str, told: Transcript, worlds: Worlds) -> Array:
+def seen(vantage: str, transcript: Transcript, worlds: Worlds) -> Array:
     """All numbers that are seen from there, one after the other."""
     if vantage == "published":
-        return told.published
+        return transcript.published
     if vantage == "everybody":
-        return _in_order(told.said)
-    return _received(told, worlds, int(vantage.partition(":")[2]))
+        return _in_order(transcript.said)
+    return _received(transcript, worlds, int(vantage.partition(":")[2]))
 
 
 def _in_order(said: Mapping[Any, Array]) -> Array:
     return np.concatenate([v.ravel() for v in said.values()])
 
 
-def _received(told: Transcript, worlds: Worlds, agent: int) -> Array:
+def _received(transcript: Transcript, worlds: Worlds, agent: int) -> Array:
     """The messages of the agent's neighbours; of an algorithm that asks a server, of everybody."""
     job: Any = worlds.first
     near: Sequence[int] = range(job.n_agents)
@@ -85,4 +85,4 @@ def _received(told: Transcript, worlds: Worlds, agent: int) -> Array:
         row = job.topology.mixing.toarray()[agent] != 0.0
         row[agent] = False
         near = np.flatnonzero(row).tolist()
-    return np.concatenate([np.concatenate(blocks)[list(near)].ravel() for blocks in told.messages])
+    return np.concatenate([np.concatenate(blocks)[list(near)].ravel() for blocks in transcript.messages])

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from decentral_dp.adversaries.audit_result import AuditResult, Method, Status
 from decentral_dp.adversaries.audit_scores import Score, score_of
 from decentral_dp.adversaries.audit_storage import Played, fingerprint, resumed, write_json
 from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelihoods, most_counted
@@ -40,63 +41,6 @@ _COMPARED = 6
 _SAME = 1e-6
 # With which the game of two equal worlds must show nothing: an audit that is sound fails it once in a thousand times.
 _NULL_RISK = 1e-3
-
-Method = Literal["exact", "likelihood", "counting", "difference"]
-Status = Literal["ok", "refuted", "broken", "interrupted"]
-
-
-@dataclass(frozen=True)
-class AuditResult:
-    """What an audit shows.
-
-    Args:
-        claimed: ε of the paper's theorem, for the worst agent; None where none is given.
-        certified: ε of the ledger at delta, of the agent whose record is replaced.
-        shown: ε is at least this, with this confidence.
-        method: "exact" (the law of the likelihood ratio is known), "likelihood" or "counting" (from runs), or
-            "difference" (nothing hides the record).
-        vantage: "everybody", "published" or "agent:K".
-        runs: of each world.
-        null_shown: the same of two equal worlds; above 0 the audit is broken.
-        status: "ok", "refuted" (more is shown than is certified), "broken" or "interrupted".
-        sentences: what the numbers say, and do not.
-
-    Example:
-        >>> import decentral_dp
-        >>> found = decentral_dp.audit("network_view", overrides=["algorithm.rounds=2"], runs=20)
-        >>> found.method, found.status, 0.95 * found.certified <= found.shown <= found.certified
-        ('exact', 'ok', True)
-    """
-
-    title: str
-    claimed: float | None
-    certified: float
-    shown: float
-    delta: float
-    confidence: float
-    method: Method
-    vantage: str
-    runs: int
-    null_shown: float
-    status: Status
-    sentences: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values; infinite numbers are "inf"."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> AuditResult:
-        """What `to_dict` gave. Raises InputError where it is none of an audit."""
-        try:
-            table = {f.name: content[f.name] for f in fields(cls)}
-            for name in ("certified", "shown", "delta", "confidence", "null_shown"):
-                table[name] = float(table[name])
-            table["claimed"] = None if table["claimed"] is None else float(table["claimed"])
-            table["sentences"] = tuple(table["sentences"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"audit: this is no result of an audit ({error!r}); give one that was written.") from None
-        return cls(**table)
 
 
 @dataclass(frozen=True)
@@ -220,8 +164,8 @@ def play(
         for k in range(plan.runs):
             for name, world in groups.items():
                 if k >= len(played.scores[name]):
-                    told = observe(_keyed(world, _root(plan, name, k)), worlds.victim)
-                    played.add(name, score.of(told), told.residuals if score.is_likelihood else {})
+                    transcript = observe(_keyed(world, _root(plan, name, k)), worlds.victim)
+                    played.add(name, score.of(transcript), transcript.residuals if score.is_likelihood else {})
             if progress is not None:
                 progress(len(groups) * (k + 1), total)
     except KeyboardInterrupt:
@@ -236,7 +180,7 @@ def play(
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _LowerBound:
     """A lower bound, how it was found, and the same of two equal worlds."""
 
     method: Method
@@ -248,42 +192,44 @@ class _Shown:
     sentences: tuple[str, ...] = ()
 
 
-def _differing(plan: AuditPlan, worlds: Worlds) -> _Shown:
+def _differing(plan: AuditPlan, worlds: Worlds) -> _LowerBound:
     """Where nothing hides a record: whether what is seen differs between runs with the same coins."""
     root = _root(plan, "first", 0)
     seen = [observe(_keyed(w, root), worlds.victim) for w in (worlds.first, worlds.second, worlds.first)]
     values = [[t.published] if plan.vantage == "published" else list(t.said.values()) for t in seen]
     apart = [any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(values[0], v, strict=True)) for v in values]
-    return _Shown("difference", math.inf if apart[1] else 0.0, math.inf if apart[2] else 0.0, 1.0, 1, None)
+    return _LowerBound("difference", math.inf if apart[1] else 0.0, math.inf if apart[2] else 0.0, 1.0, 1, None)
 
 
-def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> _Shown | None:
+def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> _LowerBound | None:
     """Where the queries of both worlds are equally far apart on every transcript that is tried; None elsewhere."""
     delta, moves, sums = plan.job.scenario.privacy.delta, [], Played(fingerprint="")
     nothing = 0.0
     for k in range(_COMPARED):
         world = worlds.second if k % 2 else worlds.first
-        told = observe(_keyed(world, _root(plan, "compare", k)), worlds.victim)
-        first, second = (replay(w, worlds.victim, told) for w in (worlds.first, worlds.second))
-        moves.append(movement(told, first, second))
-        known = _known(told.noise.values()) and told.said.keys() == told.queries.keys()
+        transcript = observe(_keyed(world, _root(plan, "compare", k)), worlds.victim)
+        first, second = (replay(w, worlds.victim, transcript) for w in (worlds.first, worlds.second))
+        moves.append(movement(transcript, first, second))
+        known = _all_known(transcript.noise.values()) and transcript.said.keys() == transcript.queries.keys()
         if not known or not moves[0].near(moves[-1], _SAME):
             return None
-        sums.add("first", 0.0, told.residuals)
-        none = movement(told, first, replay(same.second, worlds.victim, told))
+        sums.add("first", 0.0, transcript.residuals)
+        none = movement(transcript, first, replay(same.second, worlds.victim, transcript))
         nothing = max(nothing, none.epsilon(delta) if none.size(delta) > 0.0 else 0.0)
     # Few numbers say little of the noise: a release more costs nothing, being of the same law.
     for k in range(_COMPARED, min(plan.runs, 200)):
         sums.add("first", 0.0, observe(_keyed(worlds.first, _root(plan, "compare", k)), worlds.victim).residuals)
     noise = drawn_noise(sums.noise())
-    return _Shown("exact", _exactly(moves[0], delta, noise), nothing, 1.0, max(_COMPARED, min(plan.runs, 200)), noise)
+    return _LowerBound(
+        "exact", _exactly(moves[0], delta, noise), nothing, 1.0, max(_COMPARED, min(plan.runs, 200)), noise
+    )
 
 
 def _exactly(move: Movement, delta: float, noise: tuple[float, float]) -> float:
     return move.epsilon(delta, 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1])
 
 
-def _judged(plan: AuditPlan, score: Score, played: Played) -> _Shown:
+def _judged(plan: AuditPlan, score: Score, played: Played) -> _LowerBound:
     """The larger of what counting and, where it is one, the likelihood ratio shows; each gets half of the risk."""
     first, second, null = (np.array(played.scores[name]) for name in ("first", "second", "null"))
     delta, risk = plan.job.scenario.privacy.delta, 1.0 - plan.confidence
@@ -295,29 +241,29 @@ def _judged(plan: AuditPlan, score: Score, played: Played) -> _Shown:
         # Under noise of another size than stated, a log-likelihood ratio is so many times as large.
         factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
         found.append((from_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
-    shown, method = max(found, key=lambda one: one[0])
+    bound, method = max(found, key=lambda one: one[0])
     nothing = counted(first, null, delta, _NULL_RISK)
-    return _Shown(method, shown, nothing, plan.confidence, plan.runs, noise)
+    return _LowerBound(method, bound, nothing, plan.confidence, plan.runs, noise)
 
 
-def _finished(plan: AuditPlan, worlds: Worlds, shown: _Shown, out: Path | None, played: Played) -> AuditResult:
+def _finished(plan: AuditPlan, worlds: Worlds, bound: _LowerBound, out: Path | None, played: Played) -> AuditResult:
     job, claim = plan.job, plan.job.claimed()
     certified = float(job.budget.epsilon[worlds.victim])
-    status: Status = "broken" if shown.null > 0.0 else "refuted" if shown.epsilon > certified else "ok"
+    status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
     claimed = None if claim is None else claim.epsilon_max
     result = AuditResult(
         job.scenario.title or "An audit",
         claimed,
         certified,
-        shown.epsilon,
+        bound.epsilon,
         job.scenario.privacy.delta,
-        shown.confidence,
-        shown.method,
+        bound.confidence,
+        bound.method,
         plan.vantage,
-        shown.runs,
-        shown.null,
+        bound.runs,
+        bound.null,
         status,
-        tuple(_sentences(plan, worlds, shown, status, certified, claimed)),
+        tuple(_sentences(plan, worlds, bound, status, certified, claimed)),
     )
     if out is not None:
         write_json(out, {**result.to_dict(), "fingerprint": played.fingerprint})
@@ -325,18 +271,18 @@ def _finished(plan: AuditPlan, worlds: Worlds, shown: _Shown, out: Path | None, 
 
 
 def _sentences(
-    plan: AuditPlan, worlds: Worlds, shown: _Shown, status: Status, certified: float, claimed: float | None
+    plan: AuditPlan, worlds: Worlds, bound: _LowerBound, status: Status, certified: float, claimed: float | None
 ) -> list[str]:
     at = f"at δ = {delta_text(plan.job.scenario.privacy.delta)}"
-    percent = f"{100.0 * shown.confidence:g} %"
+    percent = f"{100.0 * bound.confidence:g} %"
     out = []
     if status == "broken":
         out.append(
-            f"Broken: two equal worlds are told apart (ε ≥ {shown.null:.3g}), so nothing else here can be believed."
+            f"Broken: two equal worlds are told apart (ε ≥ {bound.null:.3g}), so nothing else here can be believed."
         )
     elif status == "refuted":
         out.append(
-            f"Refuted: ε is at least {shown.epsilon:.4g} {at}, above the certified {epsilon_text(certified)}. A bug, "
+            f"Refuted: ε is at least {bound.epsilon:.4g} {at}, above the certified {epsilon_text(certified)}. A bug, "
             "or a broken guarantee."
         )
     elif math.isinf(certified):
@@ -344,23 +290,23 @@ def _sentences(
     else:
         out.append(f"Not refuted: no more is shown than the certified ε = {epsilon_text(certified)} {at}.")
     if claimed is not None and status != "broken":
-        above = shown.epsilon > claimed
+        above = bound.epsilon > claimed
         out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
     replaced = f"the first {worlds.split} record of agent {worlds.victim} is replaced"
     how = {
         "exact": f"The record moves every release by the same vector on each of {_COMPARED} transcripts of both "
         "worlds, and if it does on all, what is shown is exact for these two records.",
-        "likelihood": f"From exact likelihood ratios of {shown.runs} runs of each world, with confidence {percent}.",
-        "counting": f"By counting {shown.runs} runs of each world, with confidence {percent}: so many can show at most "
+        "likelihood": f"From exact likelihood ratios of {bound.runs} runs of each world, with confidence {percent}.",
+        "counting": f"By counting {bound.runs} runs of each world, with confidence {percent}: so many can show at most "
         f"{plan.most_shown:.3g}.",
         "difference": "No noise hides the record: the same coins give other values in the other world."
-        if shown.epsilon
+        if bound.epsilon
         else "No noise hides the record, but what is seen from here does not depend on it.",
-    }[shown.method]
+    }[bound.method]
     out.append(f"In two worlds {replaced}. {how}")
-    if shown.noise is not None and not shown.noise[0] <= 1.0 <= shown.noise[1]:
+    if bound.noise is not None and not bound.noise[0] <= 1.0 <= bound.noise[1]:
         out.append(
-            f"The noise that was drawn is {shown.noise[0]:.3g} to {shown.noise[1]:.3g} times as large as stated."
+            f"The noise that was drawn is {bound.noise[0]:.3g} to {bound.noise[1]:.3g} times as large as stated."
         )
     if status != "broken":
         out.append("The same game between two equal worlds shows nothing, as it must.")
@@ -384,7 +330,7 @@ def _noised(job: Job) -> bool:
     return any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged
 
 
-def _known(noises: Any) -> bool:
+def _all_known(noises: Any) -> bool:
     return all(noise is None or noise.mechanism in (GAUSSIAN, LAPLACE) for noise in noises)
 
 
@@ -394,9 +340,3 @@ def _keyed(job: Any, root: bytes) -> Any:
 
 def _root(plan: AuditPlan, purpose: str, number: int) -> bytes:
     return seeded_root(plan.seed, f"audit {purpose} {number}".encode())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return list(value) if isinstance(value, tuple) else value

@@ -13,15 +13,17 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from decentral_dp.adversaries.check_result import Case, CheckResult, CheckRow
 from decentral_dp.adversaries.check_subjects import Subject, subject
 from decentral_dp.adversaries.extreme_pairs import Pair, Tried, in_world, pairs_of, play
-from decentral_dp.config.scenario_components import entry_of, topology_of
+from decentral_dp.config.algorithm_components import entry_of
+from decentral_dp.config.scenario_components import topology_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
@@ -38,87 +40,8 @@ from decentral_dp.simulation.rehearsal import (
 )
 from decentral_dp.user_code import USER_ERRORS
 
-Verdict = Literal["checked", "failed", "not tried"]
-
 PAIRS = 64
 _NOT_RUNNING = "It does not build or run, so that this was not tried."
-
-
-@dataclass(frozen=True)
-class CheckRow:
-    """One check. tried: what; pairs: of data sets; ratio: the worst of moved / sensitivity; why: of a failure."""
-
-    name: str
-    tried: str
-    pairs: int
-    verdict: Verdict
-    ratio: float | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    """A pair of data sets that shows a failure, and what it shows. moved: None where something left without noise."""
-
-    pair: Pair
-    shown: Tried
-    how: str
-
-
-@dataclass(frozen=True, eq=False)
-class CheckResult:
-    """What was tried on a component, and what was found.
-
-    Args:
-        subject: what was checked, and `title` of the scenario that it ran in.
-        rows: one for each check. pairs: of neighbouring data sets, in all. seed: of their search.
-        version: of decentral_dp. date: of the check, as 2026-01-31.
-        case: the first pair that shows a failure, where a pair does.
-    """
-
-    subject: str
-    rows: tuple[CheckRow, ...]
-    pairs: int
-    seed: int
-    version: str
-    date: str
-    case: Case | None = field(default=None, repr=False)
-
-    @property
-    def passed(self) -> bool:
-        """Whether no check failed."""
-        return all(row.verdict != "failed" for row in self.rows)
-
-    @property
-    def label(self) -> str:
-        """What may be said of the component afterwards."""
-        said = "checked" if self.passed else "failed"
-        return f"{said} ({self.date}, decentral_dp {self.version}, {self.pairs} pairs tried)"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values; a ratio that is infinite is the text "inf"."""
-        rows = [
-            {
-                "name": row.name,
-                "tried": row.tried,
-                "pairs": row.pairs,
-                "verdict": row.verdict,
-                "ratio": row.ratio if row.ratio is None or np.isfinite(row.ratio) else "inf",
-                "why": row.why,
-            }
-            for row in self.rows
-        ]
-        return {
-            "subject": self.subject,
-            "passed": self.passed,
-            "label": self.label,
-            "pairs": self.pairs,
-            "seed": self.seed,
-            "version": self.version,
-            "date": self.date,
-            "how": None if self.case is None else self.case.how,
-            "rows": rows,
-        }
 
 
 def check(
@@ -131,7 +54,7 @@ def check(
             then all that it names is checked), or an algorithm or problem as a Python object.
         pairs: how many neighbouring data sets with one record replaced the search may try.
         seed: of the search.
-        progress: is told how many pairs were tried, and of how many.
+        progress: called with pairs tried, and pairs in all.
 
     Returns:
         One row for each check. That nothing was found is no proof: it is labelled "checked".
@@ -319,40 +242,6 @@ def _limit(asked: Subject, name: str, what: str, tables: dict[str, Any]) -> Chec
         channel = wrong[0] if wrong else getattr(last.divergence, "channel", "")
         return CheckRow(name, what, 0, "failed", why=f"{channel} is not finite after {ready.rounds} rounds. Mend it.")
     return CheckRow(name, what, 0, "checked")
-
-
-def save_case(found: CheckResult, path: Path) -> None:
-    """Write the pair that shows a failure: plain arrays, and sentences; nothing of it is pickled.
-
-    Raises InputError where no pair shows one.
-    """
-    if found.case is None:
-        raise InputError("--out: no pair of data sets shows a failure, so there is none to keep; leave --out out.")
-    pair, shown = found.case.pair, found.case.shown
-    moved = shown.worst
-    replaced = pair.replaced if pair.replaced is not None else Replaced(-1, "train")
-    facts = {
-        "subject": found.subject,
-        "how": found.case.how,
-        "key": pair.key,
-        "agent": replaced.agent,
-        "split": replaced.split if pair.replaced is not None else "all records",
-        "record": pair.record,
-        "channel": "" if moved is None else moved.channel,
-        "round": -1 if moved is None else moved.round,
-        "moved": 0.0 if moved is None else moved.moved,
-        "sensitivity": 0.0 if moved is None else moved.stated,
-        "ratio": 0.0 if moved is None else moved.ratio,
-        "version": found.version,
-    }
-    arrays: dict[str, Any] = {key: np.asarray(value) for key, value in facts.items()}
-    for world, shards in (("here", pair.here), ("there", pair.there)):
-        arrays[f"features_{world}"], arrays[f"labels_{world}"] = shards.features, shards.labels
-    for agent in range(pair.here.n_agents):
-        arrays[f"train/{agent}"], arrays[f"validation/{agent}"] = pair.here.train[agent], pair.here.validation[agent]
-    arrays |= {f"release/{key}": value for key, value in shown.releases.items()}
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)
 
 
 def again(what: Any, path: str | Path) -> Tried:

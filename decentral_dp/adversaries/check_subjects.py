@@ -11,17 +11,11 @@ from typing import Any
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import entry_of, is_coordinated, outside_entry, with_algorithm
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import load, scenario_names
-from decentral_dp.config.scenario_components import (
-    entry_of,
-    is_coordinated,
-    is_minimax,
-    outside_entry,
-    shards_of,
-    topology_of,
-    with_algorithm,
-)
+from decentral_dp.config.problem_components import is_minimax
+from decentral_dp.config.scenario_components import shards_of, topology_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError, quoted
@@ -61,7 +55,7 @@ class Subject:
         """The scenario with other tables, and with the objects."""
         content = {**self.scenario.model_dump(exclude_unset=True), **tables}
         loaded = load(content, folder=self.scenario.folder)
-        loaded = outside.with_given(loaded, outside.Given(problem=self.problem))
+        loaded = outside.with_given(loaded, outside.GivenComponents(problem=self.problem))
         return loaded if self.algorithm is None else with_algorithm(loaded, self.algorithm)
 
     def short(self, **tables: Any) -> Scenario:
@@ -129,16 +123,16 @@ def _of_problem(kind: str) -> Scenario:
     fit = [s for s in fit if not s.title.startswith("Figure")] or fit
     if fit:
         return min(fit, key=lambda s: s.algorithm.rounds)
-    posed = "minimax" if kind in MINIMAX else "bilevel"
-    table = {**_DATA, **_PROBLEMS[posed].get(kind, {"kind": kind})}
-    return _first([_with_problem(table, posed, clip) for clip in _CLIPS])
+    solves = "minimax" if kind in MINIMAX else "bilevel"
+    table = {**_DATA, **_PROBLEMS[solves].get(kind, {"kind": kind})}
+    return _first([_with_problem(table, solves, clip) for clip in _CLIPS])
 
 
 def _of_code(name: str, found: Any) -> Subject:
     if hasattr(found, "step"):
         return Subject(name, _of_entry(outside_entry(found, name)))
-    posed = outside.poses(found, name)
-    return Subject(name, _first([_with_problem({**_DATA, "kind": name}, posed, clip) for clip in _CLIPS]))
+    solves = outside.problem_type(found, name)
+    return Subject(name, _first([_with_problem({**_DATA, "kind": name}, solves, clip) for clip in _CLIPS]))
 
 
 def _of_object(what: Any) -> Subject:
@@ -156,10 +150,10 @@ def _of_object(what: Any) -> Subject:
             if _builds(tried):
                 return tried
         return Subject(name, _base(next(_around(outside_entry(type(what), name)))), algorithm=what)
-    posed = outside.poses(what, name)
-    table = {**_DATA, **next(iter(_PROBLEMS[posed].values()))}
-    table = table if posed == "bilevel" else table | {"positive_share": 0.5}
-    every = [Subject(name, load(_with_problem(table, posed, clip)), problem=what) for clip in _CLIPS]
+    solves = outside.problem_type(what, name)
+    table = {**_DATA, **next(iter(_PROBLEMS[solves].values()))}
+    table = table if solves == "bilevel" else table | {"positive_share": 0.5}
+    every = [Subject(name, load(_with_problem(table, solves, clip)), problem=what) for clip in _CLIPS]
     return next((tried for tried in every if _builds(tried)), every[0])
 
 
@@ -182,8 +176,8 @@ def _of_entry(entry: Entry) -> Scenario:
 def _around(entry: Entry) -> Iterator[Content]:
     """Scenarios of an algorithm, one after another."""
     written = tomllib.loads(algorithm_tables(entry))
-    posed = _PROBLEMS[entry.solves].values()
-    for problem, clip in product(posed, _CLIPS):
+    solves = _PROBLEMS[entry.solves].values()
+    for problem, clip in product(solves, _CLIPS):
         yield {
             "seed": 1,
             "problem": {**_DATA, **problem},
@@ -193,12 +187,12 @@ def _around(entry: Entry) -> Iterator[Content]:
         }
 
 
-def _with_problem(table: Content, posed: str, clip: Sequence[str]) -> Content:
-    kind = "dp_sgda" if posed == "minimax" else "ldp_dsbo"
+def _with_problem(table: Content, solves: str, clip: Sequence[str]) -> Content:
+    kind = "dp_sgda" if solves == "minimax" else "ldp_dsbo"
     return {
         "seed": 1,
         "problem": table,
-        "topology": {"kind": "star" if posed == "minimax" else "ring", "agents": 4},
+        "topology": {"kind": "star" if solves == "minimax" else "ring", "agents": 4},
         "algorithm": {"kind": kind, "rounds": _ROUNDS} | _steps(kind),
         "privacy": _privacy(clip),
     }
@@ -209,7 +203,7 @@ def _privacy(clip: Sequence[str]) -> Content:
 
 
 def _first(contents: Sequence[Content]) -> Scenario:
-    """The first scenario that builds; where none does, the first, whose refusal is then told."""
+    """The first scenario that builds; where none does, the first, whose refusal then says why."""
     refused: InputError | None = None
     kept: Scenario | None = None
     for content in contents:

@@ -139,7 +139,7 @@ class Unpriced:
         return bool((self.floor >= every)[~np.isnan(self.floor)].all())
 
     def view(self, progress: Callable[[int, int], None] | None = None) -> NetworkView:
-        """The price of every pair. progress: told how many observers are done, and of how many."""
+        """The price of every pair. progress: called with how many observers are done, and of how many."""
         job, system = self.job, self.system
         delta, inside = job.scenario.privacy.delta, np.isnan(self.floor)
         if self.finished:
@@ -166,14 +166,6 @@ class Unpriced:
         )
 
 
-def network_budget(job: Job, coalitions: Sequence[Sequence[int]] | None = None) -> NetworkView:
-    """The budget of every pair (observer, victim); observers are the coalitions, by default every agent alone.
-
-    Raises InputError, with the reason, for a job that cannot be priced exactly.
-    """
-    return prepare(job, coalitions).view()
-
-
 def network_view(
     scenario: str | Path | Mapping[str, Any] | Scenario,
     coalitions: Sequence[Sequence[int]] | None = None,
@@ -186,7 +178,7 @@ def network_view(
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         coalitions: sets of agents that pool what they see; by default every agent observes alone.
         overrides: "table.key=value" with a TOML value.
-        progress: told how many observers are done, and of how many.
+        progress: called with how many observers are done, and of how many.
 
     Returns:
         The view: distance, ε certified for float64 and exact ε, (observers, victims), and ε for every message.

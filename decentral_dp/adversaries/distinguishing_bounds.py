@@ -18,16 +18,17 @@ from decentral_dp.bounded import Array
 from decentral_dp.statistics import rate_at_least, rate_at_most
 
 
-def counted(first: Array, second: Array, delta: float, risk: float) -> float:
+def counted(first: Array, second: Array, delta: float, risk: float, thresholds: Array | None = None) -> float:
     """A lower bound on ε at δ that holds but for probability `risk`; 0 where nothing is shown.
 
-    first, second: scores in the two worlds, larger where the first is likelier.
+    first, second: scores in the two worlds, larger where the first is likelier. thresholds: shares of the second's
+    scores that may lie above a threshold; all scores are tried where none are given, of many too many.
     """
     halves = [(s[: s.size // 2], s[s.size // 2 :]) for s in (first, second)]
     best: tuple[float, int, float] = (-np.inf, 1, 0.0)
     for sign in (1, -1):
         a, b = (sign * h[0] for h in halves[::sign])
-        cuts = np.unique(np.concatenate([a, b]))
+        cuts = np.unique(np.concatenate([a, b])) if thresholds is None else np.quantile(b, 1.0 - thresholds)
         hits, false = ((s[None] >= cuts[:, None]).sum(axis=1) for s in (a, b))
         found = _bounds(hits, false, a.size, b.size, delta, risk)
         k = int(np.argmax(found))

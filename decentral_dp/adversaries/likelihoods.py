@@ -26,17 +26,17 @@ _MOVES, _STEP = 64, 0.02
 NOISE_RISK = 1e-3
 
 
-def log_ratio(told: Transcript, first: Mapping[Key, Query], second: Mapping[Key, Query]) -> float:
+def log_ratio(transcript: Transcript, first: Mapping[Key, Query], second: Mapping[Key, Query]) -> float:
     """log of how much likelier the transcript is where the first queries are noised than where the second are.
 
     ±inf where one of the worlds could not have said it. Of a mechanism that is neither Gaussian nor Laplace the ratio
     is that of normal noise: a score like any other, but no likelihood.
     """
     total = 0.0
-    for key, said in told.said.items():
+    for key, said in transcript.said.items():
         if key not in first or key not in second:
             continue
-        pair, noise = (first[key], second[key]), told.noise[key]
+        pair, noise = (first[key], second[key]), transcript.noise[key]
         if noise is None:
             fits = [bool(np.array_equal(said, _value(q), equal_nan=True)) for q in pair]
             if fits[0] != fits[1]:
@@ -114,14 +114,14 @@ class Movement(NamedTuple):
         return max(alone, laplace_epsilon(moves, delta))
 
 
-def movement(told: Transcript, first: Mapping[Key, Query], second: Mapping[Key, Query]) -> Movement:
+def movement(transcript: Transcript, first: Mapping[Key, Query], second: Mapping[Key, Query]) -> Movement:
     """The differences of two worlds' queries on one transcript."""
     parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}
     certain = False
-    for key in told.said:
+    for key in transcript.said:
         if key not in first or key not in second:
             continue
-        noise, a, b = told.noise[key], first[key], second[key]
+        noise, a, b = transcript.noise[key], first[key], second[key]
         if noise is None or noise.mechanism.name not in parts:
             certain = certain or (noise is None and not np.array_equal(_value(a), _value(b), equal_nan=True))
             if noise is not None:

@@ -40,21 +40,21 @@ def farthest(job: Job, seed_root: bytes) -> Worlds:
     """The pair of worlds whose queries are farthest apart on a transcript of the job."""
     victim = int(np.argmax(job.budget.epsilon))
     keyed: Any = job.keyed(seed_root)
-    told = observe(keyed, victim)
+    transcript = observe(keyed, victim)
     best: tuple[float, Worlds] = (-1.0, Worlds(keyed, keyed, victim, "train"))
     for split in SPLITS:
         if split in job.records and len(job.records[split]) > victim and len(job.records[split][victim][0]):
-            best = max(best, _farthest_of(keyed, victim, split, told), key=lambda found: found[0])
+            best = max(best, _farthest_of(keyed, victim, split, transcript), key=lambda found: found[0])
     return best[1]
 
 
-def _farthest_of(job: Any, victim: int, split: Split, told: Transcript) -> tuple[float, Worlds]:
-    numbers = sum(v.size for v in told.said.values())
+def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) -> tuple[float, Worlds]:
+    numbers = sum(v.size for v in transcript.said.values())
     most = int(np.clip(_HELD // max(numbers, 1), 4, _MOST))
     worlds = [job, *(job.with_record(split, victim, record) for record in _records(job, victim, split, most))]
-    base = replay(worlds[0], victim, told)
+    base = replay(worlds[0], victim, transcript)
     # From the world as it is, so that a pair's movement is a difference of two.
-    moved = [movement(told, replay(world, victim, told), base) for world in worlds]
+    moved = [movement(transcript, replay(world, victim, transcript), base) for world in worlds]
     pairs = list(combinations(range(len(worlds)), 2))
     sizes = [moved[i].minus(moved[k]).size(job.scenario.privacy.delta) for i, k in pairs]
     best = int(np.argmax(sizes))
@@ -68,8 +68,8 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
     rows, labels = shards.features[mine], np.asarray(shards.labels, dtype=np.float64)[mine]
     if not rows.size:
         return
-    told = np.unique(np.asarray(shards.labels, dtype=np.float64)[np.concatenate([*shards.train])])
-    ends = [float(told[0]), float(told[-1])]
+    labels_there = np.unique(np.asarray(shards.labels, dtype=np.float64)[np.concatenate([*shards.train])])
+    ends = [float(labels_there[0]), float(labels_there[-1])]
     structured = type(job.records[split][victim]).__name__ in _STRUCTURED
     made = list(_real(rows, labels)) if structured or rows.ndim > 2 else list(_invented(job, rows, labels, ends))
     for row, label in made[:most]:

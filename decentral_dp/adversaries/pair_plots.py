@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
+from decentral_dp.reporting.plots.axes import log_axis
+from decentral_dp.reporting.plots.style import BLUE, GREEN, GREY, ORANGE, PINK, VERMILLION, new_figure, package_style
 from decentral_dp.reporting.text import capitalised, power_text, topology_name
 
 if TYPE_CHECKING:
@@ -36,11 +37,6 @@ MARKERS = "os^Dv"
 
 def write_pairs(view: NetworkView, folder: Path, others: Mapping[str, NetworkView]) -> list[Path]:
     """Draw pairs.png and distance.png into `folder`, and topologies.png where there are other graphs to compare."""
-    # matplotlib is slow to import and only this function needs it.
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     figures: dict[str, tuple[tuple[float, float], Callable[[Figure], None]]] = {
         "pairs": ((5.6, 4.6 if len(view.pairs.observers) > 6 else 3.4), lambda f: heat_map(f, view)),
         "distance": ((5.6, 3.5), lambda f: by_distance(f, view)),
@@ -49,14 +45,11 @@ def write_pairs(view: NetworkView, folder: Path, others: Mapping[str, NetworkVie
         every = {_graph(view): view, **others}
         figures["topologies"] = ((5.6, 3.5), lambda f: by_topology(f, every))
     written = []
-    with matplotlib.rc_context(), warnings.catch_warnings():
+    with package_style(), warnings.catch_warnings():
         # Names come from the user: one without glyphs, or too long for its place, is drawn as well as it can be.
         warnings.simplefilter("ignore", UserWarning)
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
         for name, (size, draw) in figures.items():
-            figure = Figure(figsize=size, layout="constrained")
-            FigureCanvasAgg(figure)
+            figure = new_figure(*size)
             draw(figure)
             figure.savefig(folder / f"{name}.png", metadata={"Software": None})
             written.append(folder / f"{name}.png")

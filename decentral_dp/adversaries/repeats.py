@@ -80,7 +80,7 @@ class Inference:
         return any(v.above for v in self.verdicts.values())
 
 
-class Given(NamedTuple):
+class RunFolder(NamedTuple):
     """A run folder read back: its job, and variable → (agents, d) published values."""
 
     folder: Path
@@ -88,7 +88,7 @@ class Given(NamedTuple):
     published: Mapping[str, Array]
 
 
-def read(folder: Path) -> Given:
+def read(folder: Path) -> RunFolder:
     """Raises InputError."""
     require_complete(folder)
     for name in ("scenario.toml", "state.npz"):
@@ -101,7 +101,7 @@ def read(folder: Path) -> Given:
     except (OSError, ValueError, BadZipFile) as error:
         raise InputError(f"attack: {folder / 'state.npz'} cannot be read ({error}). Give a whole run folder.") from None
     start = "published_"
-    return Given(folder, job, {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)})
+    return RunFolder(folder, job, {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)})
 
 
 def attack(
@@ -191,7 +191,7 @@ def _seed(purpose: str, base: int, number: int) -> int:
     return int.from_bytes(blake2b(f"attack {purpose} {base} {number}".encode(), digest_size=6).digest(), "big")
 
 
-def _require_alike(given: Sequence[Given]) -> None:
+def _require_alike(given: Sequence[RunFolder]) -> None:
     """Refuse several runs that are no repetitions of one another."""
     for k, one in enumerate(given):
         for other in given[:k]:

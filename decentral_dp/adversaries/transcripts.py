@@ -7,7 +7,7 @@ gossip that participant is one agent, the victim, since all others only react to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,10 @@ from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Snapshot
-from decentral_dp.exchange import Bundle, Released, Value
-from decentral_dp.privacy.ledger import Ledger, Recorder
+from decentral_dp.exchange import Bundle, Released
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism, NoiseMechanism, noise_of
+from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.simulation.jobs import GossipJob, Job
 
 Key = tuple[int, str]
@@ -61,103 +62,88 @@ class Transcript(NamedTuple):
 
 
 class _Listening:
-    """An agent's own releaser; keeps what went in, what came out, and the scale between."""
+    """A participant's own releaser; keeps what went in, what came out, and the noise between.
 
-    def __init__(self, real: Any) -> None:
+    noise_of: releaser, index, channel, value and what came out → mechanism and scales; None where nothing is noised.
+    """
+
+    def __init__(self, real: Any, noise_of: Callable[..., tuple[Mechanism, Array] | None]) -> None:
         self._real = real
-        self.recorder: Recorder = real.recorder
+        self._noise_of = noise_of
         self.said: dict[Key, Array] = {}
         self.noise: dict[Key, Noise | None] = {}
         self.queries: dict[Key, Query] = {}
-        self.noises: list[tuple[str, Array]] = []
+        self.residuals: list[tuple[str, Array]] = []
 
-    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
-        out: Bundle = self._real.release(index, values)
-        mechanism: Mechanism = self._real.mechanism
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def release(self, index: int, values: Mapping[str, Any]) -> Any:
+        out = self._real.release(index, values)
+        bundle = out.released if isinstance(out, Released) else out
         for channel, value in values.items():
             key = (index, channel)
             # Of the first agent of the block: a victim is alone in its own.
-            self.said[key], self.noise[key] = np.array(out[channel][0]), None
+            self.said[key], self.noise[key] = np.array(bundle[channel][0]), None
             query = _query(value)
             if query is not None:
                 self.queries[key] = query
-            if isinstance(value, Bounded) and mechanism.adds_noise:
-                scales = self._real.schedules[channel].at(index // self._real.releases_per_round, mechanism)
-                self.noise[key] = Noise(noise_of(mechanism, channel), float(scales[0]), out[channel].shape[1])
+            noised = self._noise_of(self._real, index, channel, value, out) if isinstance(value, Bounded) else None
+            if noised is not None:
+                mechanism, scales = noised
+                self.noise[key] = Noise(noise_of(mechanism, channel), float(scales[0]), bundle[channel].shape[1])
                 with np.errstate(all="ignore"):
-                    self.noises.append((mechanism.name, ((out[channel] - value.value) / scales[:, None]).ravel()))
+                    drawn = (bundle[channel] - value.value) / scales[:, None]
+                self.residuals.append((mechanism.name, drawn.ravel()))
         return out
 
 
-class _Script:
-    """A releaser that says what the transcript prescribes, keeps what the agent wanted to release, charges nothing."""
+def _agent_noise(real: Any, index: int, channel: str, value: Bounded, out: Bundle) -> tuple[Mechanism, Array] | None:
+    mechanism: Mechanism = real.mechanism
+    if not mechanism.adds_noise:
+        return None
+    return mechanism, real.schedules[channel].at(index // real.releases_per_round, mechanism)
 
-    def __init__(self, said: Mapping[Key, Array]) -> None:
+
+def _coordinator_noise(
+    real: Any, index: int, channel: str, value: Bounded, out: Released
+) -> tuple[Mechanism, Array] | None:
+    """Nothing where no record moves the value: it then leaves as it is."""
+    mechanism = next((c.mechanism for c in real.plan.channels if c.channel == channel), None)
+    scale, moves = out.scale.get(channel, 0.0), any(s.sensitivity.any() for s in value.sensitivities.values())
+    if mechanism is None or not mechanism.adds_noise or not moves or not scale > 0.0:
+        return None
+    return mechanism, np.array([scale])
+
+
+class _Scripted:
+    """A releaser that says what the transcript prescribes, keeps what was to be released, and charges nothing."""
+
+    def __init__(self, transcript: Transcript) -> None:
         self.recorder = Recorder(1)
         self.queries: dict[Key, Query] = {}
-        self._said = said
+        self._transcript = transcript
 
-    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
+    def release(self, index: int, values: Mapping[str, Any]) -> Any:
         for channel, value in values.items():
             query = _query(value)
             if query is not None:
                 self.queries[index, channel] = query
-        return Bundle({channel: self._said[index, channel][None] for channel in values})
-
-
-class _ListeningCoordinatorReleaser:
-    """A coordinator's own releaser; keeps what went in, what came out, and the scale between."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-        self.said: dict[Key, Array] = {}
-        self.noise: dict[Key, Noise | None] = {}
-        self.queries: dict[Key, Query] = {}
-
-    def release(self, index: int, values: Mapping[str, Any]) -> Released:
-        out: Released = self._real.release(index, values)
-        lines = {c.channel: c.mechanism for c in self._real.plan.channels}
-        for channel, value in values.items():
-            key, scale = (index, channel), out.scale.get(channel, 0.0)
-            self.said[key] = np.array(out.released[channel][0])
-            mechanism = lines.get(channel)
-            noised = isinstance(value, Bounded) and mechanism is not None and mechanism.adds_noise and _moves(value)
-            self.noise[key] = (
-                Noise(noise_of(mechanism, channel), scale, value.private.shape[1])
-                if noised and mechanism is not None and scale > 0.0
-                else None
-            )
-            query = _query(value)
-            if query is not None:
-                self.queries[key] = query
-        return out
-
-    def ledger(self, releases_per_round: int = 1) -> Ledger:
-        listed: Ledger = self._real.ledger(releases_per_round)
-        return listed
-
-
-class _ScriptedCoordinatorReleaser:
-    """A coordinator's releaser that publishes what the transcript prescribes, and charges nothing."""
-
-    def __init__(self, told: Transcript) -> None:
-        self.queries: dict[Key, Query] = {}
-        self._told = told
-
-    def release(self, index: int, values: Mapping[str, Any]) -> Released:
-        out, scales = {}, {}
-        for channel, value in values.items():
-            key, query = (index, channel), _query(value)
-            if query is not None:
-                self.queries[key] = query
-            out[channel] = self._told.said[key][None]
-            noise = self._told.noise[key]
-            if not isinstance(value, np.ndarray):
-                scales[channel] = 0.0 if noise is None else noise.scale
-        return Released(Bundle(out), scales)
+        return Bundle({channel: self._transcript.said[index, channel][None] for channel in values})
 
     def ledger(self, releases_per_round: int = 1) -> Ledger:
         return Ledger(1, (), releases_per_round)
+
+
+class _ScriptedCoordinator(_Scripted):
+    """The same for a coordinator, whose program gets the scales as well."""
+
+    def release(self, index: int, values: Mapping[str, Any]) -> Released:
+        noise = {
+            c: self._transcript.noise[index, c] for c, value in values.items() if not isinstance(value, np.ndarray)
+        }
+        scales = {c: 0.0 if known is None else known.scale for c, known in noise.items()}
+        return Released(super().release(index, values), scales)
 
 
 def observe(job: Job, victim: int) -> Transcript:
@@ -165,9 +151,11 @@ def observe(job: Job, victim: int) -> Transcript:
     return _observe_agents(job, victim) if isinstance(job, GossipJob) else _observe_coordinator(job)
 
 
-def replay(job: Job, victim: int, told: Transcript) -> Mapping[Key, Query]:
+def replay(job: Job, victim: int, transcript: Transcript) -> Mapping[Key, Query]:
     """What the releasing participant of this job would have released, had all said what the transcript says."""
-    return _replay_agent(job, victim, told) if isinstance(job, GossipJob) else _replay_coordinator(job, told)
+    return (
+        _replay_agent(job, victim, transcript) if isinstance(job, GossipJob) else _replay_coordinator(job, transcript)
+    )
 
 
 def _cut(job: GossipJob, victim: int) -> tuple[list[Any], int]:
@@ -181,7 +169,7 @@ def _observe_agents(job: GossipJob, victim: int) -> Transcript:
     listening: list[_Listening] = []
 
     def make(node: Any) -> _Listening:
-        listening.append(_Listening(node.make_releaser()))
+        listening.append(_Listening(node.make_releaser(), _agent_noise))
         return listening[-1]
 
     hosts = [Host(n._replace(make_releaser=lambda n=n: make(n)), job.rounds) for n in nodes]
@@ -197,43 +185,37 @@ def _observe_agents(job: GossipJob, victim: int) -> Transcript:
         tuple(messages),
         np.concatenate([view[c].ravel() for c in sorted(views[0]) for view in views]),
         mine.queries,
-        _by_name([one for block in listening for one in block.noises]),
+        _by_name([one for block in listening for one in block.residuals]),
     )
 
 
-def _replay_agent(job: GossipJob, victim: int, told: Transcript) -> Mapping[Key, Query]:
+def _replay_agent(job: GossipJob, victim: int, transcript: Transcript) -> Mapping[Key, Query]:
     nodes, own = _cut(job, victim)
-    node, script = nodes[own], _Script(told.said)
+    node, script = nodes[own], _Scripted(transcript)
     host = Host(node._replace(make_releaser=lambda: script), job.rounds)
     host.advance()
-    for last in told.messages[:-1]:
+    for last in transcript.messages[:-1]:
         host.advance(*(last[j] for j in node.neighbours))
     return script.queries
 
 
 def _observe_coordinator(job: Any) -> Transcript:
     node = job.coordinator_node()
-    releaser = _ListeningCoordinatorReleaser(node.make_releaser())
+    releaser = _Listening(node.make_releaser(), _coordinator_noise)
     last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds, [], _look).last
     published = last.published
-    noises: list[tuple[str, Array]] = []
-    for key, query in releaser.queries.items():
-        noise = releaser.noise[key]
-        if noise is not None and query.private is not None:
-            left = releaser.said[key] - (query.public + query.private)
-            noises.append((noise.mechanism.name, left / noise.scale))
     return Transcript(
         releaser.said,
         releaser.noise,
         (),
         np.concatenate([published[c].ravel() for c in sorted(published)]),
         releaser.queries,
-        _by_name(noises),
+        _by_name(releaser.residuals),
     )
 
 
-def _replay_coordinator(job: Any, told: Transcript) -> Mapping[Key, Query]:
-    releaser = _ScriptedCoordinatorReleaser(told)
+def _replay_coordinator(job: Any, transcript: Transcript) -> Mapping[Key, Query]:
+    releaser = _ScriptedCoordinator(transcript)
     node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
     LocalEngine().coordinate(node, job.rounds, [], _look)
     return releaser.queries
@@ -248,10 +230,6 @@ def _query(value: Any) -> Query | None:
     if isinstance(value, Bounded):
         return Query(np.array(value.public[0]), np.array(value.private[0]))
     return Query(np.array(value[0]), None) if isinstance(value, np.ndarray) else None
-
-
-def _moves(value: Bounded) -> bool:
-    return any(bool((s.sensitivity > 0.0).any()) for s in value.sensitivities.values())
 
 
 def _by_name(noises: Sequence[tuple[str, Array]]) -> Mapping[str, Array]:

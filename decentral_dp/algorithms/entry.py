@@ -46,6 +46,8 @@ class Entry(NamedTuple):
     solves: Literal["bilevel", "minimax"] = "bilevel"
     # Whether it needs, may be given, or refuses a domain of x.
     domain: Literal["required", "optional", "none"] = "none"
+    # Guarantees under which it needs to know how far losses of records differ, which no declared constant says.
+    loss_range: tuple[str, ...] = ()
     # Key → how a scenario could give it, where the usual example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
     # What "as_printed" runs, of `algorithms.printed`, or the sentence that says why there is none.

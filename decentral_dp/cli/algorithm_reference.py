@@ -8,7 +8,7 @@ from __future__ import annotations
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import Option, constraint
-from decentral_dp.config.schema import AlgorithmTable
+from decentral_dp.config.algorithm_schema import AlgorithmTable
 
 _OPENING = """# Algorithms
 

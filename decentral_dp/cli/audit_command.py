@@ -2,19 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.adversaries.audits import AuditPlan, AuditResult
+from decentral_dp.adversaries.audit_result import AuditResult
+from decentral_dp.adversaries.audit_tables import audit_table, write_table
+from decentral_dp.adversaries.audits import AuditPlan, planned, play
+from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.plan_text import console
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# What a status says of a guarantee that does not hold, or of an audit that cannot be believed.
+_UNSOUND = ("refuted", "broken")
+
+
+def audit_one(
+    scenario: str, runs: int, vantage: str, confidence: float, seed: int, out: Path | None, overrides: Sequence[str]
+) -> bool:
+    """Audit a scenario or a run folder, print what is found, and write it where there is a file for it.
+
+    Args:
+        scenario: a shipped scenario's name, a scenario file, or a run folder.
+        runs: of each world, and so on up to `seed` as of `audits.audit`.
+        vantage: who attacks.
+        confidence: of what is shown.
+        seed: of the noise of these runs.
+        out: the JSON file; of a run folder audit.json in it by default.
+        overrides: "table.key=value".
+
+    Returns:
+        Whether nothing was refuted, and the audit is none that is broken.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+    """
+    asked = planned(scenario, runs, vantage, confidence, seed, overrides)
+    file = written_to(scenario, out)
+    print_plan(asked)
+    with ProgressBar("runs") as progress:
+        found = play(asked, file, progress)
+    print_audit(found)
+    if file is not None:
+        typer.echo(file)
+    return found.status not in _UNSOUND
+
+
+def audit_every(runs: int, vantage: str, confidence: float, seed: int, out: Path | None) -> bool:
+    """Audit every algorithm's own scenario, of few rounds; arguments and result as of `audit_one`, `out` a folder."""
+    if out is not None:
+        require_free(out)
+    with ProgressBar("scenarios") as bar:
+        table = audit_table(None, runs, vantage, confidence, seed, bar, out)
+    print_table(table)
+    for path in write_table(table, out) if out is not None else []:
+        typer.echo(path)
+    return not bool(table["status"].isin(_UNSOUND).any())
 
 
 def written_to(scenario: str, out: Path | None) -> Path | None:

@@ -17,9 +17,9 @@ from rich.text import Text
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.cli.reference import option_lines
+from decentral_dp.config.algorithm_components import outside_entry
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
-from decentral_dp.config.scenario_components import outside_entry
 from decentral_dp.config.shown import shown
 from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, nearest
 from decentral_dp.data import load as load_data

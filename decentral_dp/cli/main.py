@@ -136,28 +136,9 @@ def network(
     override: Set = None,
 ) -> None:
     """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
-    from decentral_dp.adversaries.curious_neighbours import prepare
     from decentral_dp.cli import network_command as inside
-    from decentral_dp.cli.progress import ProgressBar
-    from decentral_dp.config.loading import load
-    from decentral_dp.simulation.job_builder import build
 
-    loaded = load(scenario, override or [])
-    job = build(loaded)
-    # Whatever can be refused is refused before the first pair is priced.
-    asked = prepare(job, inside.coalitions_of(coalition, job) if coalition else None)
-    graphs = inside.comparisons(loaded, beside or [], job.n_agents)
-    if beside and out is None:
-        raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
-    if out is not None:
-        inside.require_new(out)
-    with ProgressBar("observers") as progress:
-        view = asked.view(progress)
-        others = {name: graph.view(progress) for name, graph in graphs.items()}
-    written = inside.write_view(view, out, others) if out is not None else []
-    inside.print_view(view, loaded.title)
-    for path in written:
-        typer.echo(path)
+    inside.carry_out(scenario, override or [], out, coalition or [], beside or [])
 
 
 @app.command()
@@ -213,36 +194,17 @@ def audit(
     is tried on two equal worlds, where it must fail. Interrupted with --out, the same command goes on. Exit code 1
     where more is shown than is certified, or where the audit itself is broken.
     """
-    from decentral_dp.adversaries.audits import planned, play
     from decentral_dp.cli import audit_command as inside
-    from decentral_dp.cli.progress import ProgressBar
 
     if every == (scenario is not None):
         raise InputError("audit: give a scenario or a run folder, or --all without either.")
     if scenario is None:
-        from decentral_dp.adversaries.audit_tables import audit_table, write_table
-
         if override:
             raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
-        if out is not None:
-            inside.require_free(out)
-        with ProgressBar("scenarios") as bar:
-            table = audit_table(None, runs, vantage, confidence, seed, bar, out)
-        inside.print_table(table)
-        for path in write_table(table, out) if out is not None else []:
-            typer.echo(path)
-        if table["status"].isin(["refuted", "broken"]).any():
-            raise typer.Exit(1)
-        return
-    asked = planned(scenario, runs, vantage, confidence, seed, override or [])
-    file = inside.written_to(scenario, out)
-    inside.print_plan(asked)
-    with ProgressBar("runs") as progress:
-        found = play(asked, file, progress)
-    inside.print_audit(found)
-    if file is not None:
-        typer.echo(file)
-    if found.status in ("refuted", "broken"):
+        sound = inside.audit_every(runs, vantage, confidence, seed, out)
+    else:
+        sound = inside.audit_one(scenario, runs, vantage, confidence, seed, out, override or [])
+    if not sound:
         raise typer.Exit(1)
 
 

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.adversaries.curious_neighbours import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
+from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.config.loading import assign, load, parsed
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted
@@ -21,6 +23,39 @@ from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.plan_text import console
 from decentral_dp.topology import names
 from decentral_dp.topology.graph import few
+
+
+def carry_out(
+    scenario: str, overrides: Sequence[str], out: Path | None, coalitions: Sequence[str], graphs: Sequence[str]
+) -> None:
+    """Price what curious agents learn, print it, and write it where there is a folder for it.
+
+    Args:
+        scenario: a shipped name, or a file.
+        overrides: "table.key=value".
+        out: the folder.
+        coalitions: agents that pool what they see, as "0,3"; by default every agent observes alone.
+        graphs: others to draw beside it, see `comparisons`.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+    """
+    loaded = load(scenario, overrides)
+    job = build(loaded)
+    # Whatever can be refused is refused before the first pair is priced.
+    asked = prepare(job, coalitions_of(coalitions, job) if coalitions else None)
+    others = comparisons(loaded, graphs, job.n_agents)
+    if graphs and out is None:
+        raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
+    if out is not None:
+        require_new(out)
+    with ProgressBar("observers") as progress:
+        view = asked.view(progress)
+        views = {name: graph.view(progress) for name, graph in others.items()}
+    written = write_view(view, out, views) if out is not None else []
+    print_view(view, loaded.title)
+    for path in written:
+        typer.echo(path)
 
 
 def coalitions_of(texts: Sequence[str], job: Job) -> list[list[int]]:

@@ -21,12 +21,14 @@ from typing import Any, Literal, get_type_hints
 from pydantic import ConfigDict, ValidationError, create_model
 
 from decentral_dp.config.loading import explain
-from decentral_dp.config.schema import ProblemTable, Scenario, Table
+from decentral_dp.config.problem_schema import ProblemTable
+from decentral_dp.config.schema import Scenario
+from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.user_code import USER_ERRORS, blamed, find_outside, in_file, reason
+from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, reason
 
-Poses = Literal["bilevel", "minimax"]
+ProblemType = Literal["bilevel", "minimax"]
 
 # Component → the scenario's key that names one, and the groups of entry points that it may be in.
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -44,7 +46,7 @@ SHARED_KEYS = (
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenComponents:
     """Components that are handed over as Python objects, in place of those that the scenario names; None: its own.
 
     Args:
@@ -60,7 +62,7 @@ class Given:
     partition: Any = None
 
 
-def with_given(s: Scenario, given: Given) -> Scenario:
+def with_given(s: Scenario, given: GivenComponents) -> Scenario:
     """The scenario with these objects in place of what it names. What is found in files is looked up once for it."""
     chosen = s.model_copy()
     chosen._components = {what: value for what in KEYS if (value := getattr(given, what)) is not None}
@@ -123,8 +125,8 @@ def name_of(s: Scenario, what: str) -> str:
 # Problems.
 
 
-def poses(found: Any, name: str) -> Poses:
-    """Whether a class or an object poses a bilevel or a minimax problem. Raises InputError where it poses neither."""
+def problem_type(found: Any, name: str) -> ProblemType:
+    """Whether a class or an object is a bilevel or a minimax problem. Raises InputError where it is neither."""
     if (hasattr(found, "sums") and hasattr(found, "project_y")) or hasattr(found, "slopes"):
         return "minimax"
     if (hasattr(found, "terms") and hasattr(found, "prepare")) or hasattr(found, "lower_grad_y"):
@@ -147,12 +149,7 @@ def instance(s: Scenario, found: Any, table_keys: Mapping[str, Any]) -> Any:
     name, place = name_of(s, "problem"), source_of(found)
     options = option_fields(found, name)
     chosen = checked_options(options, table_keys, "problem", f"{name}{place}")
-    try:
-        return found(**chosen)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(f"problem.kind: {name} refuses these options: {blamed(error)}. Set others.") from error
+    return call(found, chosen, lambda e: f"problem.kind: {name} refuses these options: {blamed(e)}. Set others.")
 
 
 def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:

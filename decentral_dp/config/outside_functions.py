@@ -14,7 +14,7 @@ from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels
 from decentral_dp.errors import InputError
 from decentral_dp.topology import Topology, from_edges, from_networkx
-from decentral_dp.user_code import USER_ERRORS, blamed, reason
+from decentral_dp.user_code import USER_ERRORS, blamed, call, reason
 
 # What a mapping of a data set may hold.
 _COLUMNS = ("features", "labels", "classes", "feature_names", "agent", "split", "image")
@@ -169,9 +169,4 @@ def _refuse_unknown(asked: Mapping[str, tuple[Any, Any]], known: Any, key: str, 
 
 
 def _called(found: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
-    try:
-        return found(**values)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(f"{key}: {name} does not run: {blamed(error)}. Mend it.") from error
+    return call(found, values, lambda e: f"{key}: {name} does not run: {blamed(e)}. Mend it.")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.config.outside_components import KEYS, option_fields, poses
+from decentral_dp.config.outside_components import KEYS, option_fields, problem_type
 from decentral_dp.config.outside_functions import parameters
 from decentral_dp.user_code import find_outside, in_file, installed
 
 # Component → keys of its function that the scenario says elsewhere.
-_TOLD = {
+_PASSED = {
     "topology": ("agents", "seed"),
     "data": ("agents", "seed"),
     "partition": ("labels", "classes", "agents", "seed"),
@@ -35,10 +35,10 @@ def shown(name: str) -> str | None:
     table, key = KEYS[what]
     if what == "problem":
         options = option_fields(found, name) if isinstance(found, type) else {}
-        kind = f"{poses(found, name)} problem"
+        kind = f"{problem_type(found, name)} problem"
     else:
-        told = _TOLD[what]
-        options = {k: v for k, v in parameters(found, f"{table}.{key}", name).items() if k not in told}
+        passed = _PASSED[what]
+        options = {k: v for k, v in parameters(found, f"{table}.{key}", name).items() if k not in passed}
         kind = {"data": "data set"}.get(what, what)
     lines = _lines(options)
     listed = f"\n\nKeys of [{table}]:\n{lines}" if lines else ""

@@ -11,7 +11,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines.protocol import AgentNode, Divergence
 from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, Reply
-from decentral_dp.privacy.ledger import Recorder
+from decentral_dp.privacy.recorder import Recorder
 
 # Up to so many neighbours a Python loop over them is faster than a sparse product.
 _FEW_NEIGHBOURS = 16

@@ -19,7 +19,7 @@ from decentral_dp.engines.protocol import (
     Snapshot,
     never,
 )
-from decentral_dp.privacy.ledger import assemble
+from decentral_dp.privacy.recorder import assemble
 
 
 class LocalEngine:

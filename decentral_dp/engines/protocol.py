@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Bundle, Coordination, Program, Released, SelectionMechanism, Value
-from decentral_dp.privacy.ledger import Ledger, Recorder
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
+from decentral_dp.privacy.recorder import Recorder
 
 
 class Releaser(Protocol):

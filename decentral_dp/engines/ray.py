@@ -25,7 +25,7 @@ from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Due, Observer, Outcome, Saved, Snapshot, never
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.ledger import Recorder, assemble
+from decentral_dp.privacy.recorder import Recorder, assemble
 
 # Rounds whose messages may be under way before the driver waits for the oldest.
 _AHEAD = 32

@@ -8,19 +8,16 @@ from the scenario and what the mechanisms recorded; `same_releases` compares the
 from __future__ import annotations
 
 import itertools
-import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import MIXED, Array, Bounded, Sensitivity, Split
-from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_of
+from decentral_dp.bounded import Array, Split
+from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of
 
 IntArray = NDArray[np.int64]
 # Columns of a ledger's table with few different values.
@@ -130,14 +127,7 @@ class Ledger:
 
     def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
         """Say whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
-        mine = {c.channel: c for c in self.channels}
-        theirs = {c.channel: c for c in other.channels}
-        if (self.n_agents, self.releases_per_round) != (
-            other.n_agents,
-            other.releases_per_round,
-        ) or mine.keys() != theirs.keys():
-            return False
-        return all(_same(mine[name], theirs[name], rtol) for name in mine)
+        return self._holds_beside(other, lambda mine, theirs: _same(mine, theirs, rtol))
 
     def costs_within(self, plan: Ledger, rtol: float = 1e-9) -> bool:
         """Say whether this lists the plan's releases, none dearer than there, where the scales were not yet known.
@@ -145,13 +135,13 @@ class Ledger:
         Limits:
             For mechanisms with one price, sensitivity/scale, whatever the scale; one column each. See docs/proofs/12.
         """
-        mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (self, plan))
-        if (self.n_agents, self.releases_per_round) != (
-            plan.n_agents,
-            plan.releases_per_round,
-        ) or mine.keys() != theirs.keys():
-            return False
-        return all(_within(mine[name], theirs[name], rtol) for name in mine)
+        return self._holds_beside(plan, lambda spent, planned: _within(spent, planned, rtol))
+
+    def _holds_beside(self, other: Ledger, holds: Callable[[ChannelLedger, ChannelLedger], bool]) -> bool:
+        """Whether both list the same channels of as many agents and releases a round, and it holds of each pair."""
+        mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (self, other))
+        shape = (self.n_agents, self.releases_per_round) == (other.n_agents, other.releases_per_round)
+        return shape and mine.keys() == theirs.keys() and all(holds(mine[name], theirs[name]) for name in mine)
 
     def for_all(self, n_agents: int) -> Ledger:
         """List the releases of a coordinator, which cost the records of every agent the same.
@@ -276,263 +266,3 @@ def _frame(c: ChannelLedger, releases_per_round: int, split: Split | None, agent
         "reason": c.reason,
     }
     return pd.DataFrame(columns).astype(dict.fromkeys(_NAMES, "category"))
-
-
-@dataclass
-class _Column:
-    """Recorded releases of one channel of one block; a number that is the same for all agents is kept once."""
-
-    mechanism: Mechanism
-    dimension: int
-    reason: str = ""
-    rounds: list[int] = field(default_factory=list)
-    scale: list[Array | float] = field(default_factory=list)
-    sensitivity: dict[Split, list[Array | float]] = field(default_factory=dict)
-    rate: dict[Split, list[Array | float]] = field(default_factory=dict)
-    sampling: set[str] = field(default_factory=set)
-    distortion: float = 0.0
-
-
-class Recorder:
-    """A record of what a block of agents releases, written as it is released.
-
-    Args:
-        agents: how many the block has.
-
-    Example:
-        >>> from decentral_dp.bounded import Sensitivity
-        >>> moved = {"train": Sensitivity(np.ones(1), np.ones(1), None)}
-        >>> mean = Bounded(np.zeros((1, 2)), np.ones((1, 2)), moved, "l1")
-        >>> recorder = Recorder(agents=1)
-        >>> recorder.charge(1, "y", "laplace", np.array([2.0]), mean)
-        >>> assemble([(np.arange(1), recorder)], n_agents=1).channels[0].scale.tolist()
-        [[2.0]]
-    """
-
-    def __init__(self, agents: int) -> None:
-        self.agents = agents
-        self.columns: dict[str, _Column] = {}
-        self._amplified: dict[tuple[Split, int], int] = {}
-        self._drawn: dict[tuple[Split, int], int] = {}
-        self._mixed: set[Split] = set()
-
-    def charge(
-        self,
-        index: int,
-        channel: str,
-        mechanism: Mechanism | str,
-        scale: Array,
-        value: Bounded,
-        distortion: float = 0.0,
-    ) -> None:
-        """Record one release that costs something.
-
-        Args:
-            index: of the release; 0 is the data-independent start and is not listed.
-            channel: its name.
-            mechanism: how it was released.
-            scale: of the noise, (b,) or (1,).
-            value: what was released, with its sensitivity.
-            distortion: of the law of the release; default 0.
-
-        Raises:
-            ValueError: the release cannot be listed as what it is.
-        """
-        if index == 0:
-            if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):
-                raise ValueError(f"{channel} starts from data, but the release with index 0 is not charged")
-            return
-        mechanism, column = mechanism_of(mechanism), self.columns.get(channel)
-        if column is None or not column.mechanism.charged:
-            column = self.columns[channel] = _Column(mechanism, value.private.shape[1])
-            column.sensitivity = {k: [] for k in value.sensitivities}
-            column.rate = {k: [] for k in value.sensitivities}
-        if column.mechanism != mechanism:
-            raise ValueError(
-                f"{channel} at index {index} is released by {mechanism.name}, before by {column.mechanism.name}"
-            )
-        for split in value.sensitivities.keys() - column.sensitivity.keys():
-            # No record of this kind could move the earlier releases.
-            column.sensitivity[split] = [0.0] * len(column.rounds)
-            column.rate[split] = [1.0] * len(column.rounds)
-        column.rounds.append(index)
-        column.scale.append(_compact(scale))
-        column.distortion = max(column.distortion, distortion)
-        drawn = [s for s in value.sensitivities.values() if s.batch is not None]
-        column.sampling |= {s.sampling for s in drawn if (s.rate < 1.0).any()}
-        if len(column.sampling) > 1:
-            raise ValueError(f"{channel} at index {index} mixes batches drawn in several ways")
-        for split in column.sensitivity:
-            sensitivity = value.sensitivities.get(split)
-            if sensitivity is not None:
-                self._check_amplification(index, channel, split, sensitivity)
-            column.sensitivity[split].append(0.0 if sensitivity is None else _compact(sensitivity.sensitivity))
-            column.rate[split].append(1.0 if sensitivity is None else _compact(sensitivity.rate))
-
-    def _check_amplification(self, index: int, channel: str, split: Split, sensitivity: Sensitivity) -> None:
-        """A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards."""
-        if sensitivity.batch is None:
-            return
-        if sensitivity.batch == MIXED:
-            if any(amplified == split for amplified, _ in self._amplified):
-                raise ValueError(
-                    f"{channel} at index {index} still depends on {split} batches whose releases were charged as if "
-                    "forgotten"
-                )
-            self._mixed.add(split)
-        elif self._amplified.setdefault((split, sensitivity.batch), index) != index:
-            raise ValueError(
-                f"{channel} at index {index} uses the {split} batch of round {sensitivity.batch} a second time"
-            )
-        elif (sensitivity.rate < 1.0).any() and self._drawn.setdefault(
-            (split, index), sensitivity.batch
-        ) != sensitivity.batch:
-            # Accountants amplify an index as one event; two independent batches are more than that.
-            raise ValueError(f"{channel} at index {index} uses a second {split} batch of the same index")
-        elif split in self._mixed and (sensitivity.rate < 1.0).any():
-            raise ValueError(f"{channel} at index {index} amplifies a {split} batch that other channels may remember")
-
-    def free(self, index: int, channel: str, dimension: int, reason: str) -> None:
-        """Record one release that reads no record.
-
-        Args:
-            index: of the release.
-            channel: its name.
-            dimension: coordinates.
-            reason: why it costs nothing.
-        """
-        if index == 0:
-            return
-        column = self.columns.get(channel)
-        if column is None:
-            column = self.columns[channel] = _Column(NO_MECHANISM, dimension, reason)
-        # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
-        if not column.mechanism.charged:
-            column.rounds.append(index)
-
-    def lines(self, before: int | None = None) -> dict[str, Any]:
-        """Return what was recorded, as plain values, which `load` reads back.
-
-        Args:
-            before: releases of lower index only; by default all.
-        """
-        end = math.inf if before is None else before
-        columns = {name: _packed(c, end) for name, c in self.columns.items()}
-        return {
-            "columns": {name: c for name, c in columns.items() if len(c["rounds"])},
-            "amplified": [[split, batch, index] for (split, batch), index in self._amplified.items() if index < end],
-            "drawn": [[split, index, batch] for (split, index), batch in self._drawn.items() if index < end],
-            "mixed": sorted(self._mixed),
-        }
-
-    def load(self, lines: Mapping[str, Any], known: Iterable[Mechanism]) -> None:
-        """Put back what `lines` returned.
-
-        Args:
-            lines: plain values.
-            known: mechanisms by which this block releases, for those that are not of this package.
-        """
-        mechanisms = {m.name: m for m in known}
-        self.columns = {name: _unpacked(c, mechanisms) for name, c in lines["columns"].items()}
-        self._amplified = {(split, batch): index for split, batch, index in lines["amplified"]}
-        self._drawn = {(split, index): batch for split, index, batch in lines["drawn"]}
-        self._mixed = set(lines["mixed"])
-
-
-def _packed(c: _Column, end: float) -> dict[str, Any]:
-    n = bisect_left(c.rounds, end)
-    return {
-        "mechanism": c.mechanism.name,
-        "dimension": c.dimension,
-        "reason": c.reason,
-        "rounds": np.asarray(c.rounds[:n], dtype=np.int64),
-        "scale": _series(c.scale[:n]),
-        "sensitivity": {k: _series(v[:n]) for k, v in c.sensitivity.items()},
-        "rate": {k: _series(v[:n]) for k, v in c.rate.items()},
-        "sampling": sorted(c.sampling),
-        "distortion": c.distortion,
-    }
-
-
-def _unpacked(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Column:
-    return _Column(
-        mechanism=mechanisms.get(c["mechanism"]) or mechanism_of(c["mechanism"]),
-        dimension=c["dimension"],
-        reason=c["reason"],
-        rounds=c["rounds"].tolist(),
-        scale=_numbers(c["scale"]),
-        sensitivity={k: _numbers(v) for k, v in c["sensitivity"].items()},
-        rate={k: _numbers(v) for k, v in c["rate"].items()},
-        sampling=set(c["sampling"]),
-        distortion=c["distortion"],
-    )
-
-
-def _series(values: Sequence[Array | float]) -> Array:
-    """(n,), or (n, b) where agents differ somewhere."""
-    width = max((np.size(v) for v in values), default=1)
-    return np.array([np.broadcast_to(v, width) for v in values] if width > 1 else values, dtype=np.float64)
-
-
-def _numbers(series: Array) -> list[Array | float]:
-    return series.tolist() if series.ndim == 1 else [_compact(row) for row in series]
-
-
-def _compact(values: Array) -> Array | float:
-    first = values.flat[0]
-    return float(first) if values.size == 1 or (values == first).all() else values
-
-
-def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_per_round: int = 1) -> Ledger:
-    """Join the recorders of all blocks to the ledger of all agents.
-
-    Args:
-        blocks: (agents of the block, its recorder).
-        n_agents: m.
-        releases_per_round: default 1.
-
-    Raises:
-        ValueError: a channel was not released alike by all blocks.
-    """
-    names = list(dict.fromkeys(name for _, r in blocks for name in r.columns))
-    return Ledger(n_agents, tuple(_assemble(name, blocks, n_agents) for name in names), releases_per_round)
-
-
-def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> ChannelLedger:
-    columns = [(agents, r.columns[name]) for agents, r in blocks]
-    first = columns[0][1]
-    if len({(c.mechanism, c.dimension, tuple(c.rounds), frozenset(c.sensitivity)) for _, c in columns}) > 1:
-        raise ValueError(f"{name} was not released alike by all blocks, so it cannot be listed as one channel")
-    rounds = np.asarray(first.rounds, dtype=np.int64)
-    group = np.arange(n_agents)
-    if not first.mechanism.charged:
-        group, none = np.zeros(n_agents, dtype=np.int64), np.zeros((rounds.size, 1))
-        return ChannelLedger(name, NO_MECHANISM, first.dimension, group, rounds, none, {}, {}, first.reason)
-
-    series = [first.scale, *first.sensitivity.values(), *first.rate.values()]
-    if len(columns) == 1 and all(isinstance(v, float) for s in series for v in s):
-        group, width = np.zeros(n_agents, dtype=np.int64), 1
-    else:
-        width = n_agents
-
-    def stack(pick: Callable[[_Column], list[Array | float]]) -> Array:
-        out = np.empty((rounds.size, width))
-        for agents, column in columns:
-            where = slice(None) if width == 1 else agents
-            for t, value in enumerate(pick(column)):
-                out[t, where] = value
-        return out
-
-    return ChannelLedger(
-        name,
-        first.mechanism,
-        first.dimension,
-        group,
-        rounds,
-        stack(lambda c: c.scale),
-        {k: stack(lambda c, k=k: c.sensitivity[k]) for k in first.sensitivity},  # type: ignore[misc]
-        {k: stack(lambda c, k=k: c.rate[k]) for k in first.rate},  # type: ignore[misc]
-        first.reason,
-        next(iter(first.sampling), "fixed"),
-        first.distortion,
-    )

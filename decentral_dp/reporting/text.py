@@ -19,16 +19,6 @@ GRAPHS = {
 }
 
 
-def number(value: object) -> float | None:
-    """A number of result.json, where infinity is the string "inf"; None where there is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
 def power_text(value: float, pad: bool = False) -> str:
     """`value` in three digits (at most, unless `pad`), as a power of ten where it is very small or large."""
     if not math.isfinite(value):

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
+from decentral_dp.adversaries.distinguishing_bounds import counted
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
@@ -122,23 +123,7 @@ def _losses(rng: np.random.Generator, split: Split, sign: float, factor: float) 
 
 def lower_bound(first: Array, second: Array, delta: float) -> float:
     """ε that holds at least, with confidence 0.99; scores are larger where the first world is likelier."""
-    best = (-math.inf, 1.0, 0.0)
-    for sign in (1.0, -1.0):
-        one, other = (first, second) if sign > 0.0 else (-second, -first)
-        a, b = one[: one.size // 2], other[: other.size // 2]
-        for cut in np.quantile(b, 1.0 - np.geomspace(1e-4, 0.5, 60)):
-            found = _bound(int((a >= cut).sum()), int((b >= cut).sum()), a.size, delta)
-            best = max(best, (found, sign, float(cut)))
-    _, sign, cut = best
-    one, other = (first, second) if sign > 0.0 else (-second, -first)
-    a, b = one[one.size // 2 :], other[other.size // 2 :]
-    return max(0.0, _bound(int((a >= cut).sum()), int((b >= cut).sum()), a.size, delta))
-
-
-def _bound(hits: int, alarms: int, trials: int, delta: float) -> float:
-    """ε from below, of an event with so many hits in one world and so many in the other."""
-    power, alarm = _at_least(hits, trials), 1.0 - _at_least(trials - alarms, trials)
-    return math.log((power - delta) / alarm) if power > delta else -math.inf
+    return counted(first, second, delta, 1.0 - _CONFIDENCE, np.geomspace(1e-4, 0.5, 60))
 
 
 def _at_least(hits: int, trials: int) -> float:

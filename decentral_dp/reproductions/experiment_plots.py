@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from decentral_dp.reporting.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
+from decentral_dp.reporting.plots.axes import log_axis
+from decentral_dp.reporting.plots.style import BLUE, SERIES_COLOURS, STYLE, new_figure, package_style
 from decentral_dp.reproductions.findings import Finding, curve, fit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
 MARKERS = "os^DvPX*<>"
 _WIDTH, _HEIGHT, _COLUMNS = 4.3, 3.5, 3
 # From this factor between largest and smallest on, an axis is logarithmic; zeros would not be seen on it.
@@ -27,19 +27,11 @@ _TITLE_LETTERS, _NAME_LETTERS = 46, 30
 
 def write_finding(finding: Finding, path: Path) -> Path:
     """Draw one picture with a plot for each panel."""
-    # matplotlib is slow to import and only this function needs it.
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels = list(dict.fromkeys(finding.rows["panel"]))
     across = 2 if len(panels) == 4 else min(_COLUMNS, len(panels))
     down = math.ceil(len(panels) / across)
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
-        figure = Figure(figsize=(_WIDTH * across, _HEIGHT * down + 0.3), layout="constrained")
-        FigureCanvasAgg(figure)
+    with package_style():
+        figure = new_figure(_WIDTH * across, _HEIGHT * down + 0.3)
         grid = figure.subplots(down, across, squeeze=False)
         for ax, panel in zip(grid.flat, panels, strict=False):
             rows = finding.rows[finding.rows["panel"] == panel]
@@ -61,7 +53,7 @@ def _curves(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
     """A line for each series over the axis, with the power law that was fitted to it."""
     slopes = {check.curve: check for check in finding.checks if check.curve}
     for k, series in enumerate(dict.fromkeys(rows["series"])):
-        colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
+        colour, marker = SERIES_COLOURS[k % len(SERIES_COLOURS)], MARKERS[k % len(MARKERS)]
         points = curve(rows, panel, series)
         by_point = points.groupby("at")["value"]
         at, mean = by_point.mean().index.to_numpy(dtype=np.float64), by_point.mean().to_numpy()

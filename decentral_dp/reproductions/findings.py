@@ -62,13 +62,13 @@ class Check(NamedTuple):
     @property
     def numbers(self) -> str:
         """The number with its interval, beside the window, in as many digits as it takes to tell them apart."""
-        digits = next((d for d in _DIGITS if self._told(d)), _DIGITS[-1])
+        digits = next((d for d in _DIGITS if self._is_faithful(d)), _DIGITS[-1])
         value, low, high = (short(number, digits) for number in self.measured)
         spread = f" (95 % of [{low}, {high}])" if self.measured.high > self.measured.low else ""
         name = "slope " if self.curve is not None else ""
         return f"{name}{value}{spread} {'∈' if self.holds else '∉'} {_window(self.window)}"
 
-    def _told(self, digits: int) -> bool:
+    def _is_faithful(self, digits: int) -> bool:
         """Whether rounding leaves every number on its side of either end of the window."""
         return all(
             np.sign(float(f"{number:.{digits}g}") - end) == np.sign(number - end)

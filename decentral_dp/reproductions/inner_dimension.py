@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from decentral_dp.reproductions.draws import generator
 from decentral_dp.reproductions.findings import Check, Row, around, slope_check
-from decentral_dp.reproductions.instance import make, point
+from decentral_dp.reproductions.instance import repeated
 from decentral_dp.reproductions.penalty_rate import UPPER, inner_errors, penalty_error
 
 PANEL, GAUSSIAN, WORST = "fixed n, λ and T", "Gaussian inner noise", "the same along the worst direction"
@@ -20,14 +19,12 @@ RECORDS, LAMBDA, ROUNDS = 1_000_000, 30.0, 1000
 
 def measure(seed: int, quick: bool) -> list[Row]:
     rows = []
-    for repeat in range(6 if quick else 20):
-        for q in (10, 100, 1000) if quick else (10, 32, 100, 320, 1000, 3200, 10_000):
-            rng = generator("e2", seed, repeat, q)
-            instance, x = make(rng, UPPER, q), point(rng, UPPER)
-            for series in (GAUSSIAN, WORST):
-                errors = inner_errors(rng, instance, x, RECORDS, LAMBDA, ROUNDS, 40, series == WORST)
-                rmse = penalty_error(instance, x, LAMBDA, *errors)
-                rows.append(Row(PANEL, series, "lower dimension d_y", q, "RMSE of the gradient", repeat, rmse))
+    repeats, dimensions = (6, (10, 100, 1000)) if quick else (20, (10, 32, 100, 320, 1000, 3200, 10_000))
+    for repeat, q, rng, instance, x in repeated("e2", seed, repeats, dimensions, UPPER):
+        for series in (GAUSSIAN, WORST):
+            errors = inner_errors(rng, instance, x, RECORDS, LAMBDA, ROUNDS, 40, series == WORST)
+            rmse = penalty_error(instance, x, LAMBDA, *errors)
+            rows.append(Row(PANEL, series, "lower dimension d_y", q, "RMSE of the gradient", repeat, rmse))
     return rows
 
 

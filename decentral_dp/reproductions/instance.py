@@ -9,6 +9,7 @@ may be thousands. P has orthonormal columns, which keeps all constants of the pr
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.constants.families import Family, family_of
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.reproductions.draws import generator
 
 
 class Instance(NamedTuple):
@@ -76,6 +78,16 @@ def make(rng: np.random.Generator, p: int, q: int, ridge: float = 1.0) -> Instan
     lift = np.linalg.qr(np.sqrt(shares)[:, None] * rng.normal(size=(q, p)))[0]
     train, validation = (np.stack([shares, shares * b]) for b in labels)
     return Instance(train, validation, lift, ridge)
+
+
+def repeated(
+    name: str, seed: int, repeats: int, dimensions: Sequence[int], p: int
+) -> Iterator[tuple[int, int, np.random.Generator, Instance, Array]]:
+    """Repetition, lower dimension, random bits, an instance and a point, for each of these; name: of the experiment."""
+    for repeat in range(repeats):
+        for q in dimensions:
+            rng = generator(name, seed, repeat, q)
+            yield repeat, q, rng, make(rng, p, q), point(rng, p)
 
 
 def point(rng: np.random.Generator, p: int) -> Array:

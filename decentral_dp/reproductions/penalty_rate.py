@@ -22,9 +22,9 @@ from decentral_dp.constants.bilevel_rates import (
     smoothness,
 )
 from decentral_dp.constants.problem_constants import minimiser_sensitivity
-from decentral_dp.reproductions.draws import generator, mu_of, noised
+from decentral_dp.reproductions.draws import mu_of, noised
 from decentral_dp.reproductions.findings import Check, Row, around, slope_check
-from decentral_dp.reproductions.instance import Instance, make, point
+from decentral_dp.reproductions.instance import Instance, repeated
 
 GAUSSIAN, WORST = "Gaussian inner noise", "inner noise along the worst direction"
 UPPER, LOWER = 4, (10, 100, 1000)
@@ -33,16 +33,14 @@ _RECORDS = (10_000, 100_000, 1_000_000, 10_000_000)
 
 def measure(seed: int, quick: bool) -> list[Row]:
     rows = []
-    for repeat in range(6 if quick else 20):
-        for q in LOWER[:2] if quick else LOWER:
-            rng = generator("e1", seed, repeat, q)
-            instance, x = make(rng, UPPER, q), point(rng, UPPER)
-            for n in _RECORDS:
-                for panel in (GAUSSIAN, WORST):
-                    lam, rounds = tuned(instance, x, n)
-                    errors = inner_errors(rng, instance, x, n, lam, rounds, 40, panel == WORST)
-                    rmse = penalty_error(instance, x, lam, *errors)
-                    rows.append(Row(panel, f"d_y = {q}", "records n", n, "RMSE of the gradient", repeat, rmse))
+    repeats, dimensions = (6, LOWER[:2]) if quick else (20, LOWER)
+    for repeat, q, rng, instance, x in repeated("e1", seed, repeats, dimensions, UPPER):
+        for n in _RECORDS:
+            for panel in (GAUSSIAN, WORST):
+                lam, rounds = tuned(instance, x, n)
+                errors = inner_errors(rng, instance, x, n, lam, rounds, 40, panel == WORST)
+                rmse = penalty_error(instance, x, lam, *errors)
+                rows.append(Row(panel, f"d_y = {q}", "records n", n, "RMSE of the gradient", repeat, rmse))
     return rows
 
 

@@ -112,11 +112,11 @@ class Swing:
         return {}
 
 
-class Told(NamedTuple):
-    """One release: what was asked, what was told, and the scale of its noise."""
+class NoisyRelease(NamedTuple):
+    """One release: what was asked, what was released, and the scale of its noise."""
 
     asked: ClippedQuery
-    told: float
+    released: float
     scale: float
 
 
@@ -129,10 +129,10 @@ class Audit(NamedTuple):
     seen: int
     fixed: bool
 
-    def run(self, sign: float, root: bytes) -> tuple[float, list[Told]]:
+    def run(self, sign: float, root: bytes) -> tuple[float, list[NoisyRelease]]:
         """x at the end, and the releases, where the one record is `sign`."""
         program, context = self.program, self.context
-        told: list[Told] = []
+        releases: list[NoisyRelease] = []
         client_block = MinimaxClientBlock(
             np.zeros(1, dtype=np.int64), context.problem, [world(sign)], Streams(root, "coins", [0])
         )
@@ -149,12 +149,12 @@ class Audit(NamedTuple):
             index += 1
             reply = releaser.release(index, values)
             known = [c for c in values if c in asked]
-            told.extend(Told(asked[c], float(reply.released[c][0, 0]), reply.scale[c]) for c in known)
+            releases.extend(NoisyRelease(asked[c], float(reply.released[c][0, 0]), reply.scale[c]) for c in known)
             return reply
 
         for t in range(self.seen):
             state = finish_round(program.step(t, context, state), ask, release)
-        return float(program.published(state)["x"][0]), told
+        return float(program.published(state)["x"][0]), releases
 
 
 def world(sign: float) -> Marks:
@@ -209,13 +209,13 @@ def _line(channel: str, mechanism: str, indices: Any, scale: Array, sensitivity:
     )
 
 
-def likelihood(told: Sequence[Told], problem: Swing) -> float:
+def likelihood(releases: Sequence[NoisyRelease], problem: Swing) -> float:
     """log of the likelihood ratio of +1 over −1, of a transcript on all records: Gaussians around known numbers."""
     total = 0.0
-    for release in told:
+    for release in releases:
         means = [float(problem.sums(world(s), [release.asked])[0][0]) / RECORDS for s in (1.0, -1.0)]
         if means[0] != means[1]:
-            total += (release.told - 0.5 * (means[0] + means[1])) * (means[0] - means[1]) / release.scale**2
+            total += (release.released - 0.5 * (means[0] + means[1])) * (means[0] - means[1]) / release.scale**2
     return total
 
 
@@ -280,11 +280,11 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     ]
     for target in TARGETS:
         shown, certified, of_y = (float(values(rows, PANEL, name, target)[0]) for name in (SOUND, CERTIFIED, OF_Y))
-        told = f"with a private y, ε = {target:g}: ε shown, over ε certified"
-        checks.append(Check(told, exactly(shown / certified), (0.0, 1.0)))
+        statement = f"with a private y, ε = {target:g}: ε shown, over ε certified"
+        checks.append(Check(statement, exactly(shown / certified), (0.0, 1.0)))
         # What there is to be shown of a small budget is less than so few runs can show.
         window = (0.0 if target == TARGETS[0] else 0.1, 1.0)
-        checks.append(Check(f"{told} of y's releases alone", exactly(shown / of_y), window))
+        checks.append(Check(f"{statement} of y's releases alone", exactly(shown / of_y), window))
     return checks, [
         "One release is enough: x after the first round tells the sign of the one record, 26 deviations apart.",
         "What is shown as printed grows with the logarithm of the number of runs: nothing bounds it.",

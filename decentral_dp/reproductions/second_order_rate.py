@@ -20,33 +20,29 @@ from decentral_dp.constants.problem_constants import (
     implicit_sensitivity,
     minimiser_sensitivity,
 )
-from decentral_dp.reproductions.draws import generator, mu_of, noised
+from decentral_dp.reproductions.draws import mu_of, noised
 from decentral_dp.reproductions.findings import Check, Row, around, slope_check
-from decentral_dp.reproductions.instance import Instance, make, point
+from decentral_dp.reproductions.instance import Instance, repeated
 
 SECOND_ORDER, IMPLICIT, BY_DIMENSION = "Algorithm 1", "implicit gradient at a private point", "Algorithm 1, n = 10⁶"
 UPPER, LOWER = 4, (10, 100, 1000)
 _RECORDS = (10_000, 100_000, 1_000_000, 10_000_000)
 _DRAWS = 40
+_MEASURE = "RMSE of the gradient"
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
     rows = []
-    for repeat in range(6 if quick else 20):
-        for q in LOWER[:2] if quick else LOWER:
-            rng = generator("e3", seed, repeat, q)
-            instance, x = make(rng, UPPER, q), point(rng, UPPER)
-            truth = instance.hypergradient(x)
-            for n in _RECORDS:
-                found = {SECOND_ORDER: second_order(rng, instance, x, n), IMPLICIT: implicit(rng, instance, x, n)}
-                for panel, estimates in found.items():
-                    rmse = math.sqrt(float(np.square(estimates - truth).sum(axis=1).mean()))
-                    rows.append(Row(panel, f"d_y = {q}", "records n", n, "RMSE of the gradient", repeat, rmse))
-                    if panel == SECOND_ORDER and n == 1_000_000:
-                        measure_name = "RMSE of the gradient"
-                        rows.append(
-                            Row(BY_DIMENSION, SECOND_ORDER, "lower dimension d_y", q, measure_name, repeat, rmse)
-                        )
+    repeats, dimensions = (6, LOWER[:2]) if quick else (20, LOWER)
+    for repeat, q, rng, instance, x in repeated("e3", seed, repeats, dimensions, UPPER):
+        truth = instance.hypergradient(x)
+        for n in _RECORDS:
+            found = {SECOND_ORDER: second_order(rng, instance, x, n), IMPLICIT: implicit(rng, instance, x, n)}
+            for panel, estimates in found.items():
+                rmse = math.sqrt(float(np.square(estimates - truth).sum(axis=1).mean()))
+                rows.append(Row(panel, f"d_y = {q}", "records n", n, _MEASURE, repeat, rmse))
+                if panel == SECOND_ORDER and n == 1_000_000:
+                    rows.append(Row(BY_DIMENSION, SECOND_ORDER, "lower dimension d_y", q, _MEASURE, repeat, rmse))
     return rows
 
 

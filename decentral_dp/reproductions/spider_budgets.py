@@ -172,7 +172,11 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
             "anchors with √q, q = 100 over q = 1", exactly(at(ANCHORS, ROOT, 100) / at(ANCHORS, ROOT, 1)), (0.99, 1.01)
         ),
         Check("deviations of one record in s, β = 1", exactly(at(S, GAP, 1.0)), _around(356.0)),
-        Check("δ shown of s at β = 1", over_seeds(values(rows, S, SHOWN, 1.0)), (_told() * 0.6, _told() * 1.4)),
+        Check(
+            "δ shown of s at β = 1",
+            over_seeds(values(rows, S, SHOWN, 1.0)),
+            (_drawn_once() * 0.6, _drawn_once() * 1.4),
+        ),
         Check(
             "δ shown of s at β = 0.1, over the claimed δ",
             over_seeds(values(rows, S, SHOWN, 0.1) / delta_of(S_RECORDS)),
@@ -187,7 +191,8 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         "The mean of a batch is clipped instead: one gradient then tells its owner by thousands of deviations, in a "
         "single release.",
         f"Whoever is drawn for s is known where β times {at(S, GAP, 1.0):.3g} deviations is much: with "
-        f"1 − (1 − 1/n)^R = {_told():.2g} somebody's record is, which δ = {delta_of(S_RECORDS):.2g} does not allow.",
+        f"1 − (1 − 1/n)^R = {_drawn_once():.2g} somebody's record is, which δ = {delta_of(S_RECORDS):.2g} does not "
+        "allow.",
     ]
 
 
@@ -195,7 +200,7 @@ def _around(number: float, share: float = 0.02) -> tuple[float, float]:
     return (1.0 - share) * number, (1.0 + share) * number
 
 
-def _told() -> float:
+def _drawn_once() -> float:
     """The chance that one given record is drawn at all."""
     return -math.expm1(S_ROUNDS * math.log1p(-1.0 / S_RECORDS))
 

@@ -13,7 +13,8 @@ from decentral_dp.algorithms.coordinator_minimax.released_class_prior import che
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
 from decentral_dp.bounded import Array, Split
-from decentral_dp.config.scenario_components import algorithm_of, entry_of, is_minimax, minimax_options, own_keys
+from decentral_dp.config.algorithm_components import algorithm_of, entry_of, own_keys
+from decentral_dp.config.problem_components import is_minimax, minimax_options
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.constants.families import Family, family_of
 from decentral_dp.constants.special_families import Declared

@@ -11,7 +11,7 @@ from decentral_dp.algorithms.coordinator_minimax.released_class_prior import Cla
 from decentral_dp.algorithms.declared import DeclaredCoordinator
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, Array
-from decentral_dp.config.scenario_components import entry_of, own_keys
+from decentral_dp.config.algorithm_components import entry_of, own_keys
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.accounting.accountants import Budget

@@ -18,18 +18,14 @@ from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import algorithm_of, is_coordinated, with_algorithm
 from decentral_dp.config.loading import load
+from decentral_dp.config.problem_components import is_minimax, minimax_of, problem_of
 from decentral_dp.config.scenario_components import (
-    algorithm_of,
-    is_coordinated,
-    is_minimax,
     mechanism_of_scenario,
-    minimax_of,
-    problem_of,
     shards_of,
     stream_of,
     topology_of,
-    with_algorithm,
     with_mechanism,
 )
 from decentral_dp.config.schema import Scenario, by_channel
@@ -91,7 +87,7 @@ def build(
         ('gossip', 8)
     """
     s = scenario if isinstance(scenario, Scenario) else load(scenario)
-    s = outside.with_given(s, outside.Given(problem, topology, data, partition))
+    s = outside.with_given(s, outside.GivenComponents(problem, topology, data, partition))
     s = s if algorithm is None else with_algorithm(s, algorithm)
     s, chosen = (s, None) if mechanism is None else with_mechanism(s, mechanism)
     job = assembled(s, chosen)

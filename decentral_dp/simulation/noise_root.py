@@ -6,7 +6,7 @@ import json
 from hashlib import blake2b
 
 from decentral_dp.config import outside_components as outside
-from decentral_dp.config.scenario_components import outside_source
+from decentral_dp.config.algorithm_components import outside_source
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.data import COLLECTIONS, Shards
 from decentral_dp.privacy.fingerprint import digest_of_file

@@ -18,8 +18,8 @@ import numpy as np
 
 from decentral_dp.bounded import Split
 from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.closed_over import components_of
-from decentral_dp.config.scenario_components import entry_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import Apart

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tomli_w
 
-from decentral_dp.config.scenario_components import is_coordinated
+from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.errors import InputError
 

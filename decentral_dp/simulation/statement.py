@@ -14,8 +14,8 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.closed_over import arrays_seen
-from decentral_dp.config.scenario_components import entry_of
 from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
 

@@ -86,7 +86,7 @@ def conduct(
         out: the folder.
         jobs: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: told of cells done, cells in all, and cells that failed.
+        progress: called with cells done, cells in all, and cells that failed.
 
     Returns:
         Tables and verdicts.
@@ -121,7 +121,7 @@ def study(
             none.
         jobs: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: told of cells done, cells in all, and cells that failed.
+        progress: called with cells done, cells in all, and cells that failed.
 
     Returns:
         Tables of all cells and of means with intervals, and a verdict on every claim.

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.formatting import delta_text
-from decentral_dp.reporting.plots.axes import BLUE, GREEN, GREY, ORANGE, PINK, STYLE, VERMILLION, log_axis
-from decentral_dp.studies.epsilons import BUDGETS, deltas, guarantees
+from decentral_dp.reporting.plots.axes import log_axis
+from decentral_dp.reporting.plots.style import GREY, SERIES_COLOURS, STYLE, new_figure, package_style
+from decentral_dp.studies.axis_labels import axis_label, words_of
 from decentral_dp.studies.grid import Axis, Label
 from decentral_dp.studies.study_schema import Plot, Study
 from decentral_dp.studies.verdicts import selected
@@ -23,33 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":", "-.")
 FILLS = ("full", "none", "left", "right")
-NAMES = {
-    "agents": "agents",
-    "claimed": "ε claimed by the printed formula",
-    "claimed_endless": "ε claimed by the printed formula for T → ∞",
-    "consensus_x": "distance of x to the network average (ℓ2)",
-    "consensus_y": "distance of y to the network average (ℓ2)",
-    "consensus_z": "distance of z to the network average (ℓ2)",
-    "endless_stream": "ε of the worst agent on an endless stream",
-    "epsilon_max": "ε of the worst agent",
-    "epsilon_pure_max": "pure ε of the worst agent",
-    "epsilon_spent": "ε spent by the worst agent",
-    "finite_data": "ε of the worst agent for T → ∞ on these data",
-    "hypergradient_norm": "‖∇F‖₂ at the average x",
-    "privacy.cap": "cap on ε",
-    "privacy.delta": "δ",
-    "privacy.epsilon": "target ε",
-    "self_weight": "smallest total weight of an agent's neighbours",
-    "spectral_gap": "spectral gap 1 − ρ",
-    "test_accuracy": "accuracy on held-out records",
-    "test_loss": "loss on held-out records",
-    "lower_loss": "lower loss (train)",
-    "upper_loss": "upper loss (validation)",
-}
 _PANEL_COLUMNS = 3
 # Beyond so many letters in all, the names below a categorical axis are turned.
 _LETTERS_ACROSS = 50
@@ -100,14 +76,9 @@ def write_study_plots(
     Returns:
         The paths that were written.
     """
-    # matplotlib is slow to import and only this function needs it.
-    import matplotlib
-
     folder.mkdir(exist_ok=True)
     written = []
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+    with package_style():
         for plot in study.plots:
             path = folder / f"{plot.name}.png"
             if _draw(path, plot, axes, summary, selected(cells, plot.where)):
@@ -118,9 +89,6 @@ def write_study_plots(
 
 
 def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> bool:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     rows = selected(summary, plot.where)
     rows = rows[rows["last"] != (plot.x == "round")]
     by_name = {axis.name: axis for axis in axes}
@@ -134,24 +102,23 @@ def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, c
     width = 7.6 if wide else 5.8 if across == 1 else (3.8 if across == 2 else 3.5) * across
     height = 2.0 * down + 1.4 if wide and down > 1 else 0.9 + (3.4 if across == 1 else 2.9) * down
     height += 0.0 if plot.points is None else _NAMES_HIGH
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, height)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     lines = _lines(plot, by_name, rows)
     for ax, panel in zip(grid.flat, panels, strict=False):
         part = rows if plot.panels is None else rows[rows[plot.panels] == panel]
         _panel(ax, plot, by_name, part, lines, rows)
         if plot.panels is not None:
-            ax.set_title(f"{_words(plot.panels.rpartition('.')[2])}: {_words(panel)}", fontweight="normal")
+            ax.set_title(f"{words_of(plot.panels.rpartition('.')[2])}: {words_of(panel)}", fontweight="normal")
     for ax in grid.flat[len(panels) :]:
         ax.set_visible(False)
     figure.supylabel(
-        plot.y_label or (_label(plot.measures[0], cells) if len(plot.measures) == 1 else ""),
+        plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else ""),
         fontsize=STYLE["font.size"],
     )
     for column in range(across):
         lowest = [k for k in range(len(panels)) if k % across == column][-1]
-        grid.flat[lowest].set_xlabel(plot.x_label or _label(plot.x, cells))
+        grid.flat[lowest].set_xlabel(plot.x_label or axis_label(plot.x, cells))
         grid.flat[lowest].tick_params(labelbottom=True)
     if plot.title:
         words = textwrap.fill(plot.title, int(width * _TITLE_LETTERS_PER_INCH))
@@ -181,9 +148,9 @@ def _lines(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[Lin
         for k, value in enumerate(values):
             hue, style = (k, m) if coloured else (m, 0)
             where = {} if plot.lines is None else {plot.lines: value}
-            colour, marker = COLOURS[hue % len(COLOURS)], MARKERS[hue % len(MARKERS)]
+            colour, marker = SERIES_COLOURS[hue % len(SERIES_COLOURS)], MARKERS[hue % len(MARKERS)]
             dash, fill = DASHES[style % len(DASHES)], FILLS[style % len(FILLS)]
-            found.append(Line(_words(value) if coloured else "", measure, where, colour, marker, dash, fill))
+            found.append(Line(words_of(value) if coloured else "", measure, where, colour, marker, dash, fill))
     return found
 
 
@@ -210,10 +177,11 @@ def _legend(figure: Figure, lines: Sequence[Line], cells: pd.DataFrame, width: f
         entries += [(value, n.colour, n.marker, "-", "full") for value, n in values.items()]
         if len(measures) > 1:
             entries += [
-                (_label(m, cells, most=1), GREY, "none" if joined else "o", n.dash, n.fill) for m, n in measures.items()
+                (axis_label(m, cells, most=1), GREY, "none" if joined else "o", n.dash, n.fill)
+                for m, n in measures.items()
             ]
     elif len(measures) > 1:
-        entries = [(_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
+        entries = [(axis_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
     if not entries:
         return
     handles = [
@@ -246,7 +214,7 @@ def _panel(
         drawable = measured[["mean", "low", "high"]].to_numpy()
         log_axis(ax, "y", np.concatenate([drawable / 1.1, drawable * 1.1]))
     if categories is not None:
-        ax.set_xticks(range(len(categories)), [_words(c) for c in categories])
+        ax.set_xticks(range(len(categories)), [words_of(c) for c in categories])
         ax.set_xlim(-0.6, len(categories) - 0.4)
         ax.grid(False, axis="x")
         if sum(len(str(c)) for c in categories) > _LETTERS_ACROSS:
@@ -257,7 +225,7 @@ def _panel(
     if "x" in plot.log:
         log_axis(ax, "x", at)
     if plot.x in axes and len(values := _values(axes, plot.x, rows)) <= _MOST_TICKS:
-        ax.set_xticks([float(v) for v in values], [_words(v) for v in values])
+        ax.set_xticks([float(v) for v in values], [words_of(v) for v in values])
         ax.minorticks_off()
     if plot.points is not None:
         _name_points(ax, plot, axes, rows)
@@ -324,7 +292,7 @@ def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFr
         ax.plot([start, start, end], [0, 1, 1.04], transform=ax.transAxes, color="#CCCCCC", linewidth=0.6, zorder=0.5)
         ax.lines[-1].set_clip_on(False)
         ax.annotate(
-            _words(value),
+            words_of(value),
             (float(end), 1.05),
             xycoords="axes fraction",
             rotation=90,
@@ -333,24 +301,3 @@ def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFr
             fontsize=7.5,
             color=GREY,
         )
-
-
-def _label(name: str, cells: pd.DataFrame, most: int = 3) -> str:
-    """What is on an axis; of an ε also its δ, and whether it is certified, if these are at most so many guarantees."""
-    at, kinds = deltas(name, cells), guarantees(cells) if name in BUDGETS else []
-    ends = list(dict.fromkeys([*at[:1], *at[-1:]]))
-    delta = f", δ = {' … '.join(map(delta_text, ends))}" if ends else ""
-    kind = f" ({' or '.join(kinds)})" if 0 < len(kinds) <= most else ""
-    return f"{_stem(name)}{delta}{kind}"
-
-
-def _stem(name: str) -> str:
-    for ending, words in (("_min", ", lowest agent"), ("_max", ", highest agent")):
-        stem = name.removesuffix(ending)
-        if stem != name and stem in NAMES and name not in NAMES:
-            return NAMES[stem] + words
-    return NAMES.get(name, _words(name.rpartition(".")[2]))
-
-
-def _words(value: Label) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")

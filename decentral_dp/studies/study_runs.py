@@ -21,9 +21,9 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
+from decentral_dp.config.algorithm_components import outside_source
 from decentral_dp.config.loading import load
 from decentral_dp.config.outside_components import fingerprints
-from decentral_dp.config.scenario_components import outside_source
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import spending

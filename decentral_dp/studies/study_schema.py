@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from decentral_dp.config.loading import assign, explain, find, parsed, read_toml
-from decentral_dp.config.schema import Count, Finite, Positive, Seed, Share, Table
+from decentral_dp.config.table_types import Count, Finite, Positive, Seed, Share, Table, optional
 from decentral_dp.errors import InputError
 
 Where = dict[str, Any]
@@ -19,9 +19,7 @@ class Variant(Table):
     """A named bundle of changes: another base, keys taken out, keys set."""
 
     name: str = Field(description="What tables, plots and claims call it.")
-    scenario: str | None = Field(
-        default=None, description="Another base scenario, by name or path; the study's if left out."
-    )
+    scenario: str | None = optional("Another base scenario, by name or path; the study's if left out.")
     unset: list[str] = Field(
         default=[], description='Keys that are taken out of the scenario, such as "privacy" or "algorithm.z".'
     )
@@ -39,9 +37,9 @@ class Plot(Table):
         default="round", description='What is on the horizontal axis: an axis of the grid, "round", or a measured name.'
     )
     y: str | list[str] = Field(description="Measured name on the vertical axis, or several.")
-    lines: str | None = Field(default=None, description="Axis whose values are lines of their own.")
-    panels: str | None = Field(default=None, description="Axis whose values are panels of their own.")
-    points: str | None = Field(default=None, description="Axis whose values are points along a line.")
+    lines: str | None = optional("Axis whose values are lines of their own.")
+    panels: str | None = optional("Axis whose values are panels of their own.")
+    points: str | None = optional("Axis whose values are points along a line.")
     log: Literal["", "x", "y", "xy"] = Field(
         default="", description='Which axes are logarithmic: "x", "y", "xy", or "" for none.'
     )
@@ -59,13 +57,10 @@ class Side(Table):
 
     measure: str = Field(description="Measured name whose mean over seeds is taken.")
     where: Where = Field(default={}, description="Axis → value of the runs that count.")
-    best: str | None = Field(
-        default=None,
-        description="Axis of whose values the one with the highest mean is taken, as who tunes by these numbers would.",
+    best: str | None = optional(
+        "Axis of whose values the one with the highest mean is taken, as who tunes by these numbers would."
     )
-    round: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Round at which it is measured; the last if left out."
-    )
+    round: Annotated[int, Field(ge=0)] | None = optional("Round at which it is measured; the last if left out.")
 
 
 class Claim(Table):

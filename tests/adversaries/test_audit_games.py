@@ -15,8 +15,9 @@ import pytest
 
 import decentral_dp
 from decentral_dp.adversaries import audit_tables, audits
+from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.adversaries.audit_tables import audit_table, audited_names, write_table
-from decentral_dp.adversaries.audits import AuditResult, audit, planned, play
+from decentral_dp.adversaries.audits import audit, planned, play
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped

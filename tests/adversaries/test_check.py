@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.adversaries.check import CheckResult, again, check, save_case
+from decentral_dp.adversaries.check import again, check
+from decentral_dp.adversaries.check_result import CheckResult, save_case
 from decentral_dp.adversaries.extreme_pairs import pairs_of
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize

@@ -17,7 +17,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from decentral_dp.adversaries.curious_neighbours import ASSUMPTIONS, NetworkView, network_budget, prepare
+from decentral_dp.adversaries.curious_neighbours import ASSUMPTIONS, NetworkView, prepare
 from decentral_dp.adversaries.pair_plots import by_distance, by_topology, heat_map, write_pairs
 from decentral_dp.cli import main as cli
 from decentral_dp.cli.network_command import coalitions_of, comparisons
@@ -36,7 +36,7 @@ def job() -> Job:
 
 @pytest.fixture(scope="module")
 def view(job: Job) -> NetworkView:
-    return network_budget(job)
+    return prepare(job).view()
 
 
 def told(job: Job) -> Case:
@@ -94,7 +94,7 @@ def test_nobody_inside_learns_more_than_is_certified(job: Job, view: NetworkView
 
 
 def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkView) -> None:
-    pooled = network_budget(job, [[0, 4]])
+    pooled = prepare(job, [[0, 4]]).view()
     assert pooled.pairs.observers == ((0, 4),)
     np.testing.assert_array_equal(pooled.distance[0], np.minimum(view.distance[0], view.distance[4]))
     assert (pooled.epsilon[0, 1:4] >= np.fmax(view.epsilon[0], view.epsilon[4])[1:4] - 1e-12).all()
@@ -147,10 +147,10 @@ def test_the_linear_system_is_what_the_engine_runs(kind: str, stream: str) -> No
 def test_a_local_step_before_gossip_is_priced_as_such() -> None:
     """One round of gossip more lies between the steps of dp_dsgd; its first messages carry the same record alike."""
     same = [
-        network_budget(job_of(f"algorithm.kind={k}", "algorithm.rounds=1")) for k in ("ldp_single_level", "dp_dsgd")
+        prepare(job_of(f"algorithm.kind={k}", "algorithm.rounds=1")).view() for k in ("ldp_single_level", "dp_dsgd")
     ]
     np.testing.assert_allclose(same[0].pairs.mu, same[1].pairs.mu, rtol=1e-12)
-    later = [network_budget(job_of(f"algorithm.kind={k}")).pairs.mu for k in ("ldp_single_level", "dp_dsgd")]
+    later = [prepare(job_of(f"algorithm.kind={k}")).view().pairs.mu for k in ("ldp_single_level", "dp_dsgd")]
     assert np.nanmax(np.abs(later[0] / later[1] - 1.0)) > 0.01
 
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_priced_exactly_is_refused(override: str, sentence: str) 
         )
     other = job_of(override, *more)
     with pytest.raises(InputError) as caught:
-        network_budget(other)
+        prepare(other).view()
     assert str(caught.value).startswith(sentence)
     assert "\n" not in str(caught.value)
     assert "; use " in str(caught.value)
@@ -182,7 +182,7 @@ def test_what_cannot_be_priced_exactly_is_refused(override: str, sentence: str) 
 @pytest.mark.parametrize("coalitions", [None, [[0]]])
 def test_one_agent_alone_has_nobody_to_watch(coalitions: list[list[int]] | None) -> None:
     with pytest.raises(InputError, match="no pair is left to price"):
-        network_budget(job_of("topology={ kind = 'complete', agents = 1 }"), coalitions)
+        prepare(job_of("topology={ kind = 'complete', agents = 1 }"), coalitions).view()
 
 
 def test_an_unknown_agent_is_refused_by_name(job: Job) -> None:
@@ -294,7 +294,7 @@ def test_what_would_take_minutes_is_refused_at_once() -> None:
     ],
 )
 def test_odd_networks_are_drawn(overrides: list[str], coalitions: list[list[int]] | None, tmp_path: Path) -> None:
-    view = network_budget(job_of(*overrides), coalitions)
+    view = prepare(job_of(*overrides), coalitions).view()
     written = write_pairs(view, tmp_path, {"the same": view})
     assert [p.name for p in written] == ["pairs.png", "distance.png", "topologies.png"]
     assert all(p.stat().st_size > 5000 for p in written)
@@ -324,12 +324,12 @@ SMALL = ("--set", "topology.agents=6", "--set", "algorithm.rounds=5")
 
 
 def test_large_coalitions_are_called_by_their_number(job: Job) -> None:
-    view = network_budget(job, [range(8), [0, 4], [5]])
+    view = prepare(job, [range(8), [0, 4], [5]]).view()
     assert [view.observer(k) for k in range(3)] == ["8 agents (0, …, 7)", "agents 0, 4", "agent 5"]
     figure = figure_of(lambda f: heat_map(f, view))
     assert "8 agents" in figure.axes[0].get_yticklabels()[0].get_text()
     assert figure.get_suptitle().startswith("What the best of 3 observers learns: certified ε at most")
-    only = figure_of(lambda f: heat_map(f, network_budget(job, [range(8)])))
+    only = figure_of(lambda f: heat_map(f, prepare(job, [range(8)]).view()))
     assert only.get_suptitle().startswith("What 8 agents (0, …, 7) learn: certified ε at most")
     assert [label.get_text() for label in only.axes[0].get_xticklabels()] == ["8"]
 

@@ -16,8 +16,9 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.options import Bounds, constraint, internal, option, options_of
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.algorithm_reference import algorithm_pages
+from decentral_dp.config.algorithm_schema import AlgorithmTable, RegisteredAlgorithmTable
 from decentral_dp.config.loading import scenario_folder
-from decentral_dp.config.schema import AlgorithmTable, RegisteredAlgorithmTable, Scenario
+from decentral_dp.config.schema import Scenario
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 KEYS = [(name, o) for name, entry in ALGORITHMS.items() for o in entry.keys]

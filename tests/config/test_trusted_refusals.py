@@ -11,6 +11,7 @@ import pytest
 
 from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.simulation import job_builder
 from tests.support.coordinator_scenarios import content
 
@@ -75,6 +76,35 @@ def test_what_no_coordinator_takes_is_refused_before_a_record_is_read(
         job_builder.build(load(made))
     assert str(caught.value).startswith(place)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(
+    ("kind", "guarantee"),
+    [
+        ("exponential_mechanism", "certified"),
+        ("warm_start", "certified"),
+        ("regularised_exponential_mechanism", "certified"),
+        ("regularised_exponential_mechanism", "as_printed"),
+    ],
+)
+def test_draws_by_losses_of_which_only_constants_are_declared_are_refused(kind: str, guarantee: str) -> None:
+    declared = {name: 1.0 for name in ProblemConstants._fields if name != "label"}
+    said = refusal(kind, **{"privacy.constants": declared, "privacy.guarantee": guarantee})
+    assert said.startswith("privacy.constants")
+    assert "no declared constant says" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "guarantee"),
+    [("gradient_norm_exponential_mechanism", "certified"), ("exponential_mechanism", "as_printed")],
+)
+def test_draws_that_need_no_range_of_losses_take_declared_constants(kind: str, guarantee: str) -> None:
+    declared = {name: 1.0 for name in ProblemConstants._fields if name != "label"}
+    changes = {"privacy.constants": declared, "privacy.guarantee": guarantee, "algorithm.rounds": 1}
+    epsilon = job_builder.build(load(content(kind, **changes))).budget.epsilon.max()
+    assert epsilon > 0.0
+    assert np.isfinite(epsilon) == (guarantee == "certified")
 
 
 @pytest.mark.usefixtures("unread")

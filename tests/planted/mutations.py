@@ -116,7 +116,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Rounding -------------------------------------------------------------------------------------------------------
     Mutation(
         "laplace releases rounded to the nearest",
-        "privacy/mechanisms/protocol.py",
+        "privacy/mechanisms/grid_arithmetic.py",
         "    out += uniforms < scaled\n",
         "    out += scaled > 0.5\n",
         (f"{_MECHANISMS}::test_laplace_rounds_stochastically",),
@@ -130,7 +130,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a grid that is no power of two",
-        "privacy/mechanisms/protocol.py",
+        "privacy/mechanisms/grid_arithmetic.py",
         "np.ldexp(1.0, exponent - 1 - bits)",
         "np.ldexp(1.1, exponent - 1 - bits)",
         (f"{_MECHANISMS}::test_low_bits_do_not_depend_on_the_input",),
@@ -159,7 +159,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "no noise that costs nothing",
-        "privacy/mechanisms/protocol.py",
+        "privacy/mechanisms/grid_arithmetic.py",
         "np.where(unbounded, np.inf, price)",
         "np.where(unbounded, 0.0, price)",
         (f"{_ACCOUNTANTS}::test_prices_at_the_edges",),
@@ -263,7 +263,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Amplification --------------------------------------------------------------------------------------------------
     Mutation(
         "each channel amplified by itself",
-        "privacy/accounting/charges.py",
+        "privacy/accounting/composed_charges.py",
         "        total[where] += loss**power\n",
         "        total[where] = np.maximum(total[where], loss**power)\n",
         (f"{_ACCOUNTANTS}::test_a_batch_is_amplified_once_over_all_its_channels",),
@@ -291,28 +291,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a batch used twice",
-        "privacy/ledger.py",
+        "privacy/recorder.py",
         "elif self._amplified.setdefault((split, sensitivity.batch), index) != index:",
         "elif self._amplified.setdefault((split, sensitivity.batch), index) < 0:",
         (f"{_LEDGER}::test_what_would_be_charged_too_little_is_refused",),
     ),
     Mutation(
         "two batches of one index",
-        "privacy/ledger.py",
+        "privacy/recorder.py",
         "        ) != sensitivity.batch:\n",
         "        ) is None:\n",
         (f"{_LEDGER}::test_what_would_be_charged_too_little_is_refused",),
     ),
     Mutation(
         "a poisson sample priced for a record that is removed",
-        "privacy/accounting/loss_distributions.py",
+        "privacy/accounting/loss_profiles.py",
         "        second = e + np.logaddexp(out, math.log(rate) + log_ndtr(-m - tau))\n",
         "        second = e + log_ndtr(-tau)\n",
         (f"{_POISSON}::test_the_profile_is_that_of_the_pair",),
     ),
     Mutation(
         "sampling that amplifies too much",
-        "privacy/accounting/loss_distributions.py",
+        "privacy/accounting/loss_profiles.py",
         "small = np.log1p(eta * np.expm1(e))",
         "small = eta * e",
         (f"{_ACCOUNTANTS}::test_minibatches_of_fifty_in_six_thousand",),
@@ -413,14 +413,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Ledger and plan ------------------------------------------------------------------------------------------------
     Mutation(
         "a start from data that is free",
-        "privacy/ledger.py",
+        "privacy/recorder.py",
         "            if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):\n",
         "            if any((s.sensitivity < 0.0).any() for s in value.sensitivities.values()):\n",
         (f"{_TRAPS}::test_a_start_from_data_is_not_free",),
     ),
     Mutation(
         "a kind of record that joins later, free for ever",
-        "privacy/ledger.py",
+        "privacy/recorder.py",
         "0.0 if sensitivity is None else _compact(sensitivity.sensitivity)",
         "0.0 if sensitivity is None or 0.0 in column.sensitivity[split] else _compact(sensitivity.sensitivity)",
         (f"{_TRAPS}::test_a_kind_of_record_that_joins_later_is_charged_from_then_on",),

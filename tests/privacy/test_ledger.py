@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.ledger import ChannelLedger, Ledger, Recorder, assemble
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.recorder import Recorder, assemble
 
 numbers = st.floats(0.05, 20.0)
 

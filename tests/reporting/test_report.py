@@ -19,7 +19,8 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.page.markup import tag
 from decentral_dp.reporting.plots import write_plots
-from decentral_dp.reporting.text import number, power_text
+from decentral_dp.reporting.text import power_text
+from decentral_dp.simulation.statement import number
 from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
 
 

@@ -30,12 +30,12 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.runner import run
 from decentral_dp.studies import study_runs as cell_files
+from decentral_dp.studies.axis_labels import axis_label
 from decentral_dp.studies.conduct import Findings, check_plot, conduct
 from decentral_dp.studies.epsilons import described
 from decentral_dp.studies.grid import axes, cells, label_all
 from decentral_dp.studies.measures import check_names, names_of
 from decentral_dp.studies.pool import in_processes
-from decentral_dp.studies.study_plots import _label
 from decentral_dp.studies.study_runs import Task, task_of
 from decentral_dp.studies.study_schema import Study, load_study
 from decentral_dp.studies.study_tables import interval
@@ -376,16 +376,16 @@ def test_an_epsilon_says_what_it_is(name: str, rows: list[tuple[str, str, float]
 
 
 def test_axes_of_pictures_say_what_an_epsilon_is() -> None:
-    assert _label("epsilon_max", account(CERTIFIED)) == "ε of the worst agent, δ = 1e-5 (certified)"
+    assert axis_label("epsilon_max", account(CERTIFIED)) == "ε of the worst agent, δ = 1e-5 (certified)"
     several = account(CERTIFIED, ("as_printed", "laplace", 1e-3), NOISELESS)
-    assert _label("epsilon_max", several) == (
+    assert axis_label("epsilon_max", several) == (
         "ε of the worst agent, δ = 1e-5 … 0.001 (certified or provable as printed or no guarantee)"
     )
     # A legend has less room.
-    assert _label("epsilon_max", several, most=1) == "ε of the worst agent, δ = 1e-5 … 0.001"
-    assert _label("epsilon_pure_max", account(CERTIFIED)) == "pure ε of the worst agent (certified)"
-    assert _label("privacy.epsilon", account(CERTIFIED)) == "target ε, δ = 1e-5"
-    assert _label("spectral_gap", account(CERTIFIED)) == "spectral gap 1 − ρ"
+    assert axis_label("epsilon_max", several, most=1) == "ε of the worst agent, δ = 1e-5 … 0.001"
+    assert axis_label("epsilon_pure_max", account(CERTIFIED)) == "pure ε of the worst agent (certified)"
+    assert axis_label("privacy.epsilon", account(CERTIFIED)) == "target ε, δ = 1e-5"
+    assert axis_label("spectral_gap", account(CERTIFIED)) == "spectral gap 1 − ρ"
 
 
 def test_a_plan_prices_at_each_round(make: Make, tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from decentral_dp.exchange import Bundle
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.recorder import Recorder, assemble
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import Crossed, Script
 from tests.support.transcripts import log_law, lower_bound

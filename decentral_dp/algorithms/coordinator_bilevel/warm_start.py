@@ -119,4 +119,5 @@ ENTRY = Entry(
     trusted=True,
     claim="Theorem 4.3 of Lowy & Liu (2025), as printed",
     domain="required",
+    loss_range=("certified",),
 )

@@ -92,4 +92,5 @@ ENTRY = Entry(
     claim="Equation 4 of Lowy & Liu (2025), as printed",
     example={"rounds": "1", "method": '"grid"'},
     domain="required",
+    loss_range=("certified",),
 )

@@ -154,4 +154,5 @@ ENTRY = Entry(
     claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
     example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
     domain="required",
+    loss_range=("certified", "as_printed"),
 )

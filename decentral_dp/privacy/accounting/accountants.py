@@ -35,8 +35,10 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import loss_distributions
-from decentral_dp.privacy.accounting.charges import Charges, ComposedCharges, accounts, charges, sampling_slack
-from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, log_gaussian_delta
+from decentral_dp.privacy.accounting.charges import Charges, charges, sampling_slack
+from decentral_dp.privacy.accounting.composed_charges import ComposedCharges, accounts
+from decentral_dp.privacy.accounting.loss_distributions import Releases
+from decentral_dp.privacy.accounting.loss_profiles import amplified, log_gaussian_delta
 from decentral_dp.privacy.ledger import IntArray, Ledger
 
 # Below this δ tails are cut where float64 has no numbers left.
@@ -81,7 +83,27 @@ class Budget:
 def price(ledger: Ledger, delta: float) -> Budget:
     """Price every agent of a ledger.
 
-    Raises InputError where a line is unknown or cannot be priced soundly.
+    Args:
+        ledger: what was, or is to be, released.
+        delta: δ of the budget, from 0 up to, but below, 1.
+
+    Returns:
+        The budget of each agent, with a breakdown by channel and by kind of record.
+
+    Raises:
+        InputError: a δ that is none, or a line that is unknown or cannot be priced soundly.
+
+    References:
+        Bun & Steinke 2016 (concentrated); Doroshenko et al. 2022 (numerical composition). See docs/proofs/09 and 10.
+
+    Example:
+        >>> from decentral_dp.privacy.ledger import ChannelLedger
+        >>> ones = np.ones((4, 1))
+        >>> line = ChannelLedger(channel="y", mechanism="gaussian", dimension=1, group=np.zeros(3, dtype=np.int64),
+        ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": ones}, rate={"train": ones})
+        >>> budget = price(Ledger(3, (line,)), delta=1e-5)
+        >>> budget.epsilon.round(3).tolist(), budget.epsilon_pure.tolist()
+        ([4.377, 4.377, 4.377], [inf, inf, inf])
     """
     _check_delta(delta)
     charged = charges(ledger)
@@ -111,7 +133,18 @@ def price(ledger: Ledger, delta: float) -> Budget:
 
 
 def epsilon_of(ledger: Ledger, delta: float) -> Array:
-    """(m,) ε(δ) of every agent, without the breakdown by channel that `price` gives."""
+    """Price every agent of a ledger, without the breakdown by channel that `price` gives.
+
+    Args:
+        ledger: what was, or is to be, released.
+        delta: δ, from 0 up to, but below, 1.
+
+    Returns:
+        (m,) ε(δ) of every agent.
+
+    Raises:
+        InputError: as `price`.
+    """
     _check_delta(delta)
     charged = charges(ledger)
     costs = [_settled(charged, split, None, delta, []).cost for split in charged.kinds]
@@ -119,10 +152,21 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
 
 
 def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
-    """Upper bounds on the ε that the worst agent has spent after each of these rounds, (len(rounds),).
+    """Bound the ε that the worst agent has spent after each of some rounds.
 
     Agents are bounded by the elementwise maxima of their releases: the worst agent's own curve wherever one agent is
-    charged most in every round, as with equal schedules, or the smallest shard. `rounds` ascends.
+    charged most in every round, as with equal schedules, or the smallest shard.
+
+    Args:
+        ledger: what was, or is to be, released.
+        delta: δ, from 0 up to, but below, 1.
+        rounds: in ascending order.
+
+    Returns:
+        (len(rounds),) upper bounds.
+
+    Raises:
+        InputError: as `price`, and for rounds that do not ascend.
     """
     _check_delta(delta)
     cuts = np.asarray(rounds, dtype=np.int64) * ledger.releases_per_round
@@ -144,7 +188,22 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
 
 
 def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
-    """ε(δ) of Gaussian pairs, elementwise: the root of δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), from above."""
+    """Solve δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) for ε, from above: the price of a Gaussian pair.
+
+    Args:
+        mu: distance of the pair in standard deviations, any shape.
+        delta: δ, broadcastable.
+
+    Returns:
+        ε, elementwise; +inf where μ is infinite or δ is 0, and 0 where μ is 0.
+
+    References:
+        Balle & Wang 2018, Theorem 8.
+
+    Example:
+        >>> float(gaussian_epsilon(1.0, 1e-5).round(3)), float(gaussian_epsilon(0.0, 0.0))
+        (4.377, 0.0)
+    """
     distance, allowed = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(delta, dtype=np.float64))
     m = np.clip(distance, 1e-9, 1e150)
     target = np.log(np.maximum(allowed, 1e-300))
@@ -168,7 +227,12 @@ def pure_epsilon(releases: Releases) -> float:
 
 
 def epsilon_at(releases: Releases, delta: float) -> float:
-    """The smallest ε(δ) known for one record's releases."""
+    """Compute the smallest ε(δ) known for one record's releases.
+
+    Args:
+        releases: their prices, sorted by what composes with what.
+        delta: δ; 0 gives the pure ε.
+    """
     return float(_along([releases], delta)[-1])
 
 

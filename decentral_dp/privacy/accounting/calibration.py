@@ -19,7 +19,8 @@ from decentral_dp.privacy.accounting.accountants import (
     gaussian_epsilon,
     settles,
 )
-from decentral_dp.privacy.accounting.charges import Charges, ComposedCharges, accounts, charges, sampling_slack
+from decentral_dp.privacy.accounting.charges import Charges, charges, sampling_slack
+from decentral_dp.privacy.accounting.composed_charges import ComposedCharges, accounts
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE

@@ -33,25 +33,39 @@ from decentral_dp.privacy.mechanisms import LAPLACE, Mechanism, mechanism_of, no
 _EXPLICIT_ROUNDS = 100_000
 
 
+class DecayingRelease(NamedTuple):
+    """What feeds one channel every round: its step λ, the channel's noise (σ, ς), and the clip C of its records."""
+
+    step: Power
+    noise: Power
+    clip: float
+
+
+class Arrivals(NamedTuple):
+    """The records of one kind that there are in round t: N_t = min(records, warm_start + (t + 1)·batch).
+
+    Args:
+        batch: records that arrive each round; records = batch bounds a minibatch of that size without amplification.
+        warm_start: records there before round 0; default 0.
+        records: in all; None, the default, for a stream without end.
+    """
+
+    batch: int
+    warm_start: int = 0
+    records: int | None = None
+
+
 def losses(
-    step: Power,
-    noise: Power,
-    clip: float,
-    batch: int,
-    warm_start: int = 0,
-    records: int | None = None,
+    query: DecayingRelease,
+    arrivals: Arrivals,
     rounds: int = _EXPLICIT_ROUNDS,
     mechanism: Mechanism | str = LAPLACE,
 ) -> Array:
     """Compute the price of every round, in exact arithmetic.
 
     Args:
-        step: λ_t.
-        noise: (σ, ς), standard deviation.
-        clip: C.
-        batch: records that arrive each round.
-        warm_start: records there before round 0; default 0.
-        records: N_t = min(records, warm_start + (t+1)·batch); None, the default, for a stream without end.
+        query: what is released.
+        arrivals: the records that it reads.
         rounds: how many.
         mechanism: "laplace", the default, or "gaussian".
 
@@ -60,24 +74,22 @@ def losses(
 
     Example:
         >>> from decentral_dp.algorithms.protocol import StepSize
-        >>> losses(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0, batch=5, rounds=3).round(4).tolist()
+        >>> query = DecayingRelease(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0)
+        >>> losses(query, Arrivals(batch=5), rounds=3).round(4).tolist()
         [0.0606, 0.0181, 0.009]
     """
-    _check(step, noise, clip, batch, warm_start)
+    _check(query, arrivals)
+    step, noise, _ = query
     t = np.arange(float(rounds))
-    n = warm_start + (t + 1.0) * batch
-    if records is not None:
-        n = np.minimum(n, float(records))
-    return np.asarray(_factor(step, noise, clip, mechanism) * (t + 2.0) ** noise.decay * (t + 1.0) ** -step.decay / n)
+    n = arrivals.warm_start + (t + 1.0) * arrivals.batch
+    if arrivals.records is not None:
+        n = np.minimum(n, float(arrivals.records))
+    return np.asarray(_factor(query, mechanism) * (t + 2.0) ** noise.decay * (t + 1.0) ** -step.decay / n)
 
 
 def remainder(
-    step: Power,
-    noise: Power,
-    clip: float,
-    batch: int,
-    warm_start: int = 0,
-    records: int | None = None,
+    query: DecayingRelease,
+    arrivals: Arrivals,
     after: int = 0,
     mechanism: Mechanism | str = LAPLACE,
     squares: bool | None = None,
@@ -85,8 +97,10 @@ def remainder(
     """Bound Σ_{t≥after} ε_t (Laplace) or Σ_{t≥after} μ_t² (Gaussian) from above.
 
     Args:
-        step: as in `losses`, and so on up to `mechanism`.
+        query: as in `losses`, and so are arrivals and mechanism.
+        arrivals: the records that it reads.
         after: first round of the sum; default 0.
+        mechanism: "laplace", the default, or "gaussian".
         squares: sum squares or not, whatever the mechanism; default as above.
 
     Returns:
@@ -94,14 +108,13 @@ def remainder(
 
     Example:
         >>> from decentral_dp.algorithms.protocol import StepSize
-        >>> step, noise = StepSize(0.1, 0.8), StepSize(1.0, 0.1)
-        >>> round(remainder(step, noise, clip=1.0, batch=5), 3)
-        0.122
-        >>> remainder(step, noise, clip=1.0, batch=5, records=100)
-        inf
+        >>> query = DecayingRelease(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0)
+        >>> round(remainder(query, Arrivals(batch=5)), 3), remainder(query, Arrivals(batch=5, records=100))
+        (0.122, inf)
     """
-    _check(step, noise, clip, batch, warm_start)
-    factor = _factor(step, noise, clip, mechanism)
+    _check(query, arrivals)
+    (step, noise, _), (batch, warm_start, records) = query, arrivals
+    factor = _factor(query, mechanism)
     if factor == 0.0:
         return 0.0
     power = 2 if (mechanism_of(mechanism).unit == "μ" if squares is None else squares) else 1
@@ -110,7 +123,7 @@ def remainder(
         return math.inf
     full = 0 if records is None else max(0, math.ceil((records - warm_start) / batch) - 1)
     start = max(after, _EXPLICIT_ROUNDS, full)
-    explicit = losses(step, noise, clip, batch, warm_start, records, start, mechanism)[after:]
+    explicit = losses(query, arrivals, start, mechanism)[after:]
     # With u = t + 1: (t+2)^ς (t+1)^{−v}/N = u^{ς−v} (1 + 1/u)^ς / N, and 1/N ≤ (1/B)(1/u)(1 − a/u + a²/u²), a = n₀/B.
     a = warm_start / batch
     share = np.array([1.0, -a, a * a]) / batch if records is None else np.array([1.0 / records])
@@ -119,14 +132,6 @@ def remainder(
         series = np.convolve(series, share)
     left = sum(float(c) * float(zeta(exponent + k, start + 1.0)) for k, c in enumerate(series))
     return float((explicit**power).sum() + factor**power * left) * (1.0 + 1e-12)
-
-
-class DecayingRelease(NamedTuple):
-    """What feeds one channel every round: its step λ, the channel's noise (σ, ς), and the clip C of its records."""
-
-    step: Power
-    noise: Power
-    clip: float
 
 
 def at_infinity(
@@ -141,9 +146,9 @@ def at_infinity(
 
     Args:
         queries: all that read this kind of record, one per channel.
-        batch: as in `losses`; records = batch bounds a minibatch of that size without its amplification.
-        warm_start: as in `losses`.
-        records: as in `losses`.
+        batch: of `Arrivals`, and so on up to `records`.
+        warm_start: records there before round 0; default 0.
+        records: in all; None, the default, for a stream without end.
         mechanism: "laplace", the default, or "gaussian".
         delta: 0, the default, for pure ε.
 
@@ -157,22 +162,23 @@ def at_infinity(
         >>> round(at_infinity([gradient], batch=5), 3), at_infinity([gradient], batch=5, records=100)
         (0.122, inf)
     """
+    arrivals = Arrivals(batch, warm_start, records)
     if mechanism_of(mechanism).unit == "μ":
-        mu = math.sqrt(sum(remainder(*q, batch, warm_start, records, mechanism=mechanism) for q in queries))
+        mu = math.sqrt(sum(remainder(q, arrivals, mechanism=mechanism) for q in queries))
         return float(gaussian_epsilon(mu, delta))
-    pure = sum(remainder(*q, batch, warm_start, records) for q in queries)
+    pure = sum(remainder(q, arrivals) for q in queries)
     if delta == 0.0:
         return pure
-    rho = 0.5 * sum(remainder(*q, batch, warm_start, records, squares=True) for q in queries)
+    rho = 0.5 * sum(remainder(q, arrivals, squares=True) for q in queries)
     return min(pure, rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)))
 
 
-def _factor(step: Power, noise: Power, clip: float, mechanism: Mechanism | str) -> float:
-    size = clip * step.scale
+def _factor(query: DecayingRelease, mechanism: Mechanism | str) -> float:
+    size, scale = query.clip * query.step.scale, query.noise.scale
     if size == 0.0:
         return 0.0
     deviation = noise_of(mechanism_of(mechanism), "a tail").deviation
-    return 2.0 * deviation * size / noise.scale if noise.scale > 0.0 else math.inf
+    return 2.0 * deviation * size / scale if scale > 0.0 else math.inf
 
 
 def _binomial(power: float, least: float) -> Array:
@@ -184,10 +190,11 @@ def _binomial(power: float, least: float) -> Array:
     return np.array([(1.0 + 1.0 / least) ** power])
 
 
-def _check(step: Power, noise: Power, clip: float, batch: int, warm_start: int) -> None:
-    sizes = (step.scale, noise.scale, clip)
-    if not all(s >= 0.0 for s in sizes) or batch < 1 or warm_start < 0:
+def _check(query: DecayingRelease, arrivals: Arrivals) -> None:
+    sizes = (query.step.scale, query.noise.scale, query.clip)
+    if not all(s >= 0.0 for s in sizes) or arrivals.batch < 1 or arrivals.warm_start < 0:
         raise InputError(
             "tail: wanted scales and clip of at least 0, a batch of at least 1 and a warm start of at least 0, got "
-            f"step {sizes[0]}, noise {sizes[1]}, clip {sizes[2]}, batch {batch}, warm start {warm_start}."
+            f"step {sizes[0]}, noise {sizes[1]}, clip {sizes[2]}, batch {arrivals.batch}, warm start "
+            f"{arrivals.warm_start}."
         )

@@ -108,7 +108,7 @@ def pairwise(
         observers: sets of agents; default every agent alone.
         arrivals: (T, m), whether a record of an agent is first read at round t; default all at round 0.
         share: k, (T,) or (T, m); default 1.
-        progress: told how many observers are done, and of how many.
+        progress: called with how many observers are done, and of how many.
 
     Returns:
         μ of every pair, with the arrival of the worst record.

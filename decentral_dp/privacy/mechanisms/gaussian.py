@@ -27,17 +27,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.privacy.mechanisms.protocol import (
-    DominatingPair,
-    NormalVariates,
-    Sampling,
-    Unit,
-    Unnoised,
-    at_the_ends,
-    broadcast,
-    power_of_two_grid,
-    rounded_at_random,
-)
+from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, power_of_two_grid, rounded_at_random
+from decentral_dp.privacy.mechanisms.protocol import DominatingPair, NormalVariates, Sampling, Unit, Unnoised
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid.
 BITS, RANDOMISED_BITS = 16, 18

@@ -22,16 +22,8 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
-from decentral_dp.privacy.mechanisms.protocol import (
-    DominatingPair,
-    Sampling,
-    Unit,
-    Unnoised,
-    at_the_ends,
-    broadcast,
-    no_slack,
-    power_of_two_grid,
-)
+from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, no_slack, power_of_two_grid
+from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
 from decentral_dp.user_code import USER_ERRORS, reason
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.

@@ -15,11 +15,12 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
-from decentral_dp.privacy.ledger import Ledger, Recorder, assemble
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.protocol import Unnoised
 from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
 from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.privacy.recorder import Recorder, assemble
 
 # Room for the float64 arithmetic of a scale.
 _UP = 1.0 + 1e-12

@@ -11,7 +11,6 @@ from enum import Enum
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 
@@ -152,38 +151,3 @@ def noise_of(mechanism: Mechanism, channel: str) -> NoiseMechanism:
     if not mechanism.adds_noise:
         raise ValueError(f"{channel} is released by {mechanism.name!r}, which adds no noise to a value")
     return cast(NoiseMechanism, mechanism)
-
-
-def power_of_two_grid(scale: Array | float, bits: int) -> Array:
-    """The grid 2^(⌊log₂ scale⌋ − bits); 0 where the scale is 0."""
-    size = np.asarray(scale, dtype=np.float64)
-    exponent = np.frexp(size)[1]
-    return np.where(size > 0.0, np.ldexp(1.0, exponent - 1 - bits), 0.0)
-
-
-def broadcast(sensitivity: Array | float, scale: Array | float) -> tuple[Array, Array]:
-    """Both as float64 arrays of one shape."""
-    wide = np.broadcast_arrays(np.asarray(sensitivity, dtype=np.float64), np.asarray(scale, dtype=np.float64))
-    return wide[0], wide[1]
-
-
-def at_the_ends(price: Array, sensitivity: Array, scale: Array) -> Array:
-    """The price, but 0 where nothing can move, and +inf where nothing hides what can."""
-    unbounded = np.isinf(sensitivity) | ((sensitivity > 0.0) & (scale == 0.0))
-    return np.where(sensitivity == 0.0, 0.0, np.where(unbounded, np.inf, price))
-
-
-def no_slack(loss: Array) -> tuple[Array, Array]:
-    """(ε, δ) of exact samplers: nothing."""
-    return np.zeros_like(loss), np.zeros_like(loss)
-
-
-def rounded_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) -> Array:
-    """⌊query/g⌋ + [U < frac(query/g)], as float64 integers."""
-    # 1/g is exact, g being a power of two, and multiplying is faster than dividing.
-    scaled = query * (1.0 / grid)
-    out = np.floor(scaled)
-    # Compared, not added: U + scaled would round away the low bits of U.
-    scaled -= out
-    out += uniforms < scaled
-    return np.asarray(out)

@@ -11,7 +11,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, at_the_ends, broadcast, no_slack
+from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, no_slack
+from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit
 
 
 @final

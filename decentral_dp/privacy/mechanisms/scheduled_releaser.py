@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Bundle, Value
-from decentral_dp.privacy.ledger import Recorder
 from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.protocol import Unnoised, Workspace
 from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.privacy.recorder import Recorder
 
 # Why a plain array costs nothing, whatever was computed on the way to it.
 FREE = "reads no record, being a function of public and released values"

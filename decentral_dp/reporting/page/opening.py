@@ -9,9 +9,10 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.page import trusted_facts
 from decentral_dp.reporting.page.markup import Html, Part, join, tag
 from decentral_dp.reporting.page.settings import schedules, settings_text
-from decentral_dp.reporting.text import Json, article, capitalised, graph_noun, number, power_text, topology_name
+from decentral_dp.reporting.setting_words import WORDS
+from decentral_dp.reporting.text import Json, article, capitalised, graph_noun, power_text, topology_name
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import PrivacyStatement
+from decentral_dp.simulation.statement import PrivacyStatement, number
 
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
 TASKS = {
@@ -56,7 +57,7 @@ def _who_did_what(result: RunResult) -> str:
     task = TASKS.get(kind, f"solved the {problem.get('solves') or 'bilevel'} problem {kind}".rstrip())
     where = f" on {article(graph_noun(graph))}" if graph and m > 1 else ""
     where = " and a server" if graph.get("central") else where
-    where = " and a trusted coordinator" if result.privacy.is_trusted else where
+    where = WORDS[result.setting].where or where
     return f"{who}{where} {task}" + (f" ({problem['data']} data)" if problem.get("data") else "")
 
 
@@ -94,8 +95,7 @@ def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
     claim, accuracy = privacy.claimed_epsilon, result.metric("test_accuracy")
     certified, delta = epsilon_text(privacy.epsilon_max), delta_text(privacy.delta)
     word = "Provable ε, as printed" if privacy.guarantee == "as_printed" else "Certified ε per agent"
-    whose = "the same for every agent" if result.privacy.is_trusted else "worst agent"
-    tiles = [(word, certified, f"at δ = {delta}, {whose}")]
+    tiles = [(word, certified, f"at δ = {delta}, {WORDS[result.setting].whose}")]
     if privacy.is_declared and privacy.is_noisy:
         tiles = [("ε per agent, on declared constants", certified, f"at δ = {delta}, only if they are true")]
     if not privacy.is_noisy:

@@ -9,8 +9,10 @@ from decentral_dp.reporting.folder import published_x
 from decentral_dp.reporting.page import trusted, trusted_facts
 from decentral_dp.reporting.page.figures import figures
 from decentral_dp.reporting.page.markup import Html, Part, formula, tag
-from decentral_dp.reporting.text import article, capitalised, number, power_text, topology_name
+from decentral_dp.reporting.setting_words import WORDS
+from decentral_dp.reporting.text import article, capitalised, power_text, topology_name
 from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statement import number
 
 METRIC_NAMES = {
     "upper_loss": "Upper loss (validation records)",
@@ -41,30 +43,25 @@ METRIC_NAMES = {
     "consensus_y": "Distance to the average, y",
     "consensus_z": "Distance to the average, z",
 }
-ENDINGS = {"_last": ", last released values", "_unreleased": ", unreleased state"}
 
 
 def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     """A table of the last metrics, and the curves."""
-    metrics = result.metrics
+    metrics, words = result.metrics, WORDS[result.setting]
     rows = []
     # A budget is no metric: it stands in its own table, rounded up.
     plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
     order = [*METRIC_NAMES]
     for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
         value = metrics[name]
-        ending = next((e for e in ENDINGS if name.endswith(e)), "")
+        ending = next((e for e in words.endings if name.endswith(e)), "")
         stem = name.removesuffix(ending)
-        # What the scores of a coordinator are of is said above the table.
-        qualified = "" if result.privacy.is_trusted else ENDINGS.get(ending, "")
-        label = METRIC_NAMES.get(stem, stem.replace("_", " ")) + qualified
+        label = METRIC_NAMES.get(stem, stem.replace("_", " ")) + words.endings.get(ending, "")
         band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
-        cells = [number(v) for v in ((value,) if result.privacy.is_trusted else (value, *band))]
+        cells = [number(v) for v in (value, *band)[: len(words.columns) - 1]]
         shown = ["" if v is None else power_text(v, pad=True) for v in cells]
         rows.append(tag("tr", tag("th", label, scope="row"), *(tag("td", s, class_="number") for s in shown)))
-    alone = result.privacy.is_trusted
-    names = ("Metric", "Value") if alone else ("Metric", "Mean over agents", "Lowest agent", "Highest agent")
-    heads = [tag("th", text, scope="col") for text in names]
+    heads = [tag("th", text, scope="col") for text in words.columns]
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
     where = f"Evaluated on: {result.evaluated_on}. " if result.evaluated_on else ""
     if result.has_diverged:
@@ -73,7 +70,7 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     curves = figures(folder, *drawn, captions=trusted.captions(result))
     return [
         tag("h2", "What came out"),
-        *(trusted_facts.published_text(published_x(folder), result) if alone else []),
+        *(trusted_facts.published_text(published_x(folder), result) if result.privacy.is_trusted else []),
         tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
         *([tag("div", table, class_="wide", tabindex="0")] if rows else []),
         *(curves or [tag("p", "No curves: the run kept no metrics.")]),

@@ -9,9 +9,9 @@ from decentral_dp.bounded import Array
 from decentral_dp.reporting.page.markup import Html, Part, formula, join, tag
 from decentral_dp.reporting.page.settings import settings_text
 from decentral_dp.reporting.page.trusted import topology_text
-from decentral_dp.reporting.text import Json, capitalised, number, power_text
+from decentral_dp.reporting.text import Json, capitalised, power_text
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import PrivacyStatement
+from decentral_dp.simulation.statement import PrivacyStatement, number
 
 # How a mechanism is called in a sentence.
 _MECHANISMS = {

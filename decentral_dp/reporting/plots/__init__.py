@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decentral_dp.reporting.plots.axes import STYLE
 from decentral_dp.reporting.plots.curves import accuracy, consensus, epsilon, hypergradient, losses
 from decentral_dp.reporting.plots.drawing import Drawing, read_drawing
 from decentral_dp.reporting.plots.minimax import gradient, held_out, primal, shares
 from decentral_dp.reporting.plots.network_plots import topology
 from decentral_dp.reporting.plots.releases import noise, upper_variable
+from decentral_dp.reporting.plots.style import new_figure, package_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,21 +41,13 @@ def write_plots(folder: Path) -> list[Path]:
     A figure of an earlier run that this run has no numbers for is removed. Raises InputError where `folder` holds no
     readable result.json.
     """
-    # matplotlib is slow to import and only this function needs it.
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     drawing = read_drawing(folder)
     (folder / "plots").mkdir(exist_ok=True)
     written = []
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+    with package_style():
         for name, draw in FIGURES.items():
             path = folder / "plots" / f"{name}.png"
-            figure = Figure(figsize=(5.6, 3.5), layout="constrained")
-            FigureCanvasAgg(figure)
+            figure = new_figure(5.6, 3.5)
             if draw(figure, drawing):
                 figure.savefig(path, metadata={"Software": None})
                 written.append(path)

@@ -11,43 +11,11 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.plots.drawing import Curve
+from decentral_dp.reporting.plots.style import GREY
 from decentral_dp.reporting.text import power_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-# Okabe and Ito's palette: distinct under every common colour-vision deficiency, and in grey.
-BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
-CHANNEL_COLOURS = {"x": BLUE, "y": VERMILLION, "z": GREEN}
-# Of channels with other names, in the order of the ledger.
-OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8C8C")
-STYLE: Mapping[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.7,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "figure.constrained_layout.w_pad": 0.09,
-    "figure.constrained_layout.h_pad": 0.09,
-    "lines.markersize": 3.5,
-    # Names come from the user: a dollar sign in one must not start a formula.
-    "text.parse_math": False,
-    "savefig.dpi": 220,
-}
 
 
 def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
@@ -107,6 +75,15 @@ def flat_axis(ax: Axes, values: Array) -> None:
     if finite.size and np.ptp(finite) < least:
         middle = (float(finite.min()) + float(finite.max())) / 2
         ax.set_ylim(middle - least / 2, middle + least / 2)
+
+
+def value_axis(ax: Axes, values: Array) -> None:
+    """Make the y axis logarithmic where finite values are positive and span more than a factor 30, else linear."""
+    drawn = values[np.isfinite(values)]
+    if drawn.size and drawn.min() > 0 and drawn.max() > 30 * drawn.min():
+        log_axis(ax, "y", drawn)
+    else:
+        flat_axis(ax, drawn)
 
 
 def change(name: str, c: Curve) -> str:

@@ -10,20 +10,9 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.plots.axes import (
-    BLUE,
-    CHANNEL_COLOURS,
-    GREEN,
-    GREY,
-    ORANGE,
-    VERMILLION,
-    change,
-    draw_curves,
-    flat_axis,
-    log_axis,
-    title,
-)
+from decentral_dp.reporting.plots.axes import change, draw_curves, flat_axis, log_axis, title, value_axis
 from decentral_dp.reporting.plots.drawing import Curve, Drawing, curve
+from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREEN, GREY, ORANGE, VERMILLION
 from decentral_dp.reporting.text import power_text
 
 if TYPE_CHECKING:
@@ -55,14 +44,8 @@ def losses(figure: Figure, d: Drawing) -> bool:
         return False
     ax = figure.subplots()
     draw_curves(ax, curves)
-    drawn = _all_of(c for c, *_ in curves.values())
-    drawn = drawn[np.isfinite(drawn)]
-    if drawn.size and drawn.min() > 0 and drawn.max() > 30 * drawn.min():
-        log_axis(ax, "y", drawn)
-    else:
-        flat_axis(ax, drawn)
-    alone = "loss of the exact lower solution" if d.solved else "loss"
-    ax.set_ylabel(alone if d.trusted else "loss, mean over agents")
+    value_axis(ax, _all_of(c for c, *_ in curves.values()))
+    ax.set_ylabel("loss of the exact lower solution" if d.solved else d.words.loss)
     label, (first, *_) = next(iter(curves.items()))
     title(ax, change(label.split(" (")[0].capitalize(), first))
     return True
@@ -98,7 +81,7 @@ def hypergradient(figure: Figure, d: Drawing) -> bool:
     draw_curves(ax, curves)
     if np.any(c.mean > 0):
         log_axis(ax, "y", _all_of(of for of, *_ in curves.values()))
-    ax.set_ylabel("‖∇F‖₂ at the published x" if d.trusted else "‖∇F‖₂ at the average x")
+    ax.set_ylabel(d.words.hypergradient)
     title(ax, change("Hypergradient norm", c), 60 if gap is None else 52)
     return True
 
@@ -153,9 +136,8 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
             va="top",
         )
     _draw_levels(ax, levels)
-    whose = "ε spent" if d.trusted else "ε spent by the worst agent"
-    ax.set_ylabel(f"{whose}, δ = {delta_text(privacy.delta)}")
-    title(ax, _verdict(d, certified, claimed), 52 if d.trusted else 60)
+    ax.set_ylabel(f"{d.words.spent}, δ = {delta_text(privacy.delta)}")
+    title(ax, _verdict(d, certified, claimed), d.words.title_width)
     return True
 
 

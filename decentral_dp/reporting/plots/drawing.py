@@ -13,8 +13,9 @@ from pyarrow.parquet import read_schema
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.folder import broken, published_x, read_scenario
-from decentral_dp.reporting.text import number
+from decentral_dp.reporting.setting_words import WORDS, SettingWords
 from decentral_dp.simulation.result import RunResult, read_result
+from decentral_dp.simulation.statement import number
 
 OVERFLOW = 1e100  # Beyond this a curve is drawn as overflown: axes in float64 cannot hold it.
 DRAWN_ROUNDS = 120
@@ -42,6 +43,11 @@ class Drawing(NamedTuple):
     def trusted(self) -> bool:
         """Whether one value is published for all, by a coordinator whom all trust."""
         return self.result.privacy.is_trusted
+
+    @property
+    def words(self) -> SettingWords:
+        """What is said differently by setting."""
+        return WORDS[self.result.setting]
 
     @property
     def minimax(self) -> bool:

@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from decentral_dp.reporting.plots.axes import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    VERMILLION,
-    change,
-    draw_curves,
-    flat_axis,
-    log_axis,
-    title,
-)
+from decentral_dp.reporting.plots.axes import change, draw_curves, flat_axis, log_axis, title, value_axis
 from decentral_dp.reporting.plots.drawing import Curve, Drawing
+from decentral_dp.reporting.plots.style import BLUE, GREEN, ORANGE, VERMILLION
+from decentral_dp.reporting.text import capitalised
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,11 +31,7 @@ def primal(figure: Figure, d: Drawing) -> bool:
     c = d.score("primal")
     if c is None or not np.isfinite(c.mean).any():
         return False
-    ax = figure.subplots()
-    draw_curves(ax, {"Φ": (c, BLUE, "-")})
-    _axis(ax, c)
-    ax.set_ylabel("Φ(x) on the train records")
-    title(ax, change("Φ", c))
+    value_axis(_one(figure, c, "Φ", "Φ(x) on the train records", "Φ"), c.mean)
     return True
 
 
@@ -52,11 +40,8 @@ def gradient(figure: Figure, d: Drawing) -> bool:
     c = d.score("gradient_norm")
     if c is None or not np.any(c.mean > 0):
         return False
-    ax = figure.subplots()
-    draw_curves(ax, {"gradient": (c, BLUE, "-")})
+    ax = _one(figure, c, "gradient", "‖∇Φ(x)‖₂ on the train records", "True gradient norm")
     log_axis(ax, "y", c.mean[np.isfinite(c.mean)])
-    ax.set_ylabel("‖∇Φ(x)‖₂ on the train records")
-    title(ax, change("True gradient norm", c))
     return True
 
 
@@ -75,11 +60,7 @@ def held_out(figure: Figure, d: Drawing) -> bool:
     if not d.minimax or found is None or not np.isfinite(found[1].mean).any():
         return False
     label, c = found
-    ax = figure.subplots()
-    draw_curves(ax, {label: (c, BLUE, "-")})
-    _axis(ax, c)
-    ax.set_ylabel(f"{label} on held-out records")
-    title(ax, change(label[0].upper() + label[1:], c))
+    value_axis(_one(figure, c, label, f"{label} on held-out records", capitalised(label)), c.mean)
     return True
 
 
@@ -98,9 +79,10 @@ def shares(figure: Figure, d: Drawing) -> bool:
     return True
 
 
-def _axis(ax: Axes, c: Curve) -> None:
-    drawn = c.mean[np.isfinite(c.mean)]
-    if drawn.size and drawn.min() > 0 and drawn.max() > 30 * drawn.min():
-        log_axis(ax, "y", drawn)
-    else:
-        flat_axis(ax, drawn)
+def _one(figure: Figure, c: Curve, label: str, axis: str, name: str) -> Axes:
+    """One curve with its label; axis: what is measured; name: of the curve in the title."""
+    ax = figure.subplots()
+    draw_curves(ax, {label: (c, BLUE, "-")})
+    ax.set_ylabel(axis)
+    title(ax, change(name, c))
+    return ax

@@ -13,10 +13,12 @@ from scipy.spatial.distance import cdist
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.plots.axes import BLUE, GREY, title
+from decentral_dp.reporting.plots.axes import title
 from decentral_dp.reporting.plots.drawing import Drawing
-from decentral_dp.reporting.text import capitalised, number, topology_name
+from decentral_dp.reporting.plots.style import BLUE, GREY
+from decentral_dp.reporting.text import capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statement import number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

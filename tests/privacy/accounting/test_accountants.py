@@ -23,7 +23,8 @@ from decentral_dp.privacy.accounting.accountants import (
     price,
     spending,
 )
-from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, epsilons
+from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons
+from decentral_dp.privacy.accounting.loss_profiles import amplified
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.mechanisms.none import NothingHidden

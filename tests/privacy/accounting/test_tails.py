@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.accounting.infinite_horizon import DecayingRelease, at_infinity, losses, remainder
+from decentral_dp.privacy.accounting.infinite_horizon import Arrivals, DecayingRelease, at_infinity, losses, remainder
 from decentral_dp.simulation.gossip_statement import at_infinity as limits
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.statement import Horizon, delta_cautions
@@ -38,8 +38,8 @@ def test_endless_stream_with_the_swap_of_a_pair(agent: int, epsilon: float) -> N
 
 def test_a_finite_shard_and_an_endless_stream_part() -> None:
     """n = 30, five records a round."""
-    finite = [sum(losses(*q, 5, records=30, rounds=10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
-    endless = [sum(losses(*q, 5, rounds=10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
+    finite = [sum(losses(q, Arrivals(5, records=30), 10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
+    endless = [sum(losses(q, Arrivals(5), 10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
     np.testing.assert_allclose(finite, [0.5456, 3.564, 27.00, 209.5, 1632.7], rtol=2e-4)
     np.testing.assert_allclose(endless, [0.21, 0.26, 0.29, 0.32, 0.35], atol=0.006)
     assert at_infinity(queries("y", "z"), 5, records=30) == math.inf
@@ -50,10 +50,10 @@ def test_a_finite_shard_and_an_endless_stream_part() -> None:
 def test_rounds_are_priced_as_in_a_ledger(mechanism: str) -> None:
     rounds = 200
     if mechanism == "laplace":
-        found = sum(losses(*q, 1, rounds=rounds).sum() for q in queries("y", "z"))
+        found = sum(losses(q, Arrivals(1), rounds).sum() for q in queries("y", "z"))
         assert found == pytest.approx(price(stream(rounds), 0.0).epsilon_pure[0], rel=2e-6)
     else:
-        squares = sum((losses(*q, 1, rounds=rounds, mechanism="gaussian") ** 2).sum() for q in queries("y", "z"))
+        squares = sum((losses(q, Arrivals(1), rounds, "gaussian") ** 2).sum() for q in queries("y", "z"))
         ledger = price(stream(rounds, mechanism="gaussian"), 1e-5).epsilon[0]
         # The rounding grid adds 2⁻¹⁶ a coordinate to every μ.
         assert float(gaussian_epsilon(math.sqrt(squares), 1e-5)) == pytest.approx(ledger, rel=1e-2)
@@ -67,11 +67,11 @@ def test_remainders_are_tight_upper_bounds(
     decay: float, spread: float, batch: int, warm: int, endless: bool, squares: bool
 ) -> None:
     """Bounds from different starting rounds differ by exactly the rounds between, and never fall below them."""
-    step, spoiled = Power(0.3, decay), Power(2.0, spread)
-    records = None if endless else 1000
+    query = DecayingRelease(Power(0.3, decay), Power(2.0, spread), 1.5)
+    arrivals = Arrivals(batch, warm, None if endless else 1000)
     mechanism = "gaussian" if squares else "laplace"
-    explicit = losses(step, spoiled, 1.5, batch, warm, records, 150_000, mechanism) ** (2 if squares else 1)
-    early, late = (remainder(step, spoiled, 1.5, batch, warm, records, a, mechanism) for a in (0, 150_000))
+    explicit = losses(query, arrivals, 150_000, mechanism) ** (2 if squares else 1)
+    early, late = (remainder(query, arrivals, a, mechanism) for a in (0, 150_000))
     exponent = (2 if squares else 1) * (decay - spread + endless)
     assert math.isinf(early) == (exponent <= 1.0)
     if exponent > 1.0:
@@ -82,7 +82,7 @@ def test_remainders_are_tight_upper_bounds(
 def test_remainder_against_a_long_sum() -> None:
     """ς = 0 and v = 0.9 on an endless stream: Σ_{u≥1} u^{−1.9}, whose rest after n is n^{−0.9}/0.9 to second order."""
     step, flat = Power(1.0, 0.9), Power(math.sqrt(8.0), 0.0)
-    total = remainder(step, flat, 1.0, 1)
+    total = remainder(DecayingRelease(step, flat, 1.0), Arrivals(1))
     n = 10**6
     head = (np.arange(1.0, n + 1) ** -1.9).sum()
     rest = (n + 0.5) ** -0.9 / 0.9
@@ -101,9 +101,9 @@ def test_squares_of_a_finite_shard_may_converge_where_the_sum_does_not() -> None
 
 
 def test_nothing_charged_costs_nothing_and_no_noise_costs_everything() -> None:
-    assert remainder(Power(0.0, 0.5), Power(1.0, 0.1), 1.0, 1) == 0.0
-    assert remainder(Power(1.0, 0.5), Power(1.0, 0.1), 0.0, 1) == 0.0
-    assert remainder(Power(1.0, 0.5), Power(0.0, 0.1), 1.0, 1) == math.inf
+    assert remainder(DecayingRelease(Power(0.0, 0.5), Power(1.0, 0.1), 1.0), Arrivals(1)) == 0.0
+    assert remainder(DecayingRelease(Power(1.0, 0.5), Power(1.0, 0.1), 0.0), Arrivals(1)) == 0.0
+    assert remainder(DecayingRelease(Power(1.0, 0.5), Power(0.0, 0.1), 1.0), Arrivals(1)) == math.inf
     assert at_infinity([], 1) == 0.0
 
 
@@ -115,7 +115,7 @@ def test_impossible_arguments_are_refused() -> None:
         (Power(1.0, 0.5), Power(1.0, 0.1), 1.0, 1, -1),
     ):
         with pytest.raises(InputError, match="tail"):
-            remainder(step, spread, clip, batch, warm)
+            remainder(DecayingRelease(step, spread, clip), Arrivals(batch, warm))
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

@@ -15,10 +15,9 @@ import pytest
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting import loss_distributions, tilted_composition
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
-from decentral_dp.privacy.accounting.loss_distributions import (
-    Releases,
+from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons
+from decentral_dp.privacy.accounting.loss_profiles import (
     amplified,
-    epsilons,
     gaussian_profile,
     laplace_profile,
     poisson_profile,

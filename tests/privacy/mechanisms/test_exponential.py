@@ -24,8 +24,8 @@ from decentral_dp.privacy.mechanisms.finite_sampler import (
     with_restarts,
 )
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
-from decentral_dp.privacy.mechanisms.uncertified import gibbs, gumbel_max, regularised_on_grid
 from tests.support.exact_laws import exponential, rejected
+from tests.support.uncertified_samplers import gibbs, gumbel_max, regularised_on_grid
 
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
 

@@ -1,0 +1,75 @@
+"""What an audit of a guarantee shows, and its form on disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from decentral_dp.errors import InputError
+
+Method = Literal["exact", "likelihood", "counting", "difference"]
+
+
+Status = Literal["ok", "refuted", "broken", "interrupted"]
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit shows.
+
+    Args:
+        claimed: ε of the paper's theorem, for the worst agent; None where none is given.
+        certified: ε of the ledger at delta, of the agent whose record is replaced.
+        shown: ε is at least this, with this confidence.
+        method: "exact" (the law of the likelihood ratio is known), "likelihood" or "counting" (from runs), or
+            "difference" (nothing hides the record).
+        vantage: "everybody", "published" or "agent:K".
+        runs: of each world.
+        null_shown: the same of two equal worlds; above 0 the audit is broken.
+        status: "ok", "refuted" (more is shown than is certified), "broken" or "interrupted".
+        sentences: what the numbers say, and do not.
+
+    Example:
+        >>> import decentral_dp
+        >>> found = decentral_dp.audit("network_view", overrides=["algorithm.rounds=2"], runs=20)
+        >>> found.method, found.status, 0.95 * found.certified <= found.shown <= found.certified
+        ('exact', 'ok', True)
+    """
+
+    title: str
+    claimed: float | None
+    certified: float
+    shown: float
+    delta: float
+    confidence: float
+    method: Method
+    vantage: str
+    runs: int
+    null_shown: float
+    status: Status
+    sentences: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values; infinite numbers are "inf"."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> AuditResult:
+        """What `to_dict` gave. Raises InputError where it is none of an audit."""
+        try:
+            table = {f.name: content[f.name] for f in fields(cls)}
+            for name in ("certified", "shown", "delta", "confidence", "null_shown"):
+                table[name] = float(table[name])
+            table["claimed"] = None if table["claimed"] is None else float(table["claimed"])
+            table["sentences"] = tuple(table["sentences"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"audit: this is no result of an audit ({error!r}); give one that was written.") from None
+        return cls(**table)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return list(value) if isinstance(value, tuple) else value

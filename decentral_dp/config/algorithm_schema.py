@@ -1,0 +1,136 @@
+"""The [algorithm] table of a scenario: keys of every algorithm, and those that the algorithms declare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
+
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.config.algorithm_fields import registered_fields
+from decentral_dp.config.table_types import Channel, Count, Finite, NonNegative, Positive, Table, optional, require_keys
+from decentral_dp.user_code import in_file, installed
+
+
+class Step(Table):
+    """Step size λ_t = scale/(t+1)^decay."""
+
+    scale: NonNegative = Field(description="λ_0, the first step.")
+    decay: NonNegative = Field(default=0.0, description="Exponent of the decay in rounds; 0 keeps the step constant.")
+
+
+class DomainTable(Table):
+    """Where x may be, for algorithms of a trusted coordinator: a box, a ball around 0, or the simplex."""
+
+    kind: Literal["box", "ball", "simplex"] = Field(
+        description='"box" (low, high) in every coordinate, "ball" (radius) around 0 in l2, or "simplex".'
+    )
+    low: Finite | None = optional("Of box: lower end of every coordinate.")
+    high: Finite | None = optional("Of box: upper end of every coordinate.")
+    radius: Positive | None = optional("Of ball: radius in l2.")
+
+    @model_validator(mode="after")
+    def _needs(self) -> DomainTable:
+        needed = {"box": ("low", "high"), "ball": ("radius",)}.get(self.kind, ())
+        require_keys(self, "", needed, needed, ("low", "high", "radius"))
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"a box from {self.low:g} to {self.high:g} has no interior; give low < high")
+        return self
+
+
+class AlgorithmTable(Table):
+    """Which algorithm, for how many rounds, from which constant start; and the algorithm's own keys.
+
+    Those are the fields of its dataclass (`decentral-dp show KIND` describes them); others are refused.
+    """
+
+    kind: Annotated[
+        str,
+        Field(description="a registered algorithm, one of an installed package by entry point, or file.py:Name"),
+    ]
+    rounds: Annotated[Count, Field(description="how many rounds are run [rounds]")]
+    init: dict[Channel, Finite] = Field(default={}, description="variable → the constant where it starts; 0 by default")
+    protocol: Annotated[
+        Literal["released", "private"],
+        Field(
+            description='"released": everything is computed at the own released values; "private", of ldp_dsbo: its '
+            "state is kept without noise"
+        ),
+    ] = "released"
+    sampler: Annotated[
+        str | None,
+        Field(description='of minimax algorithms that sample: how; "poisson", or it is refused'),
+    ] = None
+
+    def own_keys(self) -> dict[str, Any]:
+        """What is given of the algorithm's own keys."""
+        values = {k: getattr(self, k) for k in type(self).model_fields} | (self.model_extra or {})
+        return {k: v for k, v in values.items() if k not in AlgorithmTable.model_fields and v is not None}
+
+
+class OutsideAlgorithmTable(AlgorithmTable):
+    """An algorithm from a file or an installed package. Its own keys are checked when it is built."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+
+# Type of an algorithm's field → the table that gives it.
+ALGORITHM_TABLES: dict[Any, type[Table]] = {StepSize: Step, Mapping: DomainTable}
+
+
+if TYPE_CHECKING:
+
+    class RegisteredAlgorithmTable(AlgorithmTable):
+        """With the keys of all registered algorithms, as their fields declare them."""
+
+else:
+    RegisteredAlgorithmTable = create_model(
+        "RegisteredAlgorithmTable", __base__=AlgorithmTable, **registered_fields(ALGORITHM_TABLES)
+    )
+
+
+def which_table(value: Any) -> str:
+    """Which of the two tables a value is meant to be."""
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    outside = isinstance(value, OutsideAlgorithmTable) or (isinstance(kind, str) and is_from_outside(kind))
+    return "OutsideAlgorithmTable" if outside else "RegisteredAlgorithmTable"
+
+
+def is_from_outside(kind: str) -> bool:
+    """Whether an algorithm's kind is that of a file or of an installed package."""
+    return kind not in ALGORITHMS and (
+        in_file(kind) is not None or kind.lower().endswith(".py") or kind in installed("algorithm")
+    )
+
+
+class AlgorithmSchema:
+    """The JSON Schema of both tables as one: all properties; by kind those that are needed and may be given."""
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        schema: dict[str, Any] = handler(core_schema)
+        found: dict[str, Any] = handler.resolve_ref_schema(schema["oneOf"][0])
+        common, own = list(AlgorithmTable.model_fields), found["properties"]
+        known = {"properties": {"kind": {"enum": list(ALGORITHMS)}}, "required": ["kind"]}
+        merged = {k: v for k, v in found.items() if k != "additionalProperties"}
+        merged["title"], merged["allOf"] = "AlgorithmTable", [_case(entry, common) for entry in ALGORITHMS.values()]
+        # A name that is not registered may be an installed package's, whose keys are its own.
+        merged["if"], merged["then"] = known, {"propertyNames": {"enum": list(own)}}
+        merged["properties"]["kind"]["examples"] = list(ALGORITHMS)
+        return merged
+
+
+def _case(entry: Entry, common: list[str]) -> dict[str, Any]:
+    """What a table of this kind needs and may have."""
+    keys = [*common, *(o.key for o in entry.keys)]
+    return {
+        "if": {"properties": {"kind": {"const": entry.kind}}, "required": ["kind"]},
+        "then": {"required": list(entry.options), "propertyNames": {"enum": keys}},
+    }

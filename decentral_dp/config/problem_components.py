@@ -1,0 +1,210 @@
+"""The problem that a scenario names, built from public facts of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import entry_of
+from decentral_dp.config.problem_schema import ModelTable, ProblemTable
+from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.data import Shards, nearest
+from decentral_dp.errors import InputError
+from decentral_dp.problems import PROBLEMS, Facts
+from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
+from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.protocol import Problem
+
+# Options of the [problem] table that minimax problems may read.
+MINIMAX_OPTIONS = (
+    "model",
+    "positive_share",
+    "group_shares",
+    "generator",
+    "divergence",
+    "order",
+    "level",
+    "strength",
+    "loss",
+    "cap",
+    "radius",
+    "discount",
+    "latent",
+    "penalty",
+    "ridge",
+    "groups",
+)
+
+
+# Those that only bilevel problems have a use for.
+_BILEVEL_OPTIONS = ("validation", "intercept", "corrupt", "losses", "tasks", "ways", "width")
+
+
+def public_seed(s: Scenario) -> int:
+    """Partition, split and random graphs are public; without a seed they must not hang on a secret one."""
+    return s.seed if s.seed is not None else 0
+
+
+def is_minimax(s: Scenario) -> bool:
+    """Whether the problem is a minimax one. Raises InputError where there is none, or the algorithm is not for it."""
+    kind, found = s.problem.kind, outside.component(s, "problem")
+    if found is not None:
+        name = outside.name_of(s, "problem")
+        return _check_solved(s, name, outside.problem_type(found, name))
+    if kind not in PROBLEMS and kind not in MINIMAX:
+        known = [*PROBLEMS, *MINIMAX]
+        raise InputError(f"problem.kind: no problem {kind!r}; {nearest(kind, known)}.")
+    return _check_solved(s, kind, "minimax" if kind in MINIMAX else "bilevel")
+
+
+def _check_solved(s: Scenario, kind: str, wanted: str) -> bool:
+    """Whether the problem is a minimax one. Raises InputError where the algorithm is for the others."""
+    solves = entry_of(s).solves
+    if solves != wanted:
+        fit = ", ".join(sorted(MINIMAX if solves == "minimax" else PROBLEMS))
+        raise InputError(f"problem.kind: {s.algorithm.kind} is for {solves} problems, and {kind} is none. Take {fit}.")
+    return wanted == "minimax"
+
+
+def minimax_options(s: Scenario) -> dict[str, Any]:
+    """What a scenario says of its minimax problem, by key of the [problem] table. Reads no record.
+
+    Raises InputError for what the problem would leave unread, or lacks.
+    """
+    table = s.problem
+    if (found := outside.component(s, "problem")) is not None:
+        return dict(vars(outside.instance(s, found, outside.table_options(table)))) if isinstance(found, type) else {}
+    entry = MINIMAX[table.kind]
+    for key in _BILEVEL_OPTIONS:
+        if getattr(table, key):
+            raise InputError(f"problem.{key}: a minimax problem takes none. Leave it out.")
+    given = {k: v for k in MINIMAX_OPTIONS if (v := getattr(table, k)) is not None}
+    for key in given:
+        if key not in entry.options:
+            raise InputError(f"problem.{key}: {table.kind} takes none. Leave it out.")
+    if "positive_share" in entry.options and table.construction is not None and table.construction.share is not None:
+        # The construction declares it.
+        given.setdefault("positive_share", table.construction.share)
+    for key in entry.needed:
+        if key not in given:
+            raise InputError(f"problem.{key}: missing. {table.kind} needs it.")
+    return {k: v.model_dump(exclude_none=True) if isinstance(v, ModelTable) else v for k, v in given.items()}
+
+
+def minimax_of(s: Scenario, shards: Shards) -> Minimax:
+    """The minimax problem, from public facts of the data."""
+    if (found := outside.component(s, "problem")) is not None:
+        return _minimax_from_outside(s, shards, found)
+    entry, options = MINIMAX[s.problem.kind], minimax_options(s)
+    if entry.every_class and s.privacy.guarantee != "certified":
+        _check_present(s, shards)
+    if (loss := s.files().get(("problem", "loss"))) is not None:
+        options["loss"] = str(loss)
+    if isinstance(options.get("positive_share"), str):
+        options["positive_share"] = _positive_share(s, shards)
+    return entry.build(_minimax_facts(s, shards, options))
+
+
+def _minimax_facts(s: Scenario, shards: Shards, options: Mapping[str, Any]) -> MinimaxFacts:
+    return MinimaxFacts(
+        shards.features.shape[1],
+        len(shards.classes),
+        options,
+        shards.image,
+        s.problem.seed if s.problem.seed is not None else public_seed(s),
+        s.run.device,
+        s.folder,
+        shards.l2,
+        shards.trajectory,
+        {} if s.privacy.guarantee == "none" else by_channel(s.privacy.clip),
+    )
+
+
+def _minimax_from_outside(s: Scenario, shards: Shards, found: Any) -> Minimax:
+    """The minimax problem of an author's class or object: an objective on a model's outputs, or the whole."""
+    table, name = s.problem, outside.name_of(s, "problem")
+    author = outside.instance(s, found, outside.table_options(table))
+    options = {} if table.model is None else {"model": table.model.model_dump(exclude_none=True)}
+    facts = _minimax_facts(s, shards, options)
+    author = author.for_data(facts) if hasattr(author, "for_data") else author
+    if hasattr(author, "sums"):
+        whole: Minimax = author
+        return whole
+    from decentral_dp.problems.minimax.composite import Composite
+    from decentral_dp.problems.minimax.recordwise_objective import recordwise_objective
+
+    objective = author if hasattr(author, "statistics") else recordwise_objective(author, len(shards.classes), name)
+    outputs = objective.outputs if hasattr(objective, "outputs") else max(1, len(shards.classes))
+    return Composite(model_of(facts, outputs), objective)
+
+
+def _positive_share(s: Scenario, shards: Shards) -> float:
+    """A stand-in for what is released before it is used; or the counted share, which nothing certifies."""
+    if s.problem.positive_share == "released":
+        return 0.5
+    return float(np.mean(shards.labels[np.concatenate(shards.train)] == 1))
+
+
+def _check_present(s: Scenario, shards: Shards) -> None:
+    """Refuse a declared class without a train record, where the problem says nothing of the others without it.
+
+    Which classes have records is private, so that a certified run goes on: its normalisers are public, the number of
+    records and the declared shares, and an empty class adds 0 to every sum. Raises InputError.
+    """
+    if not shards.classes:
+        return
+    counts = np.bincount(shards.labels[np.concatenate(shards.train)], minlength=len(shards.classes))
+    if (counts == 0).any():
+        label = shards.classes[int(np.argmin(counts))]
+        raise InputError(
+            f"problem.data: no train record of {shards.source!r} has the class {label!r}, and {s.problem.kind} needs "
+            "records of every class. Give other records, or other classes."
+        )
+
+
+def problem_of(s: Scenario, shards: Shards) -> Problem:
+    """The problem, from public facts of the data."""
+    table, found = s.problem, outside.component(s, "problem")
+    if found is None:
+        _check_options(table)
+    facts = Facts(
+        shards.features.shape[1],
+        len(shards.classes),
+        table.intercept,
+        table.ridge,
+        s.resolve(table.losses) if table.losses is not None else None,
+        image=shards.image,
+        agents=shards.n_agents,
+        groups=table.groups,
+        corrupt=table.corrupt,
+        tasks=table.tasks,
+        ways=table.ways,
+        width=table.width,
+        seed=table.seed if table.seed is not None else public_seed(s),
+    )
+    if found is None:
+        return PROBLEMS[table.kind].build(facts)
+    author = outside.instance(s, found, outside.table_options(table))
+    author = author.for_data(facts) if hasattr(author, "for_data") else author
+    if hasattr(author, "terms"):
+        whole: Problem = author
+        return whole
+    from decentral_dp.problems.bilevel.recordwise import recordwise
+
+    return recordwise(author, facts.n_features, facts.n_classes, outside.name_of(s, "problem"))
+
+
+def _check_options(table: ProblemTable) -> None:
+    """Refuse what the problem would silently leave unread."""
+    taken = PROBLEMS[table.kind].options
+    own = ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses")
+    options = {k: getattr(table, k) for k in (*own, *MINIMAX_OPTIONS)}
+    given = {"intercept": table.intercept or None, **options}
+    for key in (k for k, value in given.items() if value is not None and k not in taken):
+        options_of = {k: e.options for k, e in PROBLEMS.items()} | {k: e.options for k, e in MINIMAX.items()}
+        takers = ", ".join(name for name, options in options_of.items() if key in options)
+        raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")

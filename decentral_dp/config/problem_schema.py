@@ -1,0 +1,301 @@
+"""The [problem] table of a scenario: what is optimised, over which records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from decentral_dp.config.table_types import (
+    Count,
+    Finite,
+    NonNegative,
+    Positive,
+    Seed,
+    Share,
+    Table,
+    optional,
+    require_keys,
+)
+from decentral_dp.user_code import in_file, installed
+
+
+def _closed(schema: dict[str, Any]) -> None:
+    """In the JSON Schema an unknown key is wrong but beside a problem from a file, whose options are keys."""
+    schema.pop("additionalProperties", None)
+    schema["if"] = {"properties": {"kind": {"not": {"pattern": r"\.py:"}}}}
+    schema["then"] = {"propertyNames": {"enum": sorted(schema["properties"])}}
+
+
+class Partition(Table):
+    """How records are dealt to agents: iid, by_class (share), dirichlet (alpha), or column (name)."""
+
+    kind: Literal["iid", "by_class", "dirichlet", "column"] = Field(
+        description=(
+            'The rule: "iid" at random; "by_class" (share), "dirichlet" (alpha), both by labels; "column" '
+            "(name), as the data say."
+        )
+    )
+    share: Annotated[float, Field(ge=0, le=1)] | None = optional(
+        "Of by_class: the share of a class that goes to its home agent, from 0 to 1; the rest is dealt evenly."
+    )
+    alpha: Positive | None = optional(
+        "Of dirichlet: concentration, from 1e-6 to 1e6; a small one gives each agent few classes."
+    )
+    name: str | None = optional(
+        "Of column: the column of the data file with the agent of each record, numbered from 0."
+    )
+
+    @model_validator(mode="after")
+    def _needs(self) -> Partition:
+        needed = {"by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}.get(self.kind, ())
+        require_keys(self, " partition", needed, needed, ("share", "alpha", "name"))
+        return self
+
+
+class Column(Table):
+    """A column of the data file."""
+
+    column: str = Field(description="Name of a column of the data file.")
+
+
+class StreamTable(Table):
+    """Which records a round reads."""
+
+    kind: Literal["accumulate", "all", "minibatch"] = Field(
+        default="accumulate",
+        description=(
+            '"accumulate": records arrive round by round; "all": every record in every round; "minibatch": a '
+            "fresh sample each round."
+        ),
+    )
+    batch: Count | None = optional("Records per agent and round: new ones of accumulate, drawn ones of minibatch.")
+    warm_start: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Of accumulate: records that each agent has before the first round."
+    )
+
+
+class Synthetic(Table):
+    """Sizes of records that are made up."""
+
+    dimension: Count | None = optional("Features of each record; 200 if left out. Read by the synthetic families.")
+    records: Count | None = optional(
+        "Records per agent, train and validation together (200 if left out); of environments trajectories per agent."
+    )
+    test_records: Count | None = optional("Held-out records in all; 2000 if left out. Of environments trajectories.")
+    separation: NonNegative | None = optional(
+        "Distance of the two class means, in standard deviations; 2 if left out. Read by synthetic_classification."
+    )
+    steps: Count | None = optional("Steps after which a trajectory is cut off. Read by environments.")
+
+
+class ImageFiles(Table):
+    """Where the files of a collection of images are: a folder, or each by path or URL."""
+
+    folder: str | None = optional("Folder with the files under their usual names.")
+    images: str | None = optional("Train images: a path or URL. Read by mnist and fashion_mnist.")
+    labels: str | None = optional("Train labels: a path or URL. Read by mnist and fashion_mnist.")
+    test_images: str | None = optional("Test images: a path or URL. Read by mnist and fashion_mnist.")
+    test_labels: str | None = optional("Test labels: a path or URL. Read by mnist and fashion_mnist.")
+    archive: str | None = optional("The binary archive: a path or URL. Read by cifar10.")
+    attributes: str | None = optional("Path of celeba's list of attributes.")
+    features: str | None = optional("Path of a file with features of your own for the photographs of celeba.")
+    partition: str | None = optional("Path of celeba's list of train, validation and test photographs.")
+    sha256: dict[str, str] = Field(
+        default={},
+        description=(
+            "Key of this table, or file name of a folder → SHA-256 that the file must have; required for a URL."
+        ),
+    )
+
+
+class ModelTable(Table):
+    """A model of a minimax problem: its weights are x (a critic's: y)."""
+
+    kind: Literal["linear", "mlp", "resnet", "torch"] = Field(
+        default="linear",
+        description=(
+            '"linear", "mlp" (hidden), "resnet" (width, depth) with group normalisation, or "torch" (file, name).'
+        ),
+    )
+    hidden: list[Count] | None = optional("Of mlp: units of each hidden layer, in order.")
+    width: Count | None = optional("Of resnet: channels of the first stage; 16 if left out.")
+    depth: Count | None = optional("Of resnet: blocks of each of its three stages; 1 if left out.")
+    file: str | None = optional(
+        "Of torch: a Python file with a function of (n_features, outputs) that returns a torch module."
+    )
+    name: str | None = optional('Of torch: the name of that function; "build" if left out.')
+
+    @model_validator(mode="after")
+    def _needs(self) -> ModelTable:
+        taken = {"mlp": ("hidden",), "resnet": ("width", "depth"), "torch": ("file", "name")}.get(self.kind, ())
+        needed = [key for key in taken if key in ("hidden", "file")]
+        require_keys(self, " model", needed, taken, ("hidden", "width", "depth", "file", "name"))
+        return self
+
+
+class ConstructionTable(Table):
+    """Other records made of the data's own, by their labels, after test records are held out.
+
+    One of share, keep and tail at most.
+    """
+
+    positive: list[int | float | str] | None = optional("Labels that become class 1; the others become class 0.")
+    share: Share | None = optional(
+        "So many positive train records are kept that they are this share of all train records."
+    )
+    keep: dict[str, Count] | None = optional(
+        "Class → how many of its train records are kept, the last ones; of other classes all."
+    )
+    tail: Share | None = optional("Train records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1)).")
+
+
+def _partition_from_outside(name: str) -> str:
+    if in_file(name) is None and name not in installed("partition"):
+        raise PydanticCustomError("outside_name", "the name of a function in a file")
+    return name
+
+
+def _is_from_outside(kind: Any) -> bool:
+    """Whether a problem comes from outside, so that its options are keys which no table lists."""
+    if not isinstance(kind, str):
+        return False
+    return in_file(kind) is not None or any(kind in installed(what) for what in ("problem", "objective"))
+
+
+class ProblemTable(Table):
+    """What is optimised, over which records."""
+
+    # Options of a problem from outside are its own; of the others an unknown key is refused below.
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_closed)
+
+    kind: str = Field(
+        description=(
+            'What is optimised: a registered problem, one of an installed package, or "file.py:Name". `list '
+            "problems` lists them."
+        )
+    )
+    data: str = Field(
+        description=(
+            "The records: a data set that comes along, the path of a .csv or .npz file, one of an installed "
+            'package, or "file.py:function".'
+        )
+    )
+    files: ImageFiles | None = optional(
+        "Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and "
+        "digits stand in; for celeba nothing does."
+    )
+    limit: Count | None = optional(
+        "Only the first so many records, and at most as many of the data's own test set; all if left out."
+    )
+    label: str | None = optional(
+        "Name of the label column of a .csv file, or the attribute of celeba that is the label."
+    )
+    classes: list[int | float | str] | None = optional(
+        "The labels that there may be, in order; [] for numbers to predict. A certified run needs them "
+        "where the data do not declare them."
+    )
+    partition: Literal["iid"] | Partition | Annotated[str, AfterValidator(_partition_from_outside)] | None = optional(
+        'How records are dealt to agents: "iid", a table, or "file.py:function". Left out: by the '
+        'data\'s own agent column, else "iid".'
+    )
+    validation: Share | Column | None = optional(
+        "Share of each agent's records for the upper level, or { column = … }. Left out: the data's own "
+        "split column, else 0.5. Read by bilevel problems."
+    )
+    test: Annotated[float, Field(ge=0, lt=1)] | None = optional(
+        "Share of all records that is held out; 0.2 if left out. Refused where the data have a test set of their own."
+    )
+    scale: str | dict[str, list[float] | dict[str, float | bool]] = Field(
+        default="none",
+        description=(
+            'How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; '
+            'feature → [low, high]; "standard", fitted on the records, which no certified run takes.'
+        ),
+    )
+    normalise: Literal["none", "l1", "l2", "box"] = Field(
+        default="none",
+        description=(
+            'Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature;'
+            ' "none" leaves it.'
+        ),
+    )
+    stream: Literal["all"] | StreamTable = Field(
+        default="all", description='Which records a round reads: "all", or a table. Read by gossip algorithms.'
+    )
+    intercept: bool = Field(
+        default=False, description="Whether a constant feature 1 is appended. Read by the problems of linear models."
+    )
+    ridge: Positive | None = optional("Strength of a quadratic regulariser, above 0; the default is the problem's own.")
+    label_bound: Positive | None = optional(
+        "Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need"
+        " problem constants."
+    )
+    groups: Count | None = optional(
+        "Groups of train records of each agent that share one weight; 1 if left out. Read by hyper_cleaning."
+    )
+    corrupt: Annotated[float, Field(ge=0, le=1)] | None = optional(
+        "Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out. Read by hyper_cleaning."
+    )
+    losses: str | None = optional("Path of a Python file with upper_loss, lower_loss, p and q. Read by from_losses.")
+    tasks: Count | list[list[Annotated[int, Field(ge=0)]]] | None = optional(
+        "Classes of each task, numbered from 0 in the order declared; or how many tasks to draw. Read by meta_learning."
+    )
+    ways: Annotated[int, Field(ge=2)] | None = optional("Classes of each drawn task. Read by meta_learning.")
+    width: Count | None = optional(
+        "Channels of every convolutional block, or hidden units where records are no images. Read by meta_learning."
+    )
+    model: ModelTable | None = optional(
+        "The model whose weights are x (of wgan the critic's: y); linear if left out. Read by minimax problems."
+    )
+    construction: ConstructionTable | None = optional(
+        "Other records made of the data's own, by their labels, after test records are held out."
+    )
+    positive_share: Share | Literal["released", "empirical"] | None = optional(
+        'Public share of positive records; "released": a noisy one, at a price; "empirical": counted, '
+        "which nothing certifies. Read by auc_maximisation."
+    )
+    group_shares: list[Share] | None = optional(
+        "Public shares of the groups, which are the classes; equal ones if left out. Read by group_dro."
+    )
+    generator: list[Count] | None = optional("Units of each hidden layer of the generator. Read by wgan.")
+    divergence: str | None = optional("The divergence between distributions, by name. Read by dro.")
+    order: Finite | None = optional("Order of the divergence, where it has one. Read by dro.")
+    level: Share | None = optional("Level of CVaR, above 0 and below 1. Read by dro.")
+    strength: Positive | None = optional(
+        "Strength λ of the term that keeps the distribution near that of the records. Read by dro, kl_dro"
+        " and group_dro."
+    )
+    loss: str | None = optional("The loss of one record, by name, or a Python file. Read by dro, kl_dro and group_dro.")
+    cap: Positive | None = optional("Losses are cut at this bound. Read by dro, kl_dro and group_dro.")
+    radius: Positive | None = optional(
+        "Of kl_dro: distributions within this KL divergence of the records count. Of wgan: l2 radius of the "
+        "critic's weights; 10 if left out."
+    )
+    discount: Annotated[float, Field(ge=0, lt=1)] | None = optional(
+        "Discount of rewards to come, from 0 to below 1. Read by mspbe."
+    )
+    latent: Count | None = optional("Numbers that the generator is fed. Read by wgan.")
+    penalty: NonNegative | None = optional("Weight of the gradient penalty of the critic. Read by wgan.")
+    synthetic: Synthetic = Field(
+        default=Synthetic(),
+        description="Sizes of records that are made up. Read by the synthetic families and environments.",
+    )
+    seed: Seed | None = optional(
+        "Public seed of partition, split, made-up records and first weights; the scenario's if left out."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, table: Any) -> Any:
+        unknown = [key for key in table if key not in cls.model_fields] if isinstance(table, Mapping) else []
+        if unknown and not _is_from_outside(table.get("kind")):
+            raise PydanticCustomError("extra_key", "unknown key", {"key": unknown[0]})
+        return table
