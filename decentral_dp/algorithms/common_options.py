@@ -38,11 +38,6 @@ def change_smoothness() -> Any:
     )
 
 
-def drawing_method() -> Any:
-    """How an exponential mechanism over a domain is drawn from."""
-    return option('how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid")
-
-
 def count_option(description: str, unit: str, example: str) -> Any:
     """A whole number from 1 that is settled where it is left out."""
     return option(description, default=None, unit=unit, example=example, at_least=1)

@@ -32,12 +32,12 @@ import numpy as np
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import CHANNELS as MINIMAX_CHANNELS
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.coordinator_protocol import Charge
-from decentral_dp.algorithms.protocol import Channel, Planned, Public
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Bundle, ClippedSum, Release, Request, Response
+from decentral_dp.exchange import Ask, Bundle, ClippedSum, Exchange, Release, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, split_read
@@ -106,14 +106,10 @@ def _public(t: int, context: Any, term: str, x: Array, y: Array, along: Array | 
 
 
 @dataclass(frozen=True)
-class DeclaredGossip:
-    """A gossip algorithm with its plan derived. program: as its author wrote it. initial: variable → constant start."""
+class DeclaredGossip(Algorithm):
+    """A gossip algorithm with its plan derived. program: as its author wrote it."""
 
     program: Any
-    initial: Mapping[str, float]
-
-    protocol = "released"
-    releases_per_round = 1
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -124,9 +120,9 @@ class DeclaredGossip:
         return bool(getattr(self.program, "central", False))
 
     def init(self, dataset: Any) -> Any:
-        return self.program.init(dataset, dataset.start("x", self.initial), dataset.start("y", self.initial))
+        return self.program.init(dataset, dataset.start("x", self.start), dataset.start("y", self.start))
 
-    def step(self, t: int, dataset: Any, s: Any) -> Generator[Request, Response, Any]:
+    def step(self, t: int, dataset: Any, s: Any) -> Generator[Exchange, Response, Any]:
         return (yield from self.program.step(t, dataset, s))
 
     def _terms(self, channel: str) -> Mapping[str, str | float]:
@@ -163,15 +159,10 @@ class DeclaredGossip:
 
 
 @dataclass(frozen=True)
-class DeclaredCoordinator:
-    """A coordinator's algorithm with its plan derived. program, initial: as of `DeclaredGossip`."""
+class DeclaredCoordinator(Coordinated):
+    """A coordinator's algorithm with its plan derived. program: as its author wrote it."""
 
     program: Any
-    initial: Mapping[str, float]
-
-    protocol = "released"
-    needs_constants = False
-    needs_records = False
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -183,7 +174,7 @@ class DeclaredCoordinator:
 
     def resolve_defaults(self, context: Any) -> tuple[DeclaredCoordinator, Any]:
         if isinstance(context, MinimaxContext):
-            check_init(self.initial)
+            check_init(self.start)
             check_clipped(context, self.queries)
             return self, context
         for term in self.queries:
@@ -196,18 +187,14 @@ class DeclaredCoordinator:
         return self, context
 
     def init(self, context: Any) -> Any:
-        return self.program.init(context, context.start("x", self.initial), context.start("y", self.initial))
+        return self.program.init(context, context.start("x", self.start), context.start("y", self.start))
 
     def step(self, t: int, context: Any, s: Any) -> Generator[Request, Response, Any]:
         return (yield from self.program.step(t, context, s))
 
-    def published(self, s: Any) -> dict[str, Array]:
-        if hasattr(self.program, "published"):
-            return dict(self.program.published(s))
-        return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
-
-    def free_channels(self, context: Any) -> dict[str, int]:
-        return {}
+    def published(self, s: Any) -> Mapping[str, Array]:
+        stated = getattr(self.program, "published", super().published)
+        return dict(stated(s))
 
     def planned_releases(self, context: Any, rounds: int) -> dict[str, Charge]:
         """One price for all rounds, each round's μ² shared among the terms that read records."""

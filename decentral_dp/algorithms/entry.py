@@ -56,8 +56,8 @@ class Entry(NamedTuple):
     # Where an algorithm from outside comes from, as a note says it; "" for ours. source: what the noise root hashes.
     origin: str = ""
     source: str = ""
-    # Makes the runnable program of a dataclass that leaves out what can be derived.
-    complete: Callable[[Any, Mapping[str, float]], Any] | None = None
+    # Makes the runnable program of a dataclass that leaves out what can be derived, and of its start.
+    complete: Callable[..., Any] | None = None
     # The object itself, where one was given in Python.
     instance: Any = None
 
@@ -109,7 +109,7 @@ class Entry(NamedTuple):
         built: Any = self.instance
         if built is None:
             built = self.algorithm(**options.values, **{k: v for k, v in common.items() if k in names})
-        program: Algorithm | Coordinated = built if self.complete is None else self.complete(built, options.init)
+        program: Algorithm | Coordinated = built if self.complete is None else self.complete(built, start=options.init)
         return program
 
 

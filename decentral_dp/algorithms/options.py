@@ -124,9 +124,12 @@ def _keys(algorithm: Any) -> Iterator[dataclasses.Field[Any]]:
 
 def _hints(algorithm: type) -> dict[str, Any]:
     """The types of the fields. A class of a file of the user's own is in no module that Python knows."""
-    found = vars(algorithm).get("__init__")
+    scope: dict[str, Any] = {}
+    for base in reversed(algorithm.__mro__):
+        if dataclasses.is_dataclass(base):
+            scope |= getattr(vars(base).get("__init__"), "__globals__", {})
     try:
-        return get_type_hints(algorithm, getattr(found, "__globals__", None))
+        return get_type_hints(algorithm, scope)
     except (NameError, TypeError, SyntaxError) as error:
         raise InputError(f"{algorithm.__name__}: the type of a field is not known ({error}). Import it.") from None
 

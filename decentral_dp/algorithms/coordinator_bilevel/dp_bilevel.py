@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -49,7 +49,7 @@ from decentral_dp.algorithms.common_options import count_option, sampling_rate
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults, check_penalty
 from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS, Solver, check_perturbed, solver_of
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import internal, option
 from decentral_dp.algorithms.protocol import StepSize
@@ -74,7 +74,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DpBilevel:
+class DpBilevel(Coordinated):
     """x: η, penalty: λ, inner: steps of the solver, smoothness: b in dp_gd; None: settled by public constants.
 
     rate: of Poisson samples. solver: a key of `inner.SOLVERS`.
@@ -95,13 +95,10 @@ class DpBilevel:
     )
     rate: float = sampling_rate()
     solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
-    start: Mapping[str, float] = field(default_factory=dict)
     # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².
     reads: bool = internal(True)
     stages: int = internal(1)
     shares: Mapping[str, float] = internal(default_factory=dict)
-
-    protocol = "released"
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:

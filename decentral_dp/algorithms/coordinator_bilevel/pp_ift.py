@@ -29,7 +29,7 @@ The output is the last x_t at which a lower-level point was released, with that 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -45,7 +45,7 @@ from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     solver_of,
 )
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.options import option
@@ -72,7 +72,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PpIft:
+class PpIft(Coordinated):
     """x: η. inner: K. smoothness: of g. None: settled by public constants."""
 
     x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
@@ -86,9 +86,6 @@ class PpIft:
         above=0,
     )
     solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
 
     def __post_init__(self) -> None:
         if self.solver not in _SOLVERS:

@@ -30,15 +30,15 @@ Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Se
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.common_options import count_option
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import internal, option
 from decentral_dp.algorithms.references import KORNOWSKI, Citation
@@ -69,7 +69,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RegularisationTuner:
+class RegularisationTuner(Coordinated):
     """method: "ppift", "penalty" or "em". penalty: λ, 10 where absent. candidates: 65 where absent.
 
     start: constants; x is in the middle of its box where absent. last_share: of a train record's μ², what the model of
@@ -80,13 +80,10 @@ class RegularisationTuner:
     method: str = option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
     penalty: float | None = option("λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0)
     candidates: int | None = count_option("strengths that the method em chooses among; 65 if left out", "points", "65")
-    start: Mapping[str, float] = field(default_factory=dict)
     last_share: float = internal(0.0)
     pointwise: bool = internal(False)
 
-    protocol = "released"
     needs_constants = needs_records = True
-    queries = ()
     releases_per_round = 2
 
     @property
@@ -163,8 +160,6 @@ class RegularisationTuner:
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.at, "y": s.y}
-
-    free_channels = no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         both: tuple[Split, ...] = ("train", "validation")

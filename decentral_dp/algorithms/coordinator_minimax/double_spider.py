@@ -38,9 +38,8 @@ Reference: Xu et al. 2025, Algorithm 2 and Theorem 6, with per-record clips.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import Generator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,15 +47,15 @@ from decentral_dp.algorithms.common_options import anchor_period, change_smoothn
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import shortened
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
+    Estimating,
     Point,
     SpiderState,
     block_charges,
     change_bound,
-    check_estimates,
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import DRO
 from decentral_dp.algorithms.options import option
@@ -72,7 +71,7 @@ TERMS = {Y: "grad_y", X: "grad_x"}
 
 
 @dataclass(frozen=True)
-class DoubleSpider:
+class DoubleSpider(Estimating):
     """x, y: η. period: T. smoothness: L. rate: q. longest: of a step of x."""
 
     x: StepSize = option("η_x, of x")
@@ -86,16 +85,9 @@ class DoubleSpider:
         example="1.0",
         above=0,
     )
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = ("grad_x", "grad_y")
     releases_per_round = 2
-
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_estimates(self, context)
-        return self, context
 
     def init(self, context: MinimaxContext) -> SpiderState:
         return SpiderState.start(context, self.start)
@@ -130,9 +122,6 @@ class DoubleSpider:
         mean = (yield Ask(mean=context.query(term, *here, self.rate, before, bound))).mean
         released: Array = (yield Release(**{channel: mean})).released[channel][0]
         return released
-
-    published = publish_iterate
-    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         return plan_of_estimates(context, rounds, self.period, self.rate)

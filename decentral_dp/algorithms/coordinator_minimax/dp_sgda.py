@@ -23,8 +23,8 @@ Reference: Yang et al. 2022; "DP-SGDA" in the paper of PrivateDiff Minimax (Algo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Self
 
 from decentral_dp.algorithms.common_options import sampling_rate
@@ -40,7 +40,7 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     slope,
     step_of,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import ASCENT, AUC
 from decentral_dp.algorithms.options import option
@@ -54,18 +54,13 @@ _DUAL_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class DpSgda:
+class DpSgda(Coordinated):
     """x, y: η. rate: q. solver: "ascent" or "closed_form"."""
 
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
     rate: float = sampling_rate()
     solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    needs_constants = needs_records = False
-    releases_per_round = 1
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y)
@@ -96,9 +91,6 @@ class DpSgda:
 
     def _questions(self, context: MinimaxContext, s: Iterate) -> dict[str, ClippedQuery]:
         return questions(context, self._channels, s.x, s.y, self.rate)
-
-    published = publish_iterate
-    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)

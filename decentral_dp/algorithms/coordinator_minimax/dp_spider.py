@@ -32,8 +32,8 @@ Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -48,7 +48,7 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import DRO
 from decentral_dp.algorithms.options import option
@@ -70,7 +70,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DpSpider:
+class DpSpider(Coordinated):
     """x, y: η. period: T. smoothness: L. rate: q."""
 
     x: StepSize = option("η, of x, and of the dual variable where y is left out")
@@ -78,12 +78,8 @@ class DpSpider:
     y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
     smoothness: float | None = change_smoothness()
     rate: float = sampling_rate()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = ("joint",)
-    releases_per_round = 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
@@ -111,9 +107,6 @@ class DpSpider:
         """What the mean has changed by, no record's part by more than the bound."""
         released: Array = (yield Release(d=mean)).released.d[0]
         return released
-
-    published = publish_iterate
-    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)

@@ -35,9 +35,9 @@ recursion of s, a sample instead of one record, λ ≥ λ_0, a first round.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,13 +45,13 @@ from decentral_dp.algorithms.common_options import anchor_period, change_smoothn
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed, inner_bound
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
+    Estimating,
     block_charges,
     change_bound,
-    check_estimates,
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import KL_DRO
 from decentral_dp.algorithms.options import option
@@ -81,7 +81,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RecursiveSpider:
+class RecursiveSpider(Estimating):
     """x, y: η. period: T. averaging: β. smoothness: L. rate: q."""
 
     x: StepSize = option("η_x, of x")
@@ -90,17 +90,8 @@ class RecursiveSpider:
     averaging: StepSize = option("β, weight of the newest estimate in the running mean")
     smoothness: float | None = change_smoothness()
     rate: float = sampling_rate()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = ("inner", "inner_x", "inner_y")
-
-    releases_per_round = 1
-
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_estimates(self, context)
-        return self, context
 
     def init(self, context: MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
@@ -137,9 +128,6 @@ class RecursiveSpider:
     def weight(self, t: int) -> float:
         """β_t."""
         return min(1.0, self.averaging(t))
-
-    published = publish_iterate
-    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)

@@ -19,8 +19,8 @@ paper for it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -29,7 +29,7 @@ from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.common_options import sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import KL_DRO
 from decentral_dp.algorithms.options import option
@@ -59,19 +59,15 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scdro:
+class Scdro(Coordinated):
     """x, y: η. averaging: β. rate: q."""
 
     x: StepSize = option("η_x, of x")
     y: StepSize = option("η_y, of the dual variable")
     averaging: StepSize = option("β, weight of the newest estimate in the moving averages")
     rate: float = sampling_rate()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = tuple(_TERMS.values())
-    releases_per_round = 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         check_init(self.start)
@@ -90,9 +86,6 @@ class Scdro:
         z_x, z_y = (1.0 - beta) * s.z_x + beta * by_x, (1.0 - beta) * s.z_y + beta * by_y
         x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
         return State(x, y, value, z_x, z_y)
-
-    published = publish_iterate
-    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         parts = {c: Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}

@@ -26,8 +26,8 @@ Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programmin
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ from decentral_dp.algorithms.common_options import lower_steps, neumann_smoothne
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import BSA, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released
 from decentral_dp.bounded import Array
@@ -54,7 +54,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bsa:
+class Bsa(Algorithm):
     """x, y: step sizes α, β. inner, inverse, smoothness: K, b, L. start: constants, 0 where absent."""
 
     x: StepSize = option("α, of x along the hypergradient")
@@ -62,10 +62,7 @@ class Bsa:
     inner: int = lower_steps()
     inverse: int = neumann_terms()
     smoothness: float = neumann_smoothness()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    channels = ("x", "y")
     central = True
 
     @property

@@ -36,8 +36,8 @@ rounds: κ_t ≥ 0 mends that.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ from decentral_dp.algorithms.common_options import neumann_smoothness, neumann_t
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import CHEN_WANG, VRDBO, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released
 from decentral_dp.bounded import Array, memory_slack
@@ -77,7 +77,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Vrdsbo:
+class Vrdsbo(Algorithm):
     """x, y: step sizes β. averaging, momentum: η, α. smoothness, inverse: L, b. start: constants."""
 
     x: StepSize = option("β of x")
@@ -88,11 +88,6 @@ class Vrdsbo:
     )
     smoothness: float = neumann_smoothness()
     inverse: int = neumann_terms()
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    channels = ("x", "y")
-    central = False
 
     @property
     def releases_per_round(self) -> int:

@@ -43,10 +43,7 @@ class PrintedDsboJhip(DsboJhip):
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
         _, x_near = yield Gossip(x=s.x)
-        y, y_near = s.y, s.y_near
-        for k in range(self.inner):
-            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(s.x, y)
-            y_near = (yield Gossip(y=y)).neighbour_sum.y
+        y, y_near = yield from self.descend_unnoised(t, dataset, s.x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(s.x, y)

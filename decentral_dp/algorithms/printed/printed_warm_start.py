@@ -30,7 +30,7 @@ class PrintedWarmStart(WarmStart):
 
     @property
     def _descent(self) -> PrintedSecondOrder:
-        return PrintedSecondOrder(self.x, self.start)
+        return PrintedSecondOrder(self.x, start=self.start)
 
     def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         start = Calibration(

@@ -18,24 +18,23 @@ B.3, after D. Applegate and R. Kannan, STOC 1991.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import Self
 
 from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.algorithms.selection.single_draw import (
+    SingleDraw,
     State,
-    begin,
     box_of,
     charge,
     check_once,
     drawn,
     no_score,
-    publish_draw,
 )
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
@@ -49,17 +48,11 @@ _MOST_STEPS = 10_000_000
 
 
 @dataclass(frozen=True)
-class GridWalk:
+class GridWalk(SingleDraw):
     """candidates: cells along each axis. inner: steps of the walk."""
 
     candidates: int | None = count_option("cells along each axis; settled by default", "points", "65")
     inner: int | None = count_option("steps of the walk; settled by default", "steps", "5")
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    releases_per_round = 1
-    needs_constants = needs_records = True
-    queries = ()
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         check_once(context, NAME)
@@ -82,8 +75,6 @@ class GridWalk:
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
         return (yield from drawn(self.law(context, pool.scores)))
-
-    init, published, free_channels = begin, publish_draw, no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         return charge(self.law(context, no_score), _UNPROVEN)

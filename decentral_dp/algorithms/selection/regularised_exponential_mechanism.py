@@ -26,24 +26,23 @@ Equation 5; S. Gopi, Y. T. Lee and D. Liu, "Private Convex Optimization via Expo
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.algorithms.selection.single_draw import (
+    SingleDraw,
     State,
-    begin,
     box_of,
     charge,
     check_once,
     drawn,
     no_score,
-    publish_draw,
 )
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
@@ -57,7 +56,7 @@ _ROOM = 1.0 + 1e-6
 
 
 @dataclass(frozen=True)
-class RegularisedExponentialMechanism:
+class RegularisedExponentialMechanism(SingleDraw):
     """strength: μ_r, None: settled by public constants. method: "tangent" or "cells"; None: what fits."""
 
     strength: float | None = option(
@@ -69,12 +68,6 @@ class RegularisedExponentialMechanism:
     method: str | None = option(
         '"tangent" or "cells"; what fits the problem if left out', default=None, example='"tangent"'
     )
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    releases_per_round = 1
-    needs_constants = needs_records = True
-    queries = ()
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         check_setting(context, self.method)
@@ -119,8 +112,6 @@ class RegularisedExponentialMechanism:
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
         return (yield from drawn(self.law(context, pool)))
-
-    init, published, free_channels = begin, publish_draw, no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         law = self.law(context)

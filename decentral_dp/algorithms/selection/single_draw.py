@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.options import option
 from decentral_dp.bounded import Array
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Release, Request, Response, SelectionMechanism
 from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.pooled_bounds import PooledBounds
 from decentral_dp.participants.selection import (
     BoxExponential,
     FiniteExponential,
@@ -35,30 +39,73 @@ class State(NamedTuple):
     x: Array
 
 
-class Drawing(Protocol):
-    """A program whose only release is one draw of x."""
+class SingleDraw(Coordinated, Protocol):
+    """A program whose only release is one draw of x, by records that the coordinator holds."""
 
-    def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism: ...
+    @property
+    def needs_constants(self) -> bool:
+        return True
 
+    @property
+    def needs_records(self) -> bool:
+        return True
 
-def begin(program: Any, context: CoordinatorContext) -> State:
-    """`init` of a program that draws x once."""
-    return State(context.start("x", program.start))
-
-
-def publish_draw(program: Any, s: State) -> dict[str, Array]:
-    """`published` of a program that draws x once."""
-    return {"x": s.x}
-
-
-def price_of_draw(program: Drawing, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
-    """`planned_releases` of a program that draws x once."""
-    return charge(program.law(context, no_score))
+    def init(self, context: CoordinatorContext) -> State:
+        return State(context.start("x", self.start))
 
 
-def resolve_candidates(context: CoordinatorContext, method: str, count: int | None) -> int | None:
-    """As many candidates along each axis of a grid as given, or as usual; "cells" takes none."""
-    return per_axis(context.problem.p) if method == "grid" and count is None else count
+@dataclass(frozen=True)
+class ScoredDraw(SingleDraw, Protocol):
+    """A draw with P(x) ∝ exp(−score(x)/scale), among candidates or from the whole box.
+
+    Args:
+        method: "grid" or "cells".
+        candidates: along each axis of a grid.
+    """
+
+    method: str = option(
+        'how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid"
+    )
+    candidates: int | None = count_option("candidates along each axis of the grid; settled by default", "points", "65")
+
+    @property
+    def name(self) -> str:
+        """Its kind, as messages call it."""
+        ...
+
+    def facts(self, bounds: PooledBounds, low: Array, high: Array) -> Score:
+        """What is public of the score on a box."""
+        ...
+
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        check_once(context, self.name)
+        self.law(context, no_score)
+        usual = self.method == "grid" and self.candidates is None
+        return replace(self, candidates=per_axis(context.problem.p) if usual else self.candidates), context
+
+    def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism:
+        """The exponential mechanism of a score, over candidates ("grid") or the box ("cells").
+
+        Raises:
+            InputError: a method that is unknown, or does not fit the domain.
+        """
+        if self.method not in METHODS:
+            there = ", ".join(METHODS)
+            raise InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {there}.")
+        facts = self.facts(bounds_of(context), *context.domain.corners(context.problem.p))
+        if self.method == "grid":
+            return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
+        if self.candidates is not None:
+            raise InputError('algorithm.candidates: "cells" draws from the whole box and takes none; leave them out.')
+        if context.problem.p > 3:
+            raise InputError(
+                f'algorithm.method: "cells" goes up to 3 upper variables, and this problem has {context.problem.p}; '
+                'take another problem, or "second_order_dp_bilevel".'
+            )
+        return BoxExponential(facts, box_of(context, self.name), score)
+
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        return charge(self.law(context, no_score))
 
 
 def constants_of(context: CoordinatorContext) -> ProblemConstants:
@@ -92,27 +139,6 @@ def box_of(context: CoordinatorContext, kind: str) -> Box:
             "low = …, high = … }."
         )
     return Box(*context.domain.corners(context.problem.p))
-
-
-def law_of(
-    context: CoordinatorContext, kind: str, facts: Score, score: Function, method: str, count: int | None
-) -> SelectionMechanism:
-    """The exponential mechanism of a score, over candidates ("grid") or the box ("cells").
-
-    Raises InputError for a method that is unknown, or does not fit the domain.
-    """
-    if method not in METHODS:
-        raise InputError(f"algorithm.method: no method {method!r} of {kind}; there are {', '.join(METHODS)}.")
-    if method == "grid":
-        return FiniteExponential(facts, candidates(context.domain, context.problem.p, count), score)
-    if count is not None:
-        raise InputError('algorithm.candidates: "cells" draws from the whole box and takes none; leave them out.')
-    if context.problem.p > 3:
-        raise InputError(
-            f'algorithm.method: "cells" goes up to 3 upper variables, and this problem has {context.problem.p}; take '
-            'another problem, or "second_order_dp_bilevel".'
-        )
-    return BoxExponential(facts, box_of(context, kind), score)
 
 
 def drawn(selection: SelectionMechanism) -> Generator[Request, Response, State]:
