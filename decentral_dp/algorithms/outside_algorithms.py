@@ -7,8 +7,7 @@ itself (`protocol.Algorithm`, `central.protocol.Coordinated`).
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, Literal
+from typing import Any
 
 from decentral_dp.algorithms.declared import (
     MINIMAX_TERMS,
@@ -17,7 +16,7 @@ from decentral_dp.algorithms.declared import (
     stated_terms,
     unknown_term,
 )
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.entry import Entry, Setting
 from decentral_dp.algorithms.options import options_of
 from decentral_dp.errors import InputError
 
@@ -55,15 +54,13 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
         )
     plans = hasattr(algorithm, "planned_releases")
     _check_complete(algorithm, kind, trusted, plans)
-    doc = inspect.getdoc(algorithm) or kind
+    setting = _setting(algorithm, trusted)
     return Entry(
         kind,
         algorithm,
-        doc.strip().split("\n")[0].rstrip("."),
         (),
-        trusted=trusted,
-        solves=_solves(algorithm, trusted),
-        domain="optional" if trusted and _solves(algorithm, trusted) == "bilevel" else "none",
+        setting=setting,
+        domain="optional" if setting == "coordinator_bilevel" else "none",
         origin=origin,
         source=source,
         complete=None if plans else DeclaredCoordinator if trusted else DeclaredGossip,
@@ -89,9 +86,9 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
         )
 
 
-def _solves(algorithm: type, trusted: bool) -> Literal["bilevel", "minimax"]:
-    given = getattr(algorithm, "solves", None)
-    if given is not None:
-        return "minimax" if given == "minimax" else "bilevel"
+def _setting(algorithm: type, trusted: bool) -> Setting:
+    if not trusted:
+        return "gossip"
     terms = stated_terms(algorithm)
-    return "minimax" if trusted and terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
+    asked = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
+    return "coordinator_minimax" if getattr(algorithm, "solves", asked) == "minimax" else "coordinator_bilevel"

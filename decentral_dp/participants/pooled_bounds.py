@@ -10,7 +10,8 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.constants.boxes import UP
-from decentral_dp.constants.families import Family, Pulled, Separate, Shared, worst
+from decentral_dp.constants.families import Pulled, Separate, Shared, worst
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.problem_constants import (
     ProblemConstants,
     estimate_slack,

@@ -15,7 +15,8 @@ from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
 from decentral_dp.bounded import Array, Split
 from decentral_dp.config.scenario_components import algorithm_of, entry_of, is_minimax, minimax_options, own_keys
 from decentral_dp.config.schema import Scenario, by_channel
-from decentral_dp.constants.families import Family, family_of
+from decentral_dp.constants.families import family_of
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.special_families import Declared
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from decentral_dp.constants.bilevel_rates import penalty_bias, penalty_distance, penalty_smoothness, smoothness
-from decentral_dp.constants.families import Family, family_of, worst
+from decentral_dp.constants.families import family_of, worst
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
 from decentral_dp.constants.problem_constants import ProblemConstants, hypergradient_sensitivity
 from decentral_dp.constants.special_families import Declared

@@ -13,7 +13,8 @@ from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, search, search_all, search_constants
-from decentral_dp.constants.families import Family, family_of
+from decentral_dp.constants.families import family_of
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.neighbour_pairs import NeighbourPair, minimiser
 from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity, printed_slope
 from decentral_dp.errors import InputError

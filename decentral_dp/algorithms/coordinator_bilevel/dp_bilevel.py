@@ -75,9 +75,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class DpBilevel(Coordinated):
-    """x: η, penalty: λ, inner: steps of the solver, smoothness: b in dp_gd; None: settled by public constants.
+    """A trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024).
 
-    rate: of Poisson samples. solver: a key of `inner.SOLVERS`.
+    Args:
+        x: η, penalty: λ, inner: steps of the solver, smoothness: b in dp_gd; None: settled by public constants.
+        rate: of Poisson samples.
+        solver: a key of `inner.SOLVERS`.
     """
 
     x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
@@ -274,11 +277,5 @@ class DpBilevel(Coordinated):
 
 
 ENTRY = Entry(
-    "dp_bilevel",
-    DpBilevel,
-    "a trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024)",
-    (Citation("Algorithm", KORNOWSKI),),
-    trusted=True,
-    claim="Theorems 4 and 11 of Kornowski (2024), as printed",
-    domain="optional",
+    "dp_bilevel", DpBilevel, (Citation("Algorithm", KORNOWSKI),), setting="coordinator_bilevel", domain="optional"
 )

@@ -73,7 +73,13 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class PpIft(Coordinated):
-    """x: η. inner: K. smoothness: of g. None: settled by public constants."""
+    """A trusted coordinator: implicit differentiation at a private lower-level point, private by construction.
+
+    Args:
+        x: η.
+        inner: K.
+        smoothness: of g. None: settled by public constants.
+    """
 
     x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
     inner: int | None = count_option(
@@ -194,9 +200,8 @@ def kind_of(context: CoordinatorContext, term: str) -> Split | None:
 ENTRY = Entry(
     "pp_ift",
     PpIft,
-    "a trusted coordinator: implicit differentiation at a private lower-level point, private by construction",
     (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
-    trusted=True,
+    setting="coordinator_bilevel",
     domain="optional",
     unprinted=('privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'),
 )

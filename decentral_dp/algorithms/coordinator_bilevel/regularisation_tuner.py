@@ -70,11 +70,15 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class RegularisationTuner(Coordinated):
-    """method: "ppift", "penalty" or "em". penalty: λ, 10 where absent. candidates: 65 where absent.
+    """A trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7).
 
-    start: constants; x is in the middle of its box where absent. last_share: of a train record's μ², what the model of
-    the last round takes, which is then all that this round releases; 0 for rounds that are all alike. pointwise:
-    whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
+    Args:
+        method: "ppift", "penalty" or "em".
+        penalty: λ, 10 where absent.
+        candidates: 65 where absent.
+        last_share: of a train record's μ², what the model of the last round takes, which is then all that this round
+            releases; 0 for rounds that are all alike.
+        pointwise: whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
     """
 
     method: str = option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
@@ -221,9 +225,8 @@ def _is_pure(context: CoordinatorContext) -> bool:
 ENTRY = Entry(
     "regularisation_tuner",
     RegularisationTuner,
-    "a trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7)",
     (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
-    trusted=True,
+    setting="coordinator_bilevel",
     domain="optional",
     unprinted=(
         'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '

@@ -52,7 +52,11 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class SecondOrder(Coordinated):
-    """x: η, or None for 1/(2b). start: constants, 0 where absent."""
+    """A trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1).
+
+    Args:
+        x: η, or None for 1/(2b).
+    """
 
     x: StepSize | None = option("η, of x; 1/(2b) of the hyper-objective if left out", default=None)
 
@@ -119,9 +123,7 @@ def bounds_of(context: CoordinatorContext) -> PooledBounds:
 ENTRY = Entry(
     "second_order_dp_bilevel",
     SecondOrder,
-    "a trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1)",
     (Citation("Algorithm", LOWY_LIU),),
-    trusted=True,
-    claim="Theorem 4.2 of Lowy & Liu (2025), as printed",
+    setting="coordinator_bilevel",
     domain="optional",
 )

@@ -49,7 +49,12 @@ START_SHARE = 0.5
 
 @dataclass(frozen=True)
 class WarmStart(Coordinated):
-    """x: η, None: settled by public constants. candidates: along each axis."""
+    """A trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2).
+
+    Args:
+        x: η, None: settled by public constants.
+        candidates: along each axis.
+    """
 
     x: StepSize | None = option("η, of x after the start; settled by public constants if left out", default=None)
     candidates: int | None = count_option(
@@ -106,11 +111,5 @@ class WarmStart(Coordinated):
 
 
 ENTRY = Entry(
-    "warm_start",
-    WarmStart,
-    "a trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2)",
-    (Citation("Algorithm 2", LOWY_LIU),),
-    trusted=True,
-    claim="Theorem 4.3 of Lowy & Liu (2025), as printed",
-    domain="required",
+    "warm_start", WarmStart, (Citation("Algorithm 2", LOWY_LIU),), setting="coordinator_bilevel", domain="required"
 )

@@ -72,7 +72,15 @@ TERMS = {Y: "grad_y", X: "grad_x"}
 
 @dataclass(frozen=True)
 class DoubleSpider(Estimating):
-    """x, y: η. period: T. smoothness: L. rate: q. longest: of a step of x."""
+    """A trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025).
+
+    Args:
+        x, y: η.
+        period: T.
+        smoothness: L.
+        rate: q.
+        longest: of a step of x.
+    """
 
     x: StepSize = option("η_x, of x")
     y: StepSize = option("η_y, of the dual variable")
@@ -140,10 +148,7 @@ def plan_of_estimates(context: MinimaxContext, rounds: int, period: int, rate: f
 ENTRY = Entry(
     "double_spider",
     DoubleSpider,
-    "a trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025)",
     (Citation("Algorithm 2, with per-record clips", DP_DRO),),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1",
+    setting="coordinator_minimax",
     example=DRO | {"smoothness": "1.0"},
 )

@@ -27,7 +27,7 @@ from typing import Self
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.common_options import sampling_rate
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import Iterate, check_init
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import Iterate
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import check_one_clip, joint_step
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
@@ -41,7 +41,12 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 
 @dataclass(frozen=True)
 class DpSgdDual(Coordinated):
-    """x, y: η. rate: q."""
+    """A trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective).
+
+    Args:
+        x, y: η.
+        rate: q.
+    """
 
     x: StepSize = option("η, of x, and of the dual variable where y is left out")
     y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
@@ -50,7 +55,7 @@ class DpSgdDual(Coordinated):
     queries = ("joint",)
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
+        context.check_start(self.start)
         check_one_clip(context, "dp_sgd_dual")
         return self, context
 
@@ -71,10 +76,7 @@ class DpSgdDual(Coordinated):
 ENTRY = Entry(
     "dp_sgd_dual",
     DpSgdDual,
-    "a trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective)",
     (Citation("DP-SGD", DP_SGD), Citation("On (x, η) as one variable (Section 3)", DP_DRO)),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1",
+    setting="coordinator_minimax",
     example=DRO,
 )

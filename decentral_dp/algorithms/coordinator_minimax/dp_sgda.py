@@ -32,8 +32,6 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     CHANNELS,
     Iterate,
     best,
-    check_clipped,
-    check_init,
     check_solver,
     one_event,
     questions,
@@ -55,7 +53,13 @@ _DUAL_SHARE = 0.1
 
 @dataclass(frozen=True)
 class DpSgda(Coordinated):
-    """x, y: η. rate: q. solver: "ascent" or "closed_form"."""
+    """A trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022).
+
+    Args:
+        x, y: η.
+        rate: q.
+        solver: "ascent" or "closed_form".
+    """
 
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
@@ -74,8 +78,8 @@ class DpSgda(Coordinated):
         return tuple(CHANNELS[c] for c in self._channels)
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
-        check_clipped(context, self.queries)
+        context.check_start(self.start)
+        context.check_bounded(self.queries)
         return self, context
 
     def init(self, context: MinimaxContext) -> Iterate:
@@ -100,10 +104,7 @@ class DpSgda(Coordinated):
 ENTRY = Entry(
     "dp_sgda",
     DpSgda,
-    "a trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022)",
     (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 1 and the explicit values after it, as printed",
+    setting="coordinator_minimax",
     example=AUC | ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
 )

@@ -39,7 +39,6 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, sampling_rate
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import check_one_clip, joint_step
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     block_charges,
@@ -71,7 +70,14 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class DpSpider(Coordinated):
-    """x, y: η. period: T. smoothness: L. rate: q."""
+    """A trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023).
+
+    Args:
+        x, y: η.
+        period: T.
+        smoothness: L.
+        rate: q.
+    """
 
     x: StepSize = option("η, of x, and of the dual variable where y is left out")
     period: int = anchor_period()
@@ -82,7 +88,7 @@ class DpSpider(Coordinated):
     queries = ("joint",)
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
+        context.check_start(self.start)
         check_one_clip(context, "dp_spider")
         check_smoothness(self.smoothness, self.period, context.noisy)
         return self, context
@@ -116,13 +122,10 @@ class DpSpider(Coordinated):
 ENTRY = Entry(
     "dp_spider",
     DpSpider,
-    "a trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023)",
     (
         Citation("Algorithm, with per-record clips", ARORA),
         Citation("On (x, η) as one variable (Section 3)", DP_DRO),
     ),
-    trusted=True,
-    solves="minimax",
-    claim="the calibration of Arora et al. (2023), its constant taken as 1",
+    setting="coordinator_minimax",
     example=DRO | {"smoothness": "1.0"},
 )

@@ -67,25 +67,6 @@ def step_of(size: StepSize | None, t: int) -> float:
     return 0.0 if size is None else size(t)
 
 
-def check_clipped(context: MinimaxContext, terms: Sequence[str]) -> None:
-    """Refuse a term that reads records and that nothing bounds. Raises InputError."""
-    x, y = context.start("x", {}), context.start("y", {})
-    for term in terms:
-        if context.noisy and context.reads(term) and not np.isfinite(context.ball(term, x, y).radius):
-            variable = term[-1]
-            raise InputError(
-                f"privacy.clip.{variable}: missing. Nothing else bounds what one record adds to the gradient by "
-                f"{variable}; give for example clip.{variable} = 1.0."
-            )
-
-
-def check_init(start: Mapping[str, float], names: Sequence[str] = ("x", "y")) -> None:
-    """Refuse a constant start of a variable that is not there. Raises InputError."""
-    for name in start:
-        if name not in names:
-            raise InputError(f"algorithm.init.{name}: a minimax problem has {' and '.join(names)} alone. Leave it out.")
-
-
 def check_solver(solver: str, y: StepSize | None, inner: int | None = None) -> None:
     """Refuse an unknown solver, steps where none are taken, and no step size where some are. Raises InputError."""
     if solver not in SOLVERS:

@@ -76,7 +76,16 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivateDiff(Estimating):
-    """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: L. rate: q. solver: "ascent" or "closed_form"."""
+    """A trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025).
+
+    Args:
+        x: η_x, y: η_i.
+        period: T.
+        inner: steps of y.
+        smoothness: L.
+        rate: q.
+        solver: "ascent" or "closed_form".
+    """
 
     x: StepSize = option("η_x, of x, downwards")
     period: int = anchor_period()
@@ -151,10 +160,7 @@ class PrivateDiff(Estimating):
 ENTRY = Entry(
     "privatediff",
     PrivateDiff,
-    "a trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025)",
     (Citation("Algorithms 3 and 4; certified here with a y that is released", PRIVATEDIFF),),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed",
+    setting="coordinator_minimax",
     example=AUC | ASCENT | {"smoothness": "1.0"},
 )

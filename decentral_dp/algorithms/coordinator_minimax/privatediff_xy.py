@@ -59,7 +59,14 @@ _TERMS = {"x": "grad_x", "y": "grad_y"}
 
 @dataclass(frozen=True)
 class PrivateDiffXY(Estimating):
-    """x, y: η. period: T. smoothness: L. rate: q."""
+    """A trusted coordinator: minimax, both gradients carried on by differences, on one sample a round.
+
+    Args:
+        x, y: η.
+        period: T.
+        smoothness: L.
+        rate: q.
+    """
 
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize = option("η_y, of y, upwards")
@@ -108,10 +115,8 @@ def _carried(t: int, period: int, released: Bundle, variable: str, estimate: Arr
 ENTRY = Entry(
     "privatediff_xy",
     PrivateDiffXY,
-    "a trusted coordinator: minimax, both gradients carried on by differences, on one sample a round",
     (Citation("After Algorithm 3", PRIVATEDIFF),),
-    trusted=True,
-    solves="minimax",
+    setting="coordinator_minimax",
     example=AUC | {"smoothness": "1.0"},
     unprinted=(
         'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '

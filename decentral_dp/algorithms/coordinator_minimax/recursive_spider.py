@@ -82,7 +82,15 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class RecursiveSpider(Estimating):
-    """x, y: η. period: T. averaging: β. smoothness: L. rate: q."""
+    """A trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025).
+
+    Args:
+        x, y: η.
+        period: T.
+        averaging: β.
+        smoothness: L.
+        rate: q.
+    """
 
     x: StepSize = option("η_x, of x")
     y: StepSize = option("η_y, of the dual variable")
@@ -139,10 +147,7 @@ class RecursiveSpider(Estimating):
 ENTRY = Entry(
     "recursive_spider",
     RecursiveSpider,
-    "a trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025)",
     (Citation("Algorithm 3, corrected", DP_DRO),),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1",
+    setting="coordinator_minimax",
     example=KL_DRO | {"smoothness": "1.0"},
 )

@@ -27,7 +27,6 @@ import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.common_options import sampling_rate
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
@@ -60,7 +59,13 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Scdro(Coordinated):
-    """x, y: η. averaging: β. rate: q."""
+    """A baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022).
+
+    Args:
+        x, y: η.
+        averaging: β.
+        rate: q.
+    """
 
     x: StepSize = option("η_x, of x")
     y: StepSize = option("η_y, of the dual variable")
@@ -70,7 +75,7 @@ class Scdro(Coordinated):
     queries = tuple(_TERMS.values())
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
+        context.check_start(self.start)
         return self, context
 
     def init(self, context: MinimaxContext) -> State:
@@ -101,10 +106,8 @@ def check_unprotected(guarantee: str) -> None:
 ENTRY = Entry(
     "scdro",
     Scdro,
-    "a baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022)",
     (Citation("After the algorithm", SCDRO), Citation("As the baseline that is not private (Table 3)", DP_DRO)),
-    trusted=True,
-    solves="minimax",
+    setting="coordinator_minimax",
     example=KL_DRO | {"guarantee": '"none"', "clip": ""},
     check_guarantee=check_unprotected,
 )

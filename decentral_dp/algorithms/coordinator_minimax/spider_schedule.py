@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
@@ -71,17 +70,15 @@ class SpiderState(NamedTuple):
 
 
 class Estimating(Coordinated, Protocol):
-    """A program with estimates that differences carry on."""
+    """A program with estimates that differences carry on.
 
-    @property
-    def smoothness(self) -> float | None:
-        """L of the clip on a difference."""
-        ...
+    Args:
+        period: T, rounds from one anchor to the next; a field of the program.
+        smoothness: L of the clip on a difference; a field of the program.
+    """
 
-    @property
-    def period(self) -> int:
-        """T, rounds from one anchor to the next."""
-        ...
+    period: int
+    smoothness: float | None
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         """As it is.
@@ -89,8 +86,8 @@ class Estimating(Coordinated, Protocol):
         Raises:
             InputError: starts of no variable, and means and differences that nothing bounds.
         """
-        check_init(self.start)
-        check_clipped(context, self.queries)
+        context.check_start(self.start)
+        context.check_bounded(self.queries)
         check_smoothness(self.smoothness, self.period, context.noisy)
         return self, context
 

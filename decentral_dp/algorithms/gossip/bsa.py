@@ -55,7 +55,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Bsa(Algorithm):
-    """x, y: step sizes α, β. inner, inverse, smoothness: K, b, L. start: constants, 0 where absent."""
+    """A server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018).
+
+    Args:
+        x, y: step sizes α, β.
+        inner, inverse, smoothness: K, b, L.
+    """
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
@@ -118,9 +123,4 @@ class Bsa(Algorithm):
         }
 
 
-ENTRY = Entry(
-    "bsa",
-    Bsa,
-    "a server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018)",
-    (Citation("Algorithm", BSA),),
-)
+ENTRY = Entry("bsa", Bsa, (Citation("Algorithm", BSA),))

@@ -88,7 +88,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class DsboJhip(NestedLoops):
-    """x, y, z: step sizes η, β, γ. inner, inverse: K, N. start: constants."""
+    """Nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022).
+
+    Args:
+        x, y, z: step sizes η, β, γ.
+        inner, inverse: K, N.
+    """
 
     x: StepSize = option("η, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
@@ -162,9 +167,4 @@ def transposed_times(z: Array, vectors: Array) -> Array:
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
 
 
-ENTRY = Entry(
-    "dsbo_jhip",
-    DsboJhip,
-    "nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022)",
-    (Citation("Algorithm", DSBO_JHIP), NOISED),
-)
+ENTRY = Entry("dsbo_jhip", DsboJhip, (Citation("Algorithm", DSBO_JHIP), NOISED))

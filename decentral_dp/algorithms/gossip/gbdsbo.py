@@ -77,7 +77,13 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Gbdsbo(Algorithm):
-    """x, y, averaging: α, γ, β. inverse: b. smoothness: L. start: constants."""
+    """One time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022).
+
+    Args:
+        x, y, averaging: α, γ, β.
+        inverse: b.
+        smoothness: L.
+    """
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("γ, of y")
@@ -168,9 +174,4 @@ def _times(matrices: Array, vectors: Array) -> Array:
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 
-ENTRY = Entry(
-    "gbdsbo",
-    Gbdsbo,
-    "one time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022)",
-    (Citation("Algorithm", GBDSBO), NOISED),
-)
+ENTRY = Entry("gbdsbo", Gbdsbo, (Citation("Algorithm", GBDSBO), NOISED))

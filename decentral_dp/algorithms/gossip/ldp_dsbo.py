@@ -59,7 +59,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class LdpDsbo(Algorithm):
-    """x, y, z: step sizes λ. protocol: "released" or "private". start: constants, 0 where absent."""
+    """Single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024).
+
+    Args:
+        x, y, z: step sizes λ.
+        protocol: "released" or "private".
+    """
 
     x: StepSize = option("λ_x, of x along the hypergradient")
     y: StepSize = option("λ_y, of y along the lower gradient")
@@ -120,9 +125,5 @@ def step_along(steps: tuple[float, float, float], a: Array, own: Any, neighbour_
 
 
 ENTRY = Entry(
-    "ldp_dsbo",
-    LdpDsbo,
-    "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
-    (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),),
-    message=ONE_STEP,
+    "ldp_dsbo", LdpDsbo, (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),), message=ONE_STEP
 )

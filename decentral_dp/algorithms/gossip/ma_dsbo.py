@@ -76,7 +76,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class MaDsbo(NestedLoops):
-    """x, y, z: step sizes α, β, γ. inner, inverse: K, N. start: constants."""
+    """Nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP).
+
+    Args:
+        x, y, z: step sizes α, β, γ.
+        inner, inverse: K, N.
+    """
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
@@ -150,9 +155,4 @@ class MaDsbo(NestedLoops):
         return u._replace(sensitivity=sensitivity, largest=sent(u.largest))
 
 
-ENTRY = Entry(
-    "ma_dsbo",
-    MaDsbo,
-    "nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP)",
-    (Citation("Algorithm", MA_DSBO), NOISED),
-)
+ENTRY = Entry("ma_dsbo", MaDsbo, (Citation("Algorithm", MA_DSBO), NOISED))

@@ -10,7 +10,6 @@ each step over a fresh batch, and each result sent at once.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Protocol
 
 from decentral_dp.algorithms.protocol import Algorithm, Planned, Public, StepSize
@@ -20,24 +19,18 @@ from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.participants.agents import LocalDataset
 
 
-@dataclass(frozen=True)
 class NestedLoops(Algorithm, Protocol):
-    """An algorithm whose rounds send x once, then y of K inner steps, then what N inverse iterations need."""
+    """An algorithm whose rounds send x once, then y of K inner steps, then what N inverse iterations need.
 
-    @property
-    def y(self) -> StepSize:
-        """β."""
-        ...
+    Args:
+        y: β; a field of the algorithm, as the others.
+        inner: K.
+        inverse: N.
+    """
 
-    @property
-    def inner(self) -> int:
-        """K."""
-        ...
-
-    @property
-    def inverse(self) -> int:
-        """N."""
-        ...
+    y: StepSize
+    inner: int
+    inverse: int
 
     @property
     def releases_per_round(self) -> int:

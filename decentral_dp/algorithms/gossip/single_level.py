@@ -64,9 +64,8 @@ class OneLevel(Algorithm, Protocol):
         return {"x": free_release(public, indices[-1:]), "y": released(public, indices, [use])}
 
 
-@dataclass(frozen=True)
 class LdpSingleLevel(OneLevel):
-    """Gossip first, then a local step at the agent's own released y."""
+    """The lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)."""
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         released, neighbour_sum = yield Gossip(y=s.y)
@@ -74,9 +73,8 @@ class LdpSingleLevel(OneLevel):
         return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, released.y))
 
 
-@dataclass(frozen=True)
 class DpDsgd(OneLevel):
-    """Gossip first, then a local step at the average."""
+    """Decentralised DP-SGD on the lower level: a local noised step first, then gossip."""
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         released, neighbour_sum = yield Gossip(y=s.y)
@@ -88,14 +86,12 @@ ENTRIES = (
     Entry(
         "ldp_single_level",
         LdpSingleLevel,
-        "the lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)",
         (Citation("Algorithm (its lower level alone, Appendix G.3)", CHEN_WANG),),
         message=ONE_STEP,
     ),
     Entry(
         "dp_dsgd",
         DpDsgd,
-        "decentralised DP-SGD on the lower level: a local noised step first, then gossip",
         (Citation("Decentralised SGD, here with noise", DSGD),),
         message=ONE_STEP,
     ),

@@ -63,7 +63,13 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Spdb(Algorithm):
-    """x, y: step sizes α, β. penalty, dual: ρ, ρ'. smoothness, inverse: L, b. start: constants."""
+    """Personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022).
+
+    Args:
+        x, y: step sizes α, β.
+        penalty, dual: ρ, ρ'.
+        smoothness, inverse: L, b.
+    """
 
     x: StepSize = option("α, of x")
     y: StepSize = option("β, of the personal y")
@@ -113,9 +119,4 @@ class Spdb(Algorithm):
         }
 
 
-ENTRY = Entry(
-    "spdb",
-    Spdb,
-    "personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022)",
-    (Citation("A primal-dual method after", SPDB),),
-)
+ENTRY = Entry("spdb", Spdb, (Citation("A primal-dual method after", SPDB),))

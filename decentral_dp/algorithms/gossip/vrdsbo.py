@@ -78,7 +78,13 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Vrdsbo(Algorithm):
-    """x, y: step sizes β. averaging, momentum: η, α. smoothness, inverse: L, b. start: constants."""
+    """Variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO).
+
+    Args:
+        x, y: step sizes β.
+        averaging, momentum: η, α.
+        smoothness, inverse: L, b.
+    """
 
     x: StepSize = option("β of x")
     y: StepSize = option("β of y")
@@ -185,8 +191,5 @@ def _less(factor: Array, size: Array) -> Array:
 
 
 ENTRY = Entry(
-    "vrdsbo",
-    Vrdsbo,
-    "variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO)",
-    (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG)),
+    "vrdsbo", Vrdsbo, (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG))
 )

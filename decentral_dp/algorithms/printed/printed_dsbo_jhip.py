@@ -14,7 +14,6 @@ message as in Chen & Wang, ICML 2024, Algorithm 3.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -30,7 +29,6 @@ from decentral_dp.participants.agents import LocalDataset
 
 
 @final
-@dataclass(frozen=True)
 class PrintedDsboJhip(DsboJhip):
     """The fields of `DsboJhip`, with own values that are never noised."""
 

@@ -8,7 +8,6 @@ Reference: A. Lowy and D. Liu, 2025, Equation 4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_count
@@ -20,7 +19,6 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedExponentialMechanism(ExponentialMechanism):
     """The fields and steps of `ExponentialMechanism`, at the printed scale."""
 

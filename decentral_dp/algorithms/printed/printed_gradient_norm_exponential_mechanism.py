@@ -9,7 +9,6 @@ Reference: A. Lowy and D. Liu, 2025, Appendix C.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_scales import one_draw
@@ -21,7 +20,6 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedGradientNormMechanism(GradientNormMechanism):
     """The fields and steps of `GradientNormMechanism`, at the printed scale."""
 

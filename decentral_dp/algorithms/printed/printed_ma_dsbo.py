@@ -14,7 +14,6 @@ K. Balasubramanian, ICML 2023.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -29,7 +28,6 @@ _MET = (*U_TERMS, "lower_grad_y", *D_TERMS)
 
 
 @final
-@dataclass(frozen=True)
 class PrintedMaDsbo(MaDsbo):
     """The fields of `MaDsbo`, with own values that are never noised."""
 

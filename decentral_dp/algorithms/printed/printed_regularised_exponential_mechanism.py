@@ -10,7 +10,6 @@ Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_count
@@ -23,7 +22,6 @@ from decentral_dp.participants.regularised_selection import Density
 
 
 @final
-@dataclass(frozen=True)
 class PrintedRegularisedExponentialMechanism(RegularisedExponentialMechanism):
     """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6."""
 

@@ -7,7 +7,6 @@ Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self, final
 
 import numpy as np
@@ -20,7 +19,6 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedSecondOrder(SecondOrder):
     """The fields and steps of `SecondOrder`, with the printed noise, which needs a bounded domain."""
 

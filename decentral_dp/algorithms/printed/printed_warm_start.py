@@ -8,7 +8,6 @@ Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -22,7 +21,6 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedWarmStart(WarmStart):
     """The fields and steps of `WarmStart`, with the printed noise."""
 

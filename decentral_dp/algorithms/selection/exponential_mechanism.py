@@ -25,7 +25,6 @@ Equation 4.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
@@ -37,9 +36,8 @@ from decentral_dp.participants.pooled_bounds import PooledBounds
 from decentral_dp.participants.selection import Score
 
 
-@dataclass(frozen=True)
 class ExponentialMechanism(ScoredDraw):
-    """One draw by the score Φ. Fields: those of `ScoredDraw`."""
+    """A trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)."""
 
     name = "exponential_mechanism"
 
@@ -56,11 +54,9 @@ class ExponentialMechanism(ScoredDraw):
 ENTRY = Entry(
     "exponential_mechanism",
     ExponentialMechanism,
-    "a trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)",
     (Citation("Mechanism (Equation 4, its scale corrected)", LOWY_LIU),),
-    trusted=True,
+    setting="coordinator_bilevel",
     pure=True,
-    claim="Equation 4 of Lowy & Liu (2025), as printed",
     example={"rounds": "1", "method": '"grid"'},
     domain="required",
 )

@@ -20,7 +20,6 @@ C.3.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
@@ -32,9 +31,8 @@ from decentral_dp.participants.pooled_bounds import PooledBounds
 from decentral_dp.participants.selection import Score
 
 
-@dataclass(frozen=True)
 class GradientNormMechanism(ScoredDraw):
-    """One draw by the score ‖∇Φ‖. Fields: those of `ScoredDraw`."""
+    """A trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)."""
 
     name = "gradient_norm_exponential_mechanism"
 
@@ -49,11 +47,9 @@ class GradientNormMechanism(ScoredDraw):
 ENTRY = Entry(
     "gradient_norm_exponential_mechanism",
     GradientNormMechanism,
-    "a trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)",
     (Citation("Mechanism (Appendix C.3, its scale corrected)", LOWY_LIU),),
-    trusted=True,
+    setting="coordinator_bilevel",
     pure=True,
-    claim="Appendix C.3 of Lowy & Liu (2025), as printed",
     example={"rounds": "1", "method": '"grid"'},
     domain="required",
 )

@@ -49,7 +49,12 @@ _MOST_STEPS = 10_000_000
 
 @dataclass(frozen=True)
 class GridWalk(SingleDraw):
-    """candidates: cells along each axis. inner: steps of the walk."""
+    """A trusted coordinator: a Markov chain for the exponential mechanism, at ε = ∞ (Lowy & Liu, 2025, B.3).
+
+    Args:
+        candidates: cells along each axis.
+        inner: steps of the walk.
+    """
 
     candidates: int | None = count_option("cells along each axis; settled by default", "points", "65")
     inner: int | None = count_option("steps of the walk; settled by default", "steps", "5")
@@ -83,11 +88,9 @@ class GridWalk(SingleDraw):
 ENTRY = Entry(
     "grid_walk",
     GridWalk,
-    "a trusted coordinator: a Markov chain for the exponential mechanism, at ε = ∞ (Lowy & Liu, 2025, B.3)",
     (Citation("Algorithm (Appendix B.3)", LOWY_LIU),),
-    trusted=True,
+    setting="coordinator_bilevel",
     pure=True,
-    claim="Theorem B.15 of Lowy & Liu (2025), as printed",
     example={"guarantee": '"as_printed"', "rounds": "1", "inner": "10000"},
     domain="required",
 )

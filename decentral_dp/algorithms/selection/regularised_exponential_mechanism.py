@@ -57,7 +57,12 @@ _ROOM = 1.0 + 1e-6
 
 @dataclass(frozen=True)
 class RegularisedExponentialMechanism(SingleDraw):
-    """strength: μ_r, None: settled by public constants. method: "tangent" or "cells"; None: what fits."""
+    """A trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5).
+
+    Args:
+        strength: μ_r, None: settled by public constants.
+        method: "tangent" or "cells"; None: what fits.
+    """
 
     strength: float | None = option(
         "μ_r, of the quadratic regulariser; settled by public constants if left out",
@@ -139,10 +144,8 @@ def default_strength(context: CoordinatorContext, slope: float) -> float:
 ENTRY = Entry(
     "regularised_exponential_mechanism",
     RegularisedExponentialMechanism,
-    "a trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5)",
     (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
-    trusted=True,
-    claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
+    setting="coordinator_bilevel",
     example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
     domain="required",
 )

@@ -32,12 +32,19 @@ from decentral_dp.models.linear_terms import checked_features
 from decentral_dp.models.row_locality import COUNTS, Trial, mixed, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.loss_problem import CELLS, LossRecords, slices
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked, sizes
+from decentral_dp.problems.protocol import (
+    CLIP_OF_TERM,
+    DIRECTED,
+    MATRICES,
+    TERMS,
+    Regulariser,
+    Terms,
+    asked,
+    sizes,
+)
 from decentral_dp.user_code import USER_ERRORS, blamed
 
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
-# Terms that take a direction z.
-_DIRECTED = ("lower_hvp", "lower_jvp")
 # Made-up features beyond this are of a record that was moved far out.
 _FAR = 1e3
 
@@ -155,7 +162,7 @@ class RecordwiseProblem:
         tried = tuple(trials({min(n, most) for n in counts}, self.n_features, self.n_classes))
         shapes = {t: sizes(self.p, self.q)[t] for t in self.reads_records}
         for name, shape in {"lower_loss": (), "upper_loss": (), **shapes}.items():
-            point = (x, y, z) if name in _DIRECTED else (x, y)
+            point = (x, y, z) if name in DIRECTED else (x, y)
             method = getattr(self.author, name)
             try_rows(lambda *r, m=method, at=point: m(*at, *r), shape, f"{self.name}: {name}", tried)
         if hasattr(self.author, "regulariser"):
@@ -168,7 +175,7 @@ class RecordwiseProblem:
 
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
         """(n, width) of a term, not clipped."""
-        point = (x, y, z) if term in _DIRECTED else (x, y)
+        point = (x, y, z) if term in DIRECTED else (x, y)
         return self._at(term, (len(records.features), *sizes(self.p, self.q)[term]), records, *point)
 
     def _at(self, name: str, shape: tuple[int, ...], records: LossRecords, *point: Array) -> Array:

@@ -68,16 +68,16 @@ class Minimax(Protocol):
         ...
 
     def project_x(self, x: Array) -> Array:
-        """The nearest x that is allowed."""
-        ...
+        """The nearest x that is allowed: any, unless a problem says so."""
+        return x
 
     def project_y(self, y: Array) -> Array:
-        """The nearest point of Y."""
-        ...
+        """The nearest point of Y: any, unless a problem says so."""
+        return y
 
     def known(self, term: str, x: Array, y: Array) -> Known | None:
         """Where this term of any record whatever lies at a public point; None where nothing bounds it."""
-        ...
+        return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         """The data-independent part of grad_x or grad_y (towards better y), (width,).
@@ -146,13 +146,3 @@ class Attackable(Protocol):
     def confidences(self, x: Array, records: Any) -> Array | None:
         """(n,) probability that the model gives to its own answer; None where it gives none."""
         ...
-
-
-def anywhere(problem: object, point: Array) -> Array:
-    """`project_x` or `project_y` of a variable that may be anywhere."""
-    return point
-
-
-def nothing_known(problem: object, term: str, x: Array, y: Array) -> Known | None:
-    """`known` of a problem that bounds no gradient by itself."""
-    return None

@@ -27,42 +27,38 @@ from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, evaluated, try_rows
 from decentral_dp.problems.minimax.binary_scores import classification
-from decentral_dp.problems.minimax.composite import Values
+from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import Known
 
 NEEDED = ("sizes", "loss", "slopes", "project_y")
 
 
 @dataclass(frozen=True)
-class RecordwiseObjective:
+class RecordwiseObjective(Objective):
     """A `composite.Objective` from an author's per-record formulas.
 
     Args:
         author: the object with the methods that the module's head lists.
         outputs: e, outputs of the model.
-        q: dimension of y.
+        width: q, dimension of y.
         n_classes: classes of the labels, 0 where labels are numbers.
         name: for messages.
     """
 
     author: Any
     outputs: int
-    q: int
+    width: int
     n_classes: int
     name: str
-    extra: int = 0
 
     @property
-    def statistics(self) -> Mapping[str, int]:
-        return {}
+    def q(self) -> int:
+        return self.width
 
     @property
     def start(self) -> Mapping[str, Array]:
         y = self.author.start_y() if hasattr(self.author, "start_y") else self.project_y(np.zeros(self.q))
         return {"extra": np.zeros(0), "y": np.asarray(y, dtype=np.float64).reshape(self.q)}
-
-    def project_extra(self, extra: Array) -> Array:
-        return extra
 
     def project_y(self, y: Array) -> Array:
         return np.asarray(self.author.project_y(y), dtype=np.float64).reshape(self.q)
@@ -75,17 +71,12 @@ class RecordwiseObjective:
         )
         return Values(both[:, : self.outputs], np.zeros((len(labels), 0)), both[:, self.outputs :])
 
-    def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
-        raise ValueError(f"{self.name} has no further term {term!r}")
-
     def known(self, term: str, extra: Array, y: Array) -> Known | None:
         return Known(None, float(self.author.radius_y())) if hasattr(self.author, "radius_y") else None
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
-        if term == "grad_x":
-            return np.zeros(0)
-        if not hasattr(self.author, "regulariser_grad"):
-            return np.zeros(self.q)
+        if term == "grad_x" or not hasattr(self.author, "regulariser_grad"):
+            return super().public(term, extra, y)
         return np.asarray(self.author.regulariser_grad(y), dtype=np.float64).reshape(self.q)
 
     def scores(
@@ -103,9 +94,6 @@ class RecordwiseObjective:
     def losses(self, outputs: Array, labels: Array) -> Array:
         """f at the public start of y."""
         return self._losses(outputs, self.start["y"], labels)
-
-    def confidences(self, outputs: Array) -> Array | None:
-        return None
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Run every formula on made-up outputs, for batches of so many, and again with one record replaced.
