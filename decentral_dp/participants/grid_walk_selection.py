@@ -19,7 +19,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
-from decentral_dp.participants.selection import Function, Score, best
+from decentral_dp.participants.selection import Function, ScoreSelection, best
 from decentral_dp.privacy.mechanisms.box_sampler import Box
 from decentral_dp.privacy.mechanisms.grid_walk_sampler import acceptance
 
@@ -28,17 +28,15 @@ _LEAST_ACCEPTANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class GridWalkSelection:
+class GridWalkSelection(ScoreSelection):
     """cells: along each axis. steps: of the walk, every time it starts."""
 
-    facts: Score
     box: Box
     score: Function
     cells: int
     steps: int
 
     mechanism = "uncertified"
-    distortion = 0.0
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:

@@ -20,12 +20,14 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.constants.problem_constants import up
 from decentral_dp.errors import InputError
+from decentral_dp.exchange import SelectionMechanism
 from decentral_dp.participants.pooled_bounds import PooledBounds
 from decentral_dp.privacy.mechanisms import box_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box, Target
@@ -78,19 +80,30 @@ class Score:
 
 
 @dataclass(frozen=True)
-class FiniteExponential:
-    """One of finitely many public points, (n, p)."""
+class ScoreSelection(SelectionMechanism, Protocol):
+    """A draw by a score, at pure ε. facts: what is public of the score."""
 
     facts: Score
-    points: Array
-    score: Function
 
-    mechanism = "exponential"
-    distortion = 0.0
+    @property
+    def mechanism(self) -> str:
+        return "exponential"
+
+    @property
+    def distortion(self) -> float:
+        return 0.0
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
         return self.facts.sensitivity
+
+
+@dataclass(frozen=True)
+class FiniteExponential(ScoreSelection):
+    """One of finitely many public points, (n, p)."""
+
+    points: Array
+    score: Function
 
     @property
     def width(self) -> int:
@@ -108,19 +121,11 @@ class FiniteExponential:
 
 
 @dataclass(frozen=True)
-class BoxExponential:
+class BoxExponential(ScoreSelection):
     """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
 
-    facts: Score
     box: Box
     score: Function
-
-    mechanism = "exponential"
-    distortion = 0.0
-
-    @property
-    def sensitivity(self) -> Mapping[Split, float]:
-        return self.facts.sensitivity
 
     @property
     def width(self) -> int:

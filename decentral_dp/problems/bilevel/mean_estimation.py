@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,18 +16,10 @@ from decentral_dp.models.linear_terms import (
     clip_columns,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.mean_records import MeanProblem, MeanRecords
+from decentral_dp.problems.bilevel.mean_records import MeanProblem, MeanRecords, Optimum
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 
 Agents = Sequence[tuple[MeanRecords, MeanRecords]]
-
-
-class Optimum(NamedTuple):
-    """x*: (p,), y*(x*): (q,), F(x*)."""
-
-    x: Array
-    y: Array
-    value: float
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Records that are vectors without labels, and what problems over them share."""
+"""What problems with a lower variable for each column of the records share; records that are vectors without labels."""
 
 from __future__ import annotations
 
@@ -21,13 +21,24 @@ class MeanRecords(NamedTuple):
     l2: Array
 
 
+class Optimum(NamedTuple):
+    """x*: (p,), y*(x*): (q,), F(x*)."""
+
+    x: Array
+    y: Array
+    value: float
+
+
 @dataclass(frozen=True)
-class MeanProblem(Problem, Protocol):
-    """A problem over vectors without labels, p = q, in which no second derivative of l reads a record.
+class VectorProblem(Problem, Protocol):
+    """A problem with one lower variable for each column of the records, and one upper variable for each of these.
 
     Args:
-        n_features: columns of the records.
-        ridge: curvature of the lower level; default 1.
+        n_features: columns of the records, p = q.
+        ridge: strength of the regulariser; default 1.
+
+    Raises:
+        InputError: for no columns, and a ridge that is not positive.
     """
 
     n_features: int
@@ -44,6 +55,10 @@ class MeanProblem(Problem, Protocol):
     @property
     def q(self) -> int:
         return self.n_features
+
+
+class MeanProblem(VectorProblem, Protocol):
+    """A problem over vectors without labels, in which no second derivative of l reads a record."""
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
         """Features and both norms; the clip of a run decides which norm is read. Raises InputError."""

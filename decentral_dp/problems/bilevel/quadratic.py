@@ -13,7 +13,6 @@ from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import (
     backward,
     blocks,
-    check_n_features,
     checked_features,
     clip_coefficients,
     curved_sums,
@@ -22,7 +21,8 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import Pull, check_ridge
+from decentral_dp.problems.bilevel.mean_records import Optimum, VectorProblem
+from decentral_dp.problems.bilevel.penalties import Pull
 from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, StackedProblem, Terms, asked
 
 
@@ -38,16 +38,8 @@ class QuadraticRecords(NamedTuple):
 Agents = Sequence[tuple[QuadraticRecords, QuadraticRecords]]
 
 
-class Optimum(NamedTuple):
-    """x*: (p,), y*(x*): (q,), F(x*)."""
-
-    x: Array
-    y: Array
-    value: float
-
-
 @dataclass(frozen=True)
-class Quadratic(StackedProblem):
+class Quadratic(VectorProblem, StackedProblem):
     """Lower level: squares on train records, pulled toward x; upper level: squares on validation records.
 
         l(y; a, b) = h(y; a, b) = ½(aᵀy − b)²,     R(x, y) = ½ ridge ‖y − x‖²
@@ -65,19 +57,6 @@ class Quadratic(StackedProblem):
 
     name: ClassVar[str] = "quadratic"
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
-
-    n_features: int
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_n_features(self.n_features)
-        check_ridge(self.ridge)
-
-    @property
-    def p(self) -> int:
-        return self.n_features
-
-    q = p
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
