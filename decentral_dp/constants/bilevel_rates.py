@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 
-from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, up
+from decentral_dp.constants.problem_constants import ProblemConstants, up
+from decentral_dp.constants.record_sensitivity import penalised_modulus
 
 
 def smoothness(c: ProblemConstants) -> float:

@@ -30,9 +30,8 @@ from decentral_dp.constants.neighbour_pairs import (
     penalised,
     score,
 )
-from decentral_dp.constants.problem_constants import (
-    Clips,
-    ProblemConstants,
+from decentral_dp.constants.problem_constants import Clips, ProblemConstants
+from decentral_dp.constants.record_sensitivity import (
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,

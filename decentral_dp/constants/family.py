@@ -10,7 +10,8 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.constants.boxes import UP, box_width
 from decentral_dp.constants.loss_bounds import LossBounds
-from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import solution_spread
 from decentral_dp.problems.protocol import Problem
 
 

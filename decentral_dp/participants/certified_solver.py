@@ -33,7 +33,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, up
+from decentral_dp.constants.problem_constants import ProblemConstants, up
+from decentral_dp.constants.record_sensitivity import penalised_modulus
 from decentral_dp.errors import InputError
 from decentral_dp.participants.pooled_means import Objective, mean_rounding
 

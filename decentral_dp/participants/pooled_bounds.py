@@ -12,13 +12,12 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.constants.boxes import UP
 from decentral_dp.constants.families import Pulled, Separate, Shared, worst
 from decentral_dp.constants.family import Family
-from decentral_dp.constants.problem_constants import (
-    ProblemConstants,
+from decentral_dp.constants.problem_constants import ProblemConstants, up
+from decentral_dp.constants.record_sensitivity import (
     estimate_slack,
     hypergradient_sensitivity,
     minimiser_sensitivity,
     score_oscillation,
-    up,
 )
 from decentral_dp.constants.special_families import Linear, Mean
 from decentral_dp.participants.certified_solver import Facts, Solve, facts, solve_certificate

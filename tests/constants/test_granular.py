@@ -22,18 +22,14 @@ from decentral_dp.constants.bilevel_rates import (
     penalty_smoothness,
     smoothness,
 )
-from decentral_dp.constants.problem_constants import (
-    Clips,
-    ProblemConstants,
+from decentral_dp.constants.printed_bounds import printed_hypergradient, printed_k, printed_score, printed_slope
+from decentral_dp.constants.problem_constants import Clips, ProblemConstants
+from decentral_dp.constants.record_sensitivity import (
     estimate_slack,
     hypergradient_lipschitz,
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,
-    printed_hypergradient,
-    printed_k,
-    printed_score,
-    printed_slope,
     score_oscillation,
     solution_spread,
 )

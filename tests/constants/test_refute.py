@@ -16,7 +16,9 @@ from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, s
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.family import Family
 from decentral_dp.constants.neighbour_pairs import NeighbourPair, minimiser
-from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity, printed_slope
+from decentral_dp.constants.printed_bounds import printed_slope
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter

@@ -32,7 +32,8 @@ from decentral_dp.algorithms.budget_split import Part
 from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
 from decentral_dp.bounded import Array
 from decentral_dp.constants.bilevel_rates import noise_quantile
-from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import penalised_modulus
 from decentral_dp.exchange import Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 

@@ -14,7 +14,7 @@ from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_cou
 from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.exponential_mechanism import ExponentialMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of, no_score
-from decentral_dp.constants.problem_constants import printed_score
+from decentral_dp.constants.printed_bounds import printed_score
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 

@@ -15,7 +15,7 @@ from decentral_dp.algorithms.printed.printed_scales import one_draw
 from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.gradient_norm_exponential_mechanism import GradientNormMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of, no_score
-from decentral_dp.constants.problem_constants import printed_slope
+from decentral_dp.constants.printed_bounds import printed_slope
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 

@@ -16,7 +16,7 @@ from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_cou
 from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.regularised_exponential_mechanism import RegularisedExponentialMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of
-from decentral_dp.constants.problem_constants import printed_slope
+from decentral_dp.constants.printed_bounds import printed_slope
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.regularised_selection import Density
 

@@ -14,7 +14,7 @@ import numpy as np
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, bounds_of, check_bounded
 from decentral_dp.algorithms.printed.printed_scales import smaller_count
 from decentral_dp.algorithms.printed.protocol import Calibration, Noise
-from decentral_dp.constants.problem_constants import printed_k
+from decentral_dp.constants.printed_bounds import printed_k
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
