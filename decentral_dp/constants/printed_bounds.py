@@ -17,15 +17,6 @@ def printed_k(c: ProblemConstants) -> float:
     return 2.0 * (c.b_fxy * oscillation + 2.0 * slope + kappa * c.b_fyy * oscillation + c.l_fy / c.mu * curved)
 
 
-def printed_hypergradient(c: ProblemConstants, n: int) -> float:
-    """Evaluate 4K/n, the printed sensitivity of the hypergradient: valid, and several times too large.
-
-    References:
-        Lowy & Liu 2025, Lemma 4.1.
-    """
-    return 4.0 * printed_k(c) / n
-
-
 def printed_slope(c: ProblemConstants, n: int) -> float:
     """Evaluate 2G/n, which is said to bound how fast Φ_Z − Φ_Z' varies.
 

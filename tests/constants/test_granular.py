@@ -18,11 +18,10 @@ from decentral_dp.constants.bilevel_rates import (
     estimator_bias,
     noise_quantile,
     penalty_bias,
-    penalty_distance,
     penalty_smoothness,
     smoothness,
 )
-from decentral_dp.constants.printed_bounds import printed_hypergradient, printed_k, printed_score, printed_slope
+from decentral_dp.constants.printed_bounds import printed_k, printed_score, printed_slope
 from decentral_dp.constants.problem_constants import Clips, ProblemConstants
 from decentral_dp.constants.record_sensitivity import (
     estimate_slack,
@@ -34,6 +33,7 @@ from decentral_dp.constants.record_sensitivity import (
     solution_spread,
 )
 from decentral_dp.errors import InputError
+from tests.support.paper_bounds import penalty_distance, printed_hypergradient
 
 MANY = 10**9
 

@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, search, search_all, search_constants
+from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, search
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.family import Family
 from decentral_dp.constants.neighbour_pairs import NeighbourPair, minimiser
@@ -32,6 +32,7 @@ from decentral_dp.problems.bilevel.regularised_losses import (
     ridge_regularisation,
 )
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from tests.support.constant_search import search_all, search_constants
 
 TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)
 # Room for the search's own arithmetic.
