@@ -10,6 +10,7 @@ is a key, except those of `RESERVED`, which every scenario has, and those declar
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
@@ -125,9 +126,9 @@ def _keys(algorithm: Any) -> Iterator[dataclasses.Field[Any]]:
 def _hints(algorithm: type) -> dict[str, Any]:
     """The types of the fields. A class of a file of the user's own is in no module that Python knows."""
     scope: dict[str, Any] = {}
-    for base in reversed(algorithm.__mro__):
-        if dataclasses.is_dataclass(base):
-            scope |= getattr(vars(base).get("__init__"), "__globals__", {})
+    for base in reversed([c for c in algorithm.__mro__ if dataclasses.is_dataclass(c)]):
+        module = sys.modules.get(base.__module__)
+        scope |= getattr(vars(base).get("__init__"), "__globals__", None) or (vars(module) if module else {})
     try:
         return get_type_hints(algorithm, scope)
     except (NameError, TypeError, SyntaxError) as error:

@@ -20,7 +20,6 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 
@@ -80,18 +79,13 @@ class Score:
 
 
 @dataclass(frozen=True)
-class ScoreSelection(SelectionMechanism, Protocol):
+class ScoreSelection(SelectionMechanism):
     """A draw by a score, at pure ε. facts: what is public of the score."""
 
     facts: Score
 
-    @property
-    def mechanism(self) -> str:
-        return "exponential"
-
-    @property
-    def distortion(self) -> float:
-        return 0.0
+    mechanism = "exponential"
+    distortion = 0.0
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
@@ -121,8 +115,8 @@ class FiniteExponential(ScoreSelection):
 
 
 @dataclass(frozen=True)
-class BoxExponential(ScoreSelection):
-    """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
+class BoxSelection(ScoreSelection):
+    """A draw of a point of a public box; the best at scale 0."""
 
     box: Box
     score: Function
@@ -132,8 +126,18 @@ class BoxExponential(ScoreSelection):
         return len(self.box.low)
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        if scale == 0.0:
-            return best(self.score, self.box)
+        return self.sampled(generator, scale) if scale > 0.0 else best(self.score, self.box)
+
+    def sampled(self, generator: np.random.Generator, scale: float) -> Array:
+        """(width,) a point at a scale above 0."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class BoxExponential(BoxSelection):
+    """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
+
+    def sampled(self, generator: np.random.Generator, scale: float) -> Array:
         price = Guarantee(max(self.sensitivity.values()) / scale, 0.0, True, "as the ledger says")
         return box_sampler.draw(generator, self.target(scale), price, None).value
 

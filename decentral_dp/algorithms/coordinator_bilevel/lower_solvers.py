@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part
 from decentral_dp.algorithms.coordinator_bilevel.localised_lower_solver import DpLocGd
 from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
+from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.bounded import Array
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import penalised_modulus
@@ -30,7 +31,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
-__all__ = ["SOLVERS", "DpGd", "DpLocGd", "LowerObjective", "OutputPerturbation", "Solver", "solver_of"]
+__all__ = ["SOLVERS", "DpGd", "DpLocGd", "LowerObjective", "OutputPerturbation", "Solver", "SolvesLower", "solver_of"]
 
 
 # At most so many steps by default: each is a release, and where more seem wanted, a narrower domain is.
@@ -186,3 +187,21 @@ def noise_gain(name: str, k: Known, steps: int, stages: int) -> float:
         kept = -math.expm1(2.0 * steps * math.log(left)) if left > 0.0 else 1.0
         return math.sqrt(steps * kept / (k.smoothness * k.modulus * (1.0 + left)))
     return math.sqrt(stages) / k.modulus
+
+
+class SolvesLower(Coordinated, Protocol):
+    """A coordinator's program with a private solver of the lower level, which says what it needs.
+
+    Args:
+        solver: a key of `SOLVERS`; a field of the program.
+    """
+
+    solver: str
+
+    @property
+    def needs_constants(self) -> bool:
+        return SOLVERS[self.solver].constants
+
+    @property
+    def needs_records(self) -> bool:
+        return SOLVERS[self.solver].needs_records

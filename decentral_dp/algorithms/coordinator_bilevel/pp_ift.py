@@ -35,17 +35,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.common_options import count_option
+from decentral_dp.algorithms.common_options import lower_solver, solver_smoothness, solver_steps
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
-    SOLVERS,
     LowerObjective,
     Solver,
+    SolvesLower,
     check_perturbed,
     solver_of,
 )
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.options import option
@@ -72,26 +72,19 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PpIft(Coordinated):
+class PpIft(SolvesLower):
     """A trusted coordinator: implicit differentiation at a private lower-level point, private by construction.
 
     Args:
-        x: η.
-        inner: K.
-        smoothness: of g. None: settled by public constants.
+        x, inner: η, K.
+        smoothness: of g; None, as for the others: settled by public constants.
+        solver: a key of `lower_solvers.SOLVERS`.
     """
 
     x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
-    inner: int | None = count_option(
-        "K, steps of the lower-level solver; settled by public constants if left out", "steps", "5"
-    )
-    smoothness: float | None = option(
-        "of g, the inverse of the step of dp_gd; settled by public constants if left out",
-        default=None,
-        example="2.0",
-        above=0,
-    )
-    solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
+    inner: int | None = solver_steps("K, ")
+    smoothness: float | None = solver_smoothness("of g")
+    solver: str = lower_solver()
 
     def __post_init__(self) -> None:
         if self.solver not in _SOLVERS:
@@ -99,14 +92,6 @@ class PpIft(Coordinated):
         for key in ("inner", "smoothness"):
             if self.solver != "dp_gd" and getattr(self, key) is not None:
                 raise InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
-
-    @property
-    def needs_constants(self) -> bool:
-        return SOLVERS[self.solver].constants
-
-    @property
-    def needs_records(self) -> bool:
-        return SOLVERS[self.solver].needs_records
 
     @property
     def queries(self) -> tuple[str, ...]:

@@ -30,9 +30,9 @@ class PrintedRegularisedExponentialMechanism(RegularisedExponentialMechanism):
     def _check_convex(self, context: CoordinatorContext, facts: Density) -> None:
         """Without a proof that it is convex it runs, at ε = ∞."""
 
-    def _slope(self, context: CoordinatorContext) -> float:
+    def _sensitivity(self, context: CoordinatorContext) -> float:
         """S of Lemma B.6."""
         return printed_slope(constants_of(context), smaller_count(context))
 
     def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        return one_draw(self.law(context), self._slope(context) / context.budget)
+        return one_draw(self.law(context), self._sensitivity(context) / context.budget)

@@ -26,9 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.algorithms.selection.single_draw import ScoredDraw, State, drawn
+from decentral_dp.algorithms.selection.single_draw import ScoredDraw, State, drawn, pure_draw_entry
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -51,12 +49,4 @@ class ExponentialMechanism(ScoredDraw):
         return (yield from drawn(self.law(context, score)))
 
 
-ENTRY = Entry(
-    "exponential_mechanism",
-    ExponentialMechanism,
-    (Citation("Mechanism (Equation 4, its scale corrected)", LOWY_LIU),),
-    setting="coordinator_bilevel",
-    pure=True,
-    example={"rounds": "1", "method": '"grid"'},
-    domain="required",
-)
+ENTRY = pure_draw_entry(ExponentialMechanism, "Mechanism (Equation 4, its scale corrected)", {"method": '"grid"'})

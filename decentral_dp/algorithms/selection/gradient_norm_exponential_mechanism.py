@@ -21,9 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.algorithms.selection.single_draw import ScoredDraw, State, drawn
+from decentral_dp.algorithms.selection.single_draw import ScoredDraw, State, drawn, pure_draw_entry
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -44,12 +42,4 @@ class GradientNormMechanism(ScoredDraw):
         return (yield from drawn(self.law(context, pool.gradient_norms)))
 
 
-ENTRY = Entry(
-    "gradient_norm_exponential_mechanism",
-    GradientNormMechanism,
-    (Citation("Mechanism (Appendix C.3, its scale corrected)", LOWY_LIU),),
-    setting="coordinator_bilevel",
-    pure=True,
-    example={"rounds": "1", "method": '"grid"'},
-    domain="required",
-)
+ENTRY = pure_draw_entry(GradientNormMechanism, "Mechanism (Appendix C.3, its scale corrected)", {"method": '"grid"'})

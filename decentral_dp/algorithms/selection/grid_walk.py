@@ -25,24 +25,13 @@ from typing import Self
 from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_protocol import Charge
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.algorithms.selection.single_draw import (
-    SingleDraw,
-    State,
-    box_of,
-    charge,
-    check_once,
-    drawn,
-    no_score,
-)
+from decentral_dp.algorithms.selection.single_draw import SingleDraw, State, charge, drawn, no_score, pure_draw_entry
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.grid_walk_selection import GridWalkSelection
 from decentral_dp.participants.selection import Function, Score, per_axis
 
-NAME = "grid_walk"
 _UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."
 _MOST_STEPS = 10_000_000
 
@@ -56,12 +45,14 @@ class GridWalk(SingleDraw):
         inner: steps of the walk.
     """
 
+    name = "grid_walk"
+
     candidates: int | None = count_option("cells along each axis; settled by default", "points", "65")
     inner: int | None = count_option("steps of the walk; settled by default", "steps", "5")
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
-        check_once(context, NAME)
-        box_of(context, NAME)
+        self.check_once(context)
+        self.box(context)
         p = context.problem.p
         cells = self.candidates or per_axis(p)
         steps = self.inner or 8 * p * cells**2
@@ -73,7 +64,7 @@ class GridWalk(SingleDraw):
         return replace(self, candidates=cells, inner=steps), context
 
     def law(self, context: CoordinatorContext, score: Function) -> GridWalkSelection:
-        box = box_of(context, NAME)
+        box = self.box(context)
         facts = Score.of_value(bounds_of(context), box.low, box.high)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
@@ -85,12 +76,4 @@ class GridWalk(SingleDraw):
         return charge(self.law(context, no_score), _UNPROVEN)
 
 
-ENTRY = Entry(
-    "grid_walk",
-    GridWalk,
-    (Citation("Algorithm (Appendix B.3)", LOWY_LIU),),
-    setting="coordinator_bilevel",
-    pure=True,
-    example={"guarantee": '"as_printed"', "rounds": "1", "inner": "10000"},
-    domain="required",
-)
+ENTRY = pure_draw_entry(GridWalk, "Algorithm (Appendix B.3)", {"guarantee": '"as_printed"', "inner": "10000"})

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.entry import Entry, Setting
 from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
@@ -39,23 +41,40 @@ class State(NamedTuple):
     x: Array
 
 
-class SingleDraw(Coordinated, Protocol):
-    """A program whose only release is one draw of x, by records that the coordinator holds."""
+class SingleDraw(Coordinated):
+    """A program whose only release is one draw of x, by records that the coordinator holds.
 
-    @property
-    def needs_constants(self) -> bool:
-        return True
+    Args:
+        name: its kind, as messages call it.
+    """
 
-    @property
-    def needs_records(self) -> bool:
-        return True
+    name: ClassVar[str]
+    needs_constants = needs_records = True
 
     def init(self, context: CoordinatorContext) -> State:
         return State(context.start("x", self.start))
 
+    def check_once(self, context: CoordinatorContext) -> None:
+        """Refuse more rounds than one, and a domain that is not compact. Raises InputError."""
+        if context.rounds != 1:
+            raise InputError(
+                f"algorithm.rounds: got {context.rounds}, but {self.name} is one draw of x, and a second would have to "
+                "share its budget; set rounds = 1."
+            )
+        check_compact(context, self.name)
+
+    def box(self, context: CoordinatorContext) -> Box:
+        """The domain. Raises InputError where it is no box."""
+        if context.domain.kind != "box":
+            raise InputError(
+                f"algorithm.domain: {self.name} draws from a box, and this is a {context.domain.kind}; give {{ kind = "
+                '"box", low = …, high = … }.'
+            )
+        return Box(*context.domain.corners(context.problem.p))
+
 
 @dataclass(frozen=True)
-class ScoredDraw(SingleDraw, Protocol):
+class ScoredDraw(SingleDraw):
     """A draw with P(x) ∝ exp(−score(x)/scale), among candidates or from the whole box.
 
     Args:
@@ -68,17 +87,12 @@ class ScoredDraw(SingleDraw, Protocol):
     )
     candidates: int | None = count_option("candidates along each axis of the grid; settled by default", "points", "65")
 
-    @property
-    def name(self) -> str:
-        """Its kind, as messages call it."""
-        ...
-
     def facts(self, bounds: PooledBounds, low: Array, high: Array) -> Score:
         """What is public of the score on a box."""
-        ...
+        raise NotImplementedError
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
-        check_once(context, self.name)
+        self.check_once(context)
         self.law(context, no_score)
         usual = self.method == "grid" and self.candidates is None
         return replace(self, candidates=per_axis(context.problem.p) if usual else self.candidates), context
@@ -102,7 +116,7 @@ class ScoredDraw(SingleDraw, Protocol):
                 f'algorithm.method: "cells" goes up to 3 upper variables, and this problem has {context.problem.p}; '
                 'take another problem, or "second_order_dp_bilevel".'
             )
-        return BoxExponential(facts, box_of(context, self.name), score)
+        return BoxExponential(facts, self.box(context), score)
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         return charge(self.law(context, no_score))
@@ -113,16 +127,6 @@ def constants_of(context: CoordinatorContext) -> ProblemConstants:
     return bounds_of(context).family.constants(*context.domain.corners(context.problem.p))
 
 
-def check_once(context: CoordinatorContext, kind: str) -> None:
-    """Raises InputError for more rounds than one, and for a domain that is not compact."""
-    if context.rounds != 1:
-        raise InputError(
-            f"algorithm.rounds: got {context.rounds}, but {kind} is one draw of x, and a second would have to share "
-            "its budget; set rounds = 1."
-        )
-    check_compact(context, kind)
-
-
 def check_compact(context: CoordinatorContext, kind: str) -> None:
     if not context.domain.compact:
         raise InputError(
@@ -131,14 +135,12 @@ def check_compact(context: CoordinatorContext, kind: str) -> None:
         )
 
 
-def box_of(context: CoordinatorContext, kind: str) -> Box:
-    """Raises InputError where the domain is no box."""
-    if context.domain.kind != "box":
-        raise InputError(
-            f'algorithm.domain: {kind} draws from a box, and this is a {context.domain.kind}; give {{ kind = "box", '
-            "low = …, high = … }."
-        )
-    return Box(*context.domain.corners(context.problem.p))
+def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[str, str]) -> Entry:
+    """The entry of a draw that adds no Gaussian noise, from a domain of x. cited: what it takes from Lowy & Liu."""
+    citations = (Citation(cited, LOWY_LIU),)
+    example = {"rounds": "1", **example}
+    setting: Setting = "coordinator_bilevel"
+    return Entry(algorithm.name, algorithm, citations, setting=setting, pure=True, example=example, domain="required")
 
 
 def drawn(selection: SelectionMechanism) -> Generator[Request, Response, State]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -78,14 +78,7 @@ class LossProblem:
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
 
     def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: LossRecords,
-        validation: LossRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
         """Clipped per-record means of the terms in `reads_records`. Clips and sums are numpy's, in float64."""
         if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):

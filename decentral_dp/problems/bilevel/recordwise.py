@@ -77,14 +77,7 @@ class RecordwiseProblem:
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
 
     def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: LossRecords,
-        validation: LossRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
         means: dict[str, Array] = {}
         for term, split in self.reads_records.items():
