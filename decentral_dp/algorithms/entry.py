@@ -45,8 +45,8 @@ class Entry(NamedTuple):
     # Who runs it, and on which kind of problem; and whether δ = 0 will do: it adds no Gaussian noise.
     setting: Setting = "gossip"
     pure: bool = False
-    # Whether it needs, may be given, or refuses a domain of x.
-    domain: Literal["required", "optional", "none"] = "none"
+    # Whether it needs a domain of x, which every coordinator's bilevel algorithm may be given, and no other.
+    needs_domain: bool = False
     # Key → how a scenario could give it, where the usual example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
     # What "as_printed" runs, of `algorithms.printed`, or the sentence that says why there is none.
@@ -87,8 +87,8 @@ class Entry(NamedTuple):
     @property
     def keys(self) -> tuple[Option, ...]:
         """Every key that it takes, required ones first where the dataclass has them first."""
-        domain = () if self.domain == "none" else (DOMAIN._replace(required=self.domain == "required"),)
-        return (*options_of(self.algorithm), *domain)
+        domain = DOMAIN._replace(required=self.needs_domain)
+        return (*options_of(self.algorithm), *((domain,) if self.setting == "coordinator_bilevel" else ()))
 
     @property
     def options(self) -> tuple[str, ...]:

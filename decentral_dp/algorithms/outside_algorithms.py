@@ -60,7 +60,6 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
         algorithm,
         (),
         setting=setting,
-        domain="optional" if setting == "coordinator_bilevel" else "none",
         origin=origin,
         source=source,
         complete=None if plans else DeclaredCoordinator if trusted else DeclaredGossip,

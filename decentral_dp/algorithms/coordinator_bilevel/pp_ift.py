@@ -187,6 +187,5 @@ ENTRY = Entry(
     PpIft,
     (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
     setting="coordinator_bilevel",
-    domain="optional",
     unprinted=('privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'),
 )

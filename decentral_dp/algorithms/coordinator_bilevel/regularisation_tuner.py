@@ -227,7 +227,6 @@ ENTRY = Entry(
     RegularisationTuner,
     (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
     setting="coordinator_bilevel",
-    domain="optional",
     unprinted=(
         'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
         '"certified".'

@@ -125,5 +125,4 @@ ENTRY = Entry(
     SecondOrder,
     (Citation("Algorithm", LOWY_LIU),),
     setting="coordinator_bilevel",
-    domain="optional",
 )

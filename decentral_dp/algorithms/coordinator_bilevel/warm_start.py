@@ -111,5 +111,5 @@ class WarmStart(Coordinated):
 
 
 ENTRY = Entry(
-    "warm_start", WarmStart, (Citation("Algorithm 2", LOWY_LIU),), setting="coordinator_bilevel", domain="required"
+    "warm_start", WarmStart, (Citation("Algorithm 2", LOWY_LIU),), setting="coordinator_bilevel", needs_domain=True
 )

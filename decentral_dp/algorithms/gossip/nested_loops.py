@@ -36,25 +36,19 @@ class NestedLoops(Algorithm, Protocol):
     def releases_per_round(self) -> int:
         return 1 + self.inner + self.inverse
 
+    def own(self, released: Value, mine: Value) -> Value:
+        """What counts as the agent's own after it sent `mine`: what it released."""
+        return released
+
     def descend(
         self, t: int, dataset: LocalDataset, x: Value, y: Value, y_near: Array
     ) -> Generator[Gossip, Reply, tuple[Value, Array]]:
-        """Take K steps from y, each at the released value of the last; y_near: Σ_j w_ij ỹ_j of the last message."""
+        """Take K steps from y; y_near: Σ_j w_ij ỹ_j of the last message."""
         a = 1.0 - dataset.neighbour_weight
         for k in range(self.inner):
             y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
-            own, neighbour_sum = yield Gossip(y=y)
-            y, y_near = own.y, neighbour_sum.y
-        return y, y_near
-
-    def descend_unnoised(
-        self, t: int, dataset: LocalDataset, x: Value, y: Value, y_near: Array
-    ) -> Generator[Gossip, Reply, tuple[Value, Array]]:
-        """Take the same steps as printed: the agent's own y stays without noise."""
-        a = 1.0 - dataset.neighbour_weight
-        for k in range(self.inner):
-            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
-            y_near = (yield Gossip(y=y)).neighbour_sum.y
+            reply = yield Gossip(y=y)
+            y, y_near = self.own(reply.released.y, y), reply.neighbour_sum.y
         return y, y_near
 
     def planned_descent(self, public: Public) -> Planned:

@@ -38,10 +38,13 @@ class PrintedDsboJhip(DsboJhip):
         x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
         return super().init(dataset)._replace(x=x, y=y)
 
+    def own(self, released: Value, mine: Value) -> Value:
+        return mine
+
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
         _, x_near = yield Gossip(x=s.x)
-        y, y_near = yield from self.descend_unnoised(t, dataset, s.x, s.y, s.y_near)
+        y, y_near = yield from self.descend(t, dataset, s.x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(s.x, y)

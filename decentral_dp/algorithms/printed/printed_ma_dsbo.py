@@ -38,10 +38,13 @@ class PrintedMaDsbo(MaDsbo):
         r = dataset.untouched(dataset.public(0.0, dataset.p))
         return super().init(dataset)._replace(x=x, y=y, r=r)
 
+    def own(self, released: Value, mine: Value) -> Value:
+        return mine
+
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a = 1.0 - dataset.neighbour_weight
         _, x_near = yield Gossip(x=s.x)
-        y, y_near = yield from self.descend_unnoised(t, dataset, s.x, s.y, s.y_near)
+        y, y_near = yield from self.descend(t, dataset, s.x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         z: Value = dataset.public(0.0, dataset.q)

@@ -139,5 +139,5 @@ ENTRY = Entry(
     (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
     setting="coordinator_bilevel",
     example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
-    domain="required",
+    needs_domain=True,
 )

@@ -140,7 +140,7 @@ def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[st
     citations = (Citation(cited, LOWY_LIU),)
     example = {"rounds": "1", **example}
     setting: Setting = "coordinator_bilevel"
-    return Entry(algorithm.name, algorithm, citations, setting=setting, pure=True, example=example, domain="required")
+    return Entry(algorithm.name, algorithm, citations, setting=setting, pure=True, example=example, needs_domain=True)
 
 
 def drawn(selection: SelectionMechanism) -> Generator[Request, Response, State]:
