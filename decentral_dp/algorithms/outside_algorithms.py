@@ -1,8 +1,8 @@
-"""Algorithms from outside the package: what a class is told by what it implements, and its entry.
+"""Algorithms from outside the package: which setting a class is for, by what it implements, and its entry.
 
 A gossip algorithm has `channels`; a coordinator's has `QUERIES`, or `queries`; it is for minimax problems where it says
 `solves = "minimax"`, or asks for terms that only those have. Each states what it releases (`declared`), or plans it
-itself (`protocol.Algorithm`, `central.protocol.Coordinated`).
+itself (`protocol.Algorithm`, `coordinator_protocol.Coordinated`).
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ def printed_k(c: ProblemConstants) -> float:
         Lowy & Liu 2025, Equation 12.
     """
     kappa, oscillation = c.b_gxy / c.mu, c.l_gy / c.mu
-    slope = c.l_fx + c.l_fy * kappa
+    lipschitz = c.l_fx + c.l_fy * kappa
     curved = c.c_gxy * oscillation + kappa * c.c_gyy * oscillation + kappa * c.b_gyy
-    return 2.0 * (c.b_fxy * oscillation + 2.0 * slope + kappa * c.b_fyy * oscillation + c.l_fy / c.mu * curved)
+    return 2.0 * (c.b_fxy * oscillation + 2.0 * lipschitz + kappa * c.b_fyy * oscillation + c.l_fy / c.mu * curved)
 
 
 def printed_slope(c: ProblemConstants, n: int) -> float:

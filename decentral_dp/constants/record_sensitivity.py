@@ -39,14 +39,14 @@ def minimiser_sensitivity(
 ) -> dict[Split, float]:
     """Bound how far one replaced record moves the minimiser of G, or with a penalty λ that of G + F/λ.
 
-    Proof: the gradient of one world's objective, taken at the other world's minimiser, is what the record changed.
-    Strong convexity turns it into a distance; two minimisers are never further apart than the ball is wide.
+    Proof: the gradient of one data set's objective, at the other's minimiser, is what the record changed. Strong
+    convexity turns it into a distance; two minimisers are never further apart than the ball is wide.
 
     Args:
         c: constants on the ball of *these* minimisers, which is wider for G + F/λ: mass = 1 + 1/λ.
         n_train: train records.
         n_validation: validation records.
-        accuracy: a ≥ ‖computed − exact minimiser‖, in both worlds.
+        accuracy: a ≥ ‖computed − exact minimiser‖, for both data sets.
         penalty: λ; None for the minimiser of G.
 
     Returns:
@@ -89,7 +89,7 @@ def hypergradient_sensitivity(
 ) -> dict[Split, float]:
     """Bound how far one replaced record moves ∇Φ(x) = ∇_x F − G_xy G_yy⁻¹ ∇_y F, at the exact minimiser.
 
-    Proof: let y, J, H and y', J', H' be those of the two worlds. The change of J H⁻¹ b is J H⁻¹(b − b') and
+    Proof: let y, J, H and y', J', H' be those of the two data sets. The change of J H⁻¹ b is J H⁻¹(b − b') and
     [(J − J') + J H⁻¹(H' − H)] H'⁻¹ b'. J H⁻¹ at a minimiser is at most M, and J − J', H − H' split into the move of y
     and the record. Nothing is expanded: it holds for every n. With a finite κ, M C_gyy δ/μ may be replaced by
     b_gxy (e^{κδ} − 1)/μ, less where μ is small. Change the record first, at y, and then y, which keeps H⁻¹ within a
@@ -240,7 +240,7 @@ def implicit_sensitivity(
         jacobian: K ≥ ‖J‖ of the whole, regulariser included.
         n_train: train records.
         n_validation: validation records.
-        through: bound on ‖J H⁻¹‖ in either world, where it is known to be less than K/w₀.
+        through: bound on ‖J H⁻¹‖ for either data set, where it is known to be less than K/w₀.
         solve_error: τ ≥ ‖computed − exact H⁻¹b‖ surely; default 0.
         positive: whether per-record Hessians are positive semidefinite, and stay so clipped; default yes. Otherwise
             they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean raised to w₀, which

@@ -114,7 +114,7 @@ class Dataset:
 def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator:
     """Generator for public draws (partition, split, synthetic records), keyed by (seed, purpose, …) alone.
 
-    Its draws are declared, so the seed of private noise must never be told through it: pass a public seed.
+    Its draws are declared, so the seed of private noise must never be passed to it: pass a public seed.
     """
     if seed < 0:
         raise InputError(f"seed: got {seed}, but a whole number of at least 0 is wanted.")

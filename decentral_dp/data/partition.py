@@ -75,7 +75,7 @@ def partition(
 
 
 def deals_by_label(spec: str | Mapping[str, Any] | Callable[..., Any] | None) -> bool:
-    """Whether a partition's spec reads labels. A function may, and nothing tells whether it does."""
+    """Whether a partition's spec reads labels. A function may, and nobody knows whether it does."""
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
     return callable(spec) or kind in ("by_class", "dirichlet")
 

@@ -149,7 +149,7 @@ def _check_trajectories(dataset: Dataset, scale_spec: ScaleSpec, normalisation: 
 
 
 def _why_not(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:
-    """Why held-out records and train records are told apart by more than chance; "" where they are not."""
+    """Why held-out records and train records can be distinguished by more than chance; "" where they are not."""
     if not aside.size:
         return "No record is held out."
     if dataset.own_test:

@@ -102,7 +102,7 @@ class CoordinatorContext:
         return self.domain.project(point) if variable == "x" else np.asarray(point)
 
     def inside(self, x: Array, y: Array, penalty: float = 0.0) -> Array:
-        """y projected on the ball of the minimisers at x of g, or of g + f/pull; y itself where none is known."""
+        """y projected on the ball of the minimisers at x of g, or of g + f/λ; y itself where none is known."""
         known = self.constants_at(x, penalty)
         if self.family is None or known is None:
             return y
@@ -113,7 +113,7 @@ class CoordinatorContext:
         return np.asarray(centre + away * (radius / norm)) if norm > radius else y
 
     def constants_at(self, x: Array, penalty: float = 0.0) -> ProblemConstants | None:
-        """On the ball of the minimisers at x of g, or of g + f/pull; None where none are known."""
+        """On the ball of the minimisers at x of g, or of g + f/λ; None where none are known."""
         if self.family is None:
             return None
         try:
@@ -139,7 +139,7 @@ class CoordinatorContext:
         return {split: mean_sensitivity_bound(2.0 * self.bound(term), self.counts[split], self.agents, width, rate)}
 
     def tightened(self, change: Bounded, query: ClippedSum, penalty: float) -> Bounded:
-        """The answer to a question of `CHANGE` between two points of the ball of minimisers of g + f/pull.
+        """The answer to a question of `CHANGE` between two points of the ball of minimisers of g + f/λ.
 
         Where constants are known, one record moves it by D_hxy ‖y − other‖/n as well: what it contributes is an
         integral of ∇²_xy l over the segment, which is in the ball, and clipping brings no two values further apart.

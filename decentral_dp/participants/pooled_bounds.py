@@ -64,8 +64,8 @@ class PooledBounds:
         if not isinstance(self.family, Shared | Separate):
             return constants, known
         norm = UP * float(np.linalg.norm(y))
-        slope, mixed = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
-        c = constants._replace(l_fy=min(constants.l_fy, slope), b_gxy=min(constants.b_gxy, mixed))
+        lipschitz, mixed = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
+        c = constants._replace(l_fy=min(constants.l_fy, lipschitz), b_gxy=min(constants.b_gxy, mixed))
         return c, known._replace(centre=y, radius=0.0)
 
     def facts(self, x: Array, penalty: float | None = None) -> Facts:

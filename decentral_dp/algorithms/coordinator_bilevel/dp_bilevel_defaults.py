@@ -135,8 +135,10 @@ class Defaults:
         return stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
 
     def _known(self, c: ProblemConstants) -> Known:
-        slope = max(0.5 * c.d_gy, 1e-300)
-        return Known(c, self.penalty_weight, slope, self.context.counts["train"], self.solves, self.context.problem.q)
+        lipschitz = max(0.5 * c.d_gy, 1e-300)
+        return Known(
+            c, self.penalty_weight, lipschitz, self.context.counts["train"], self.solves, self.context.problem.q
+        )
 
     def _worst(self, bound: Callable[[ProblemConstants], float], record_mass: float) -> float:
         return worst(self.family, self.low, self.high, bound, record_mass)

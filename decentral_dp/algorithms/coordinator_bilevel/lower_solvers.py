@@ -41,13 +41,13 @@ MOST_STEPS = 200
 class Known(NamedTuple):
     """What a solver's defaults follow from, all public.
 
-    constants: on the ball of the minimisers of g + f/pull. slope: bound on a record's ∇_y. records: how many are
+    constants: on the ball of the minimisers of g + f/λ. lipschitz: bound on a record's ∇_y. records: how many are
     averaged. price: μ of all releases of one solve. dimension: q.
     """
 
     constants: ProblemConstants
     penalty: float
-    slope: float
+    lipschitz: float
     records: int
     price: float
     dimension: int
@@ -82,7 +82,7 @@ class DpGd(NamedTuple):
         """ỹ, (q,), from the public start y."""
         y = context.inside(x, y, objective.penalty)
         for _ in range(self.steps):
-            released = yield from objective.slope(context, x, y, self.rate)
+            released = yield from objective.gradient(context, x, y, self.rate)
             y = context.inside(
                 x,
                 y - released.released[objective.channel][0] / self._smoothness(context, objective, x),
@@ -156,7 +156,7 @@ def check_perturbed(context: CoordinatorContext, solver: str) -> None:
 
 def steps_of_descent(k: Known) -> int:
     """K = ⌈κ log(μ R₀ n m/C)⌉: from R₀ away, twice the radius, to where noise takes over."""
-    far = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.slope
+    far = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.lipschitz
     return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(far, math.e))))
 
 
@@ -167,7 +167,7 @@ def best_steps(k: Known) -> int:
     noise that is κ log(…) again, with much of it a few steps.
     """
     left = 1.0 - k.modulus / k.smoothness
-    sensitivity = 2.0 * k.slope / (k.records * k.price)
+    sensitivity = 2.0 * k.lipschitz / (k.records * k.price)
 
     def error(steps: int) -> float:
         bias = 2.0 * k.constants.radius * left**steps

@@ -118,7 +118,7 @@ class DoubleSpider(Estimating):
             yield Release()
             return old
         released = yield from self._released(context, names, s, here, None if fresh else before)
-        # The noise is in what was told: adding it to the estimate alone, after the difference, would betray low bits.
+        # The noise is in the release: added to the estimate alone, after the difference, it would betray low bits.
         return np.asarray(released if fresh else old + released)
 
     def _released(

@@ -35,7 +35,7 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     check_solver,
     one_event,
     questions,
-    slope,
+    released_gradient,
     step_of,
 )
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
@@ -87,11 +87,11 @@ class DpSgda(Coordinated):
 
     def step(self, t: int, context: MinimaxContext, s: Iterate) -> Generator[Request, Response, Iterate]:
         released = (yield Release(**(yield Ask(**self._questions(context, s))))).released
-        x = context.problem.project_x(s.x - self.x(t) * slope(context, released, "gx", s.x, s.y, t))
+        x = context.problem.project_x(s.x - self.x(t) * released_gradient(context, released, "gx", s.x, s.y, t))
         if self.solver == "closed_form":
             return Iterate(x, best(context, released))
-        y = context.problem.project_y(s.y + step_of(self.y, t) * slope(context, released, "gy", s.x, s.y, t))
-        return Iterate(x, y)
+        by_y = released_gradient(context, released, "gy", s.x, s.y, t)
+        return Iterate(x, context.problem.project_y(s.y + step_of(self.y, t) * by_y))
 
     def _questions(self, context: MinimaxContext, s: Iterate) -> dict[str, ClippedQuery]:
         return questions(context, self._channels, s.x, s.y, self.rate)

@@ -43,7 +43,7 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 class State(NamedTuple):
-    """x: (p,), y: (q,), and the averages of their slopes, v: (p,), w: (q,): all public."""
+    """x: (p,), y: (q,), and the averages of their gradients, v: (p,), w: (q,): all public."""
 
     x: Array
     y: Array

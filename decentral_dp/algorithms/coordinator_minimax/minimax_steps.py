@@ -50,7 +50,7 @@ def one_event(context: MinimaxContext, rounds: int, shares: Mapping[str, float],
     return gaussian_charges(rounds, 1, parts)
 
 
-def slope(context: MinimaxContext, released: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:
+def released_gradient(context: MinimaxContext, released: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:
     """∇F by one variable, (d,): what was released of the records' part, plus the data-independent part."""
     term = CHANNELS[channel]
     public = context.problem.public(term, x, y, t)

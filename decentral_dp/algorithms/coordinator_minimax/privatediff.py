@@ -40,7 +40,7 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     best,
     check_solver,
     questions,
-    slope,
+    released_gradient,
     step_of,
 )
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
@@ -143,7 +143,8 @@ class PrivateDiff(Estimating):
         y = s.y
         for i in range(self.steps):
             released = (yield Release(**(yield Ask(**questions(context, ("gy",), s.x, y, self.rate))))).released
-            y = context.problem.project_y(y + step_of(self.y, i) * slope(context, released, "gy", s.x, y, t))
+            by_y = released_gradient(context, released, "gy", s.x, y, t)
+            y = context.problem.project_y(y + step_of(self.y, i) * by_y)
         return y
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:

@@ -108,9 +108,9 @@ class RecursiveSpider(Estimating):
     def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
         asked, beta = self._questions(t, context, s), self.weight(t)
         answer = yield Ask(**asked)
-        slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
+        derivatives = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
-        released = yield Release(**slopes, s=mean)
+        released = yield Release(**derivatives, s=mean)
         fresh, own = is_anchor(t, self.period), released.released
         v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
         kept = 1.0 - beta if t else 0.0

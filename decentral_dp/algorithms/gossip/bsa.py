@@ -108,7 +108,7 @@ class Bsa(Algorithm):
         }
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        """Exchange 0 tells x and y, K ask for gy, b for v, the last for gx."""
+        """Exchange 0 sends x and y, K ask for gy, b for v, the last for gx."""
         rounds, e = np.arange(public.rounds), self.releases_per_round
         ends, always = (rounds + 1) * e, np.ones(public.rounds)
         gy_index, gy_t = grid(public.rounds, e, range(1, 1 + self.inner))

@@ -14,7 +14,7 @@ Samples are Poisson samples. They differ in size, so that there are no pairs (z_
 be clipped at C_{2,r}, as the paper does: here every gradient is clipped at C_1. Both differences are of different
 samples, the older one used for the second time, and add up to the newest sample's mean and all the noise.
 
-Nothing is proven of any of these releases: all agents are told the exact means that y moves by, and what x moves by
+Nothing is proven of any of these releases: all agents receive the exact means that y moves by, and what x moves by
 depends on that y. In the ledger every channel has the sensitivity ∞.
 
 Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
@@ -32,7 +32,7 @@ import numpy as np
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     check_solver,
     questions,
-    slope,
+    released_gradient,
     step_of,
 )
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import Estimating, is_anchor
@@ -104,7 +104,8 @@ class PrintedPrivateDiff(Estimating):
         for i in range(self.steps):
             answer = yield Ask(**questions(context, ("gy",), s.x, y, self.rate))
             released = (yield Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
-            y = context.problem.project_y(y + step_of(self.y, i) * slope(context, released, "gy", s.x, y, t))
+            by_y = released_gradient(context, released, "gy", s.x, y, t)
+            y = context.problem.project_y(y + step_of(self.y, i) * by_y)
         out = {"y": Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
         v, sample = s.v, s.sample
         if context.reads("grad_x"):

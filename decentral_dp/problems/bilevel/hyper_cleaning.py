@@ -1,4 +1,4 @@
-"""Data hyper-cleaning: learn which groups of train records deserve to be heard."""
+"""Data hyper-cleaning: learn which groups of train records deserve a weight."""
 
 from __future__ import annotations
 
@@ -207,12 +207,12 @@ class HyperCleaning(StackedProblem):
 
     def losses(self, x: Array, y: Array, records: CleaningRecords, weights: Array) -> tuple[Array, Array]:
         lower, upper = np.zeros(len(y)), np.zeros(len(y))
-        heed = np.concatenate([expit(x), np.ones((len(x), 1))], axis=1)
+        weight = np.concatenate([expit(x), np.ones((len(x), 1))], axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
             for part in blocks(len(weights), max(self.model.p, y.size // self.model.p)):
                 loss = self.model.record_losses(y, _plain(records), part)
                 upper += loss @ weights[part]
-                lower += (loss * heed[:, records.group[part]]) @ weights[part]
+                lower += (loss * weight[:, records.group[part]]) @ weights[part]
         return lower, upper
 
     def accuracy(self, x: Array, y: Array, records: CleaningRecords) -> Array:

@@ -279,9 +279,9 @@ class LossProblem:
         weights: Array,
     ) -> None:
         """Add Σ_k weights_k · fn(row, record_k) to `out`, a block of rows × records at a time."""
-        heard = weights > 0
-        if not heard.all():
-            records, weights = LossRecords(*(a[heard] for a in records)), weights[heard]
+        positive = weights > 0
+        if not positive.all():
+            records, weights = LossRecords(*(a[positive] for a in records)), weights[positive]
         grid = over_grid(fn, len(rows))
         width, done = self.n_features + self.p + self.q, 0
         with quiet_torch():

@@ -92,7 +92,7 @@ class AucObjective(Objective):
         return {"primal": primal, "gradient_norm": gradient(best), **ranking(outputs[:, 0], labels == 1.0)}
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        """A ranking says nothing of where to cut: as many records are told positive as there are positive ones."""
+        """A ranking says nothing of where to cut: as many records are called positive as there are positive ones."""
         count = int((labels == 1.0).sum())
         scores = np.zeros(len(labels))
         scores[np.argsort(-outputs[:, 0], kind="stable")[:count]] = 1.0
