@@ -13,9 +13,9 @@ noise, which is public. If the minimiser is in the ball of stage m, it is with p
 Proof: ‖y_{t+1} − y*‖² expanded and summed leaves the mean of ⟨y* − y_t, noise⟩, a martingale, as y_t and y* are at most
 2R_m apart (the paper has R_m), and of η_t(‖mean gradient‖² + ‖noise‖²), Σ η_t ≤ (1 + log T)/μ; then h is μ-strongly
 convex. L ≥ ‖∇h‖ on the ball: min(2bR_m, l + bR_m), b its smoothness, l its Lipschitz constant where minimisers are.
-Of Poisson samples the mean gradient misses by a sum of independent terms, each at most w long, of variance v in all;
-B is the bound of Freedman, and of Pinelis for vectors, on their sums, and 0 when all records are read. Centres are projected on
-the ball that is known to hold the minimisers, which brings them no further from any of them.
+Of Poisson samples the mean gradient misses by a sum of independent terms, each at most w long, of variance v in all; B
+is the bound of Freedman, and of Pinelis for vectors, on their sums, and 0 when all records are read. Centres are
+projected on the ball that is known to hold the minimisers, which brings them no further from any of them.
 
 That is about accuracy, where clips do not bind. Privacy rests on the clips alone, and holds for any radii.
 """

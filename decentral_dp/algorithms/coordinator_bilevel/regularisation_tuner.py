@@ -91,7 +91,7 @@ class RegularisationTuner(Coordinated):
     releases_per_round = 2
 
     @property
-    def _pull(self) -> float:
+    def _weight(self) -> float:
         """λ."""
         return _PENALTY if self.penalty is None else self.penalty
 
@@ -149,8 +149,8 @@ class RegularisationTuner(Coordinated):
             released = yield Release(slope=pool.implicit(s.x, y, pointwise=self.pointwise))
             slope, noise = float(released.released.slope[0, 0]), released.scale["slope"]
         else:
-            penalised = yield Release(pulled=pool.minimiser(s.x, self._pull))
-            slope, noise = penalty_slope(context, s.x, self._pull, model, penalised)
+            penalised = yield Release(pulled=pool.minimiser(s.x, self._weight))
+            slope, noise = penalty_slope(context, s.x, self._weight, model, penalised)
         width = context.domain.high - context.domain.low
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
         x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
