@@ -17,7 +17,7 @@ def printed_k(c: ProblemConstants) -> float:
     return 2.0 * (c.b_fxy * oscillation + 2.0 * lipschitz + kappa * c.b_fyy * oscillation + c.l_fy / c.mu * curved)
 
 
-def printed_slope(c: ProblemConstants, n: int) -> float:
+def printed_lipschitz(c: ProblemConstants, n: int) -> float:
     """Evaluate 2G/n, which is said to bound how fast Φ_Z − Φ_Z' varies.
 
     Limits:
@@ -33,6 +33,11 @@ def printed_slope(c: ProblemConstants, n: int) -> float:
 
 def printed_score(c: ProblemConstants, n: int, width: float) -> float:
     """Evaluate s as printed, with D_y = L_gy/μ.
+
+    Args:
+        c: constants of the whole domain.
+        n: records.
+        width: D_x.
 
     Limits:
         Its last term lacks 1/n, so noise never shrinks. See docs/proofs/32.

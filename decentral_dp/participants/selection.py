@@ -176,10 +176,18 @@ def per_axis(p: int) -> int:
 
 
 def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
-    """(n, p) public points of a compact domain, even along each axis: of a box, a ball, the simplex.
+    """Choose public points of a compact domain, even along each axis: of a box, a ball, the simplex.
 
-    count: along each axis; 65, 17 or 9 where not given, for p = 1, 2, 3. Raises InputError for too many axes, too few
-    or too many points, and for a domain that is not compact.
+    Args:
+        domain: of x.
+        p: coordinates of x.
+        count: along each axis; default 65, 17 or 9 for p = 1, 2, 3.
+
+    Returns:
+        (n, p).
+
+    Raises:
+        InputError: for too many axes, too few or too many points, and a domain that is not compact.
     """
     count = per_axis(p) if count is None else count
     if not domain.compact:

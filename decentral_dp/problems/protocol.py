@@ -271,9 +271,16 @@ def take(records: Any, index: slice | NDArray[np.int64]) -> Any:
 
 
 def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | None) -> RegulariserMatrices:
-    """Second derivatives of R at every row, column by column from `problem.regulariser`; exact, and never clipped.
+    """Form the second derivatives of R, column by column from `problem.regulariser`; exact, and never clipped.
 
-    x: (b, p), y: (b, q), matrix: Z (b, q, p), or None where no product is wanted.
+    Args:
+        problem: with the regulariser.
+        x: (b, p).
+        y: (b, q).
+        matrix: Z (b, q, p), or None where no product is wanted.
+
+    Returns:
+        The matrices of every row.
     """
     b, p, q = len(y), problem.p, problem.q
     units, whole = np.eye(q), RegulariserMatrices(np.empty((b, q, q)), np.empty((b, p, q)), None)

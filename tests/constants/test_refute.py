@@ -16,7 +16,7 @@ from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, s
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.family import Family
 from decentral_dp.constants.neighbour_pairs import NeighbourPair, minimiser
-from decentral_dp.constants.printed_bounds import printed_slope
+from decentral_dp.constants.printed_bounds import printed_lipschitz
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.errors import InputError
@@ -135,7 +135,7 @@ def test_the_printed_slope_is_broken(name: str, changes: Any) -> None:
     """Lemma B.6 of Lowy & Liu, whose G has no curvature of the lower level in it."""
 
     def printed(a: SearchSpace, pair: NeighbourPair) -> Any:
-        return dict.fromkeys(SPLITS, printed_slope(a.constants(pair), a.n_train))
+        return dict.fromkeys(SPLITS, printed_lipschitz(a.constants(pair), a.n_train))
 
     where = space(name, n_train=20, n_validation=20, **changes)
     assert search(where, "hypergradient", "train", 1, 250, printed).ratio > 1.25

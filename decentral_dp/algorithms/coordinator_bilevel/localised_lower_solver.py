@@ -108,14 +108,29 @@ class DpLocGd(NamedTuple):
 
 
 def objective(c: ProblemConstants, penalty: float, dimension: int) -> Objective:
-    """Of g, or of g + f/pull, from constants on the ball of its minimisers."""
+    """State what the radii follow from, of g or of g + f/λ.
+
+    Args:
+        c: constants on the ball of its minimisers.
+        penalty: λ; 0 for g alone.
+        dimension: q.
+    """
     if not penalty:
         return Objective(c.mu, c.b_gyy, c.l_gy, dimension)
     return Objective(penalised_modulus(c, penalty), c.b_gyy + c.b_fyy / penalty, c.l_gy + c.l_fy / penalty, dimension)
 
 
 def next_radius(h: Objective, radius: float, scale: float, miss: Miss, steps: int, failure: float) -> float:
-    """R_{m+1} from R_m, `steps` = T and `failure` = γ/M; scale: of the noise."""
+    """Bound the next radius, R_{m+1}.
+
+    Args:
+        h: what is minimised.
+        radius: R_m.
+        scale: deviation of the noise in every step.
+        miss: what a Poisson sample misses of the mean gradient.
+        steps: T.
+        failure: γ/M.
+    """
     lipschitz = min(2.0 * radius, radius + h.lipschitz / h.smoothness) * h.smoothness
     lipschitz += _bernstein(miss, 1.0, 8.0 * steps / failure)
     noise = noise_quantile(scale, h.dimension, steps, failure / 4.0)

@@ -205,9 +205,14 @@ class RegularisationTuner(Coordinated):
 def penalty_slope(
     context: CoordinatorContext, x: Array, penalty: float, model: Released, penalised: Released
 ) -> tuple[float, float]:
-    """Estimate the slope of "penalty" at x, (1,), and about the deviation of its noise, from released values.
+    """Estimate the derivative of the method "penalty" at x, and about the deviation of its noise, from released values.
 
-    model, penalised: ỹ on the channel "model" and ỹ^λ on "pulled", with the scales of their noise.
+    Args:
+        context: of the run.
+        x: (1,).
+        penalty: λ.
+        model: ỹ on the channel "model", with the scale of its noise.
+        penalised: ỹ^λ on the channel "pulled", with the scale of its noise.
     """
     plain, far = model.released.model[0], penalised.released.pulled[0]
     near, away = model.scale["model"], penalised.scale["pulled"]

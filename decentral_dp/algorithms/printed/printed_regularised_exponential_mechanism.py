@@ -16,7 +16,7 @@ from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_cou
 from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.regularised_exponential_mechanism import RegularisedExponentialMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of
-from decentral_dp.constants.printed_bounds import printed_slope
+from decentral_dp.constants.printed_bounds import printed_lipschitz
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.regularised_selection import Density
 
@@ -32,7 +32,7 @@ class PrintedRegularisedExponentialMechanism(RegularisedExponentialMechanism):
 
     def _sensitivity(self, context: CoordinatorContext) -> float:
         """S of Lemma B.6."""
-        return printed_slope(constants_of(context), smaller_count(context))
+        return printed_lipschitz(constants_of(context), smaller_count(context))
 
     def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         return one_draw(self.law(context), self._sensitivity(context) / context.budget)

@@ -212,7 +212,17 @@ def _runs(call: Callable[[tuple[Array, ...]], Any], one: tuple[Array, ...]) -> b
 
 
 def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> RecordwiseProblem:
-    """The problem of an author's formulas, tried on made-up records. Raises InputError for what does not fit."""
+    """Make the problem of an author's formulas, and try it on made-up records.
+
+    Args:
+        author: the object with the methods that the module's head lists.
+        n_features: columns of the records.
+        n_classes: classes of the labels, 0 where labels are numbers.
+        name: for messages.
+
+    Raises:
+        InputError: for a formula that is missing, does not run, or reads another record.
+    """
     for needed in NEEDED:
         if not hasattr(author, needed):
             raise InputError(f"{name}: it has no {needed}, and a bilevel problem needs {', '.join(NEEDED)}. Define it.")

@@ -116,7 +116,16 @@ class RecordwiseObjective(Objective):
 
 
 def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseObjective:
-    """The objective of an author's formulas, tried on made-up records. Raises InputError for what does not fit."""
+    """Make the objective of an author's formulas, and try it on made-up records.
+
+    Args:
+        author: the object with the methods that the module's head lists.
+        n_classes: classes of the labels, 0 where labels are numbers.
+        name: for messages.
+
+    Raises:
+        InputError: for a formula that is missing, does not run, or reads another record.
+    """
     for needed in NEEDED:
         if not hasattr(author, needed):
             raise InputError(
