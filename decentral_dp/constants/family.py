@@ -116,3 +116,11 @@ class MovingFamily(Family, Protocol):
 
     def spread(self, low: Array, high: Array) -> float:
         return solution_spread(self.constants(low, high), box_width(low, high), centred=False)
+
+
+class QuadraticFamily(MovingFamily, Protocol):
+    """A family of one problem whose lower level is quadratic in y, and whose ball moves with x."""
+
+    @property
+    def self_concordance(self) -> float:
+        return 0.0

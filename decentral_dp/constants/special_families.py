@@ -15,7 +15,7 @@ from decentral_dp.constants.family import (
     UPPER_OF_Y_ALONE,
     Family,
     LossFamily,
-    MovingFamily,
+    QuadraticFamily,
 )
 from decentral_dp.constants.loss_bounds import LossBounds
 from decentral_dp.constants.problem_constants import ProblemConstants
@@ -71,7 +71,7 @@ class Weighed(LossFamily):
 
 
 @dataclass(frozen=True)
-class Mean(MovingFamily):
+class Mean(QuadraticFamily):
     """`MeanEstimation`: l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖², for records with ‖a‖ ≤ record_radius.
 
     The minimiser is (c + (mass − 1) c̄ + ridge x)/(ridge + mass), c and c̄ the means of train and validation records.
@@ -79,10 +79,6 @@ class Mean(MovingFamily):
 
     problem: MeanEstimation
     record_radius: float
-
-    @property
-    def self_concordance(self) -> float:
-        return 0.0
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         k, a = self.problem.ridge, self.record_radius
@@ -114,15 +110,11 @@ class Mean(MovingFamily):
 
 
 @dataclass(frozen=True)
-class Linear(MovingFamily):
+class Linear(QuadraticFamily):
     """`MeanLowerBound`: l = 0, h = −slope ⟨y, a⟩, R = ½ ridge ‖y − stretch·x‖². y_Z(x) = stretch·x for every Z."""
 
     problem: MeanLowerBound
     record_radius: float
-
-    @property
-    def self_concordance(self) -> float:
-        return 0.0
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         box_norm(self.problem.p, low, high, record_mass)

@@ -85,20 +85,24 @@ class RegulariserMatrices(NamedTuple):
     product: Array | None
 
 
-class Problem(Protocol):
-    """A bilevel problem.
-
-    p, q: dimensions of x and y. `reads_records` names, for every term that reads records, the split it reads; a term
-    that is not listed reads no record and is free. `records` below is whatever `prepare` returned: a NamedTuple of
-    arrays whose first axis is the records, so that a prefix or a sample of it is again such a tuple. A class that
-    inherits classifies nothing and has no constants, unless it says so.
-    """
+class TwoVariables(Protocol):
+    """A problem in x of R^p and y of R^q."""
 
     @property
     def p(self) -> int: ...
 
     @property
     def q(self) -> int: ...
+
+
+class Problem(TwoVariables, Protocol):
+    """A bilevel problem.
+
+    `reads_records` names, for every term that reads records, the split it reads; a term
+    that is not listed reads no record and is free. `records` below is whatever `prepare` returned: a NamedTuple of
+    arrays whose first axis is the records, so that a prefix or a sample of it is again such a tuple. A class that
+    inherits classifies nothing and has no constants, unless it says so.
+    """
 
     @property
     def reads_records(self) -> Mapping[str, Split]: ...

@@ -20,7 +20,7 @@ records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -223,15 +223,20 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     Raises:
         InputError: for a formula that is missing, does not run, or reads another record.
     """
-    for needed in NEEDED:
-        if not hasattr(author, needed):
-            raise InputError(f"{name}: it has no {needed}, and a bilevel problem needs {', '.join(NEEDED)}. Define it.")
+    check_has(author, NEEDED, name, "a bilevel problem")
     if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
         raise InputError(f"{name}: it has a regulariser and no regulariser_value(x, y). Define it: a number.")
     p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
     problem = RecordwiseProblem(author, p, q, n_features, n_classes, name)
     problem.check_rows_apart(COUNTS)
     return problem
+
+
+def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
+    """Refuse an author's object that lacks a method. Raises InputError."""
+    for method in needed:
+        if not hasattr(author, method):
+            raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Define it.")
 
 
 def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.problems.protocol import TwoVariables
 
 # Numbers by name that a reader wants to see.
 Scores = Mapping[str, float]
@@ -39,19 +40,13 @@ class Known(NamedTuple):
     diameter: float | None = None
 
 
-class Minimax(Protocol):
+class Minimax(TwoVariables, Protocol):
     """A minimax problem.
 
-    p, q: dimensions of x and y. terms: those it has → whether it reads records; of one that reads none `public` is the
+    terms: those it has → whether it reads records; of one that reads none `public` is the
     whole. start: variable → (d,) public start. Records are whatever `prepare` returned: a
     NamedTuple of arrays whose first axis is the records.
     """
-
-    @property
-    def p(self) -> int: ...
-
-    @property
-    def q(self) -> int: ...
 
     @property
     def terms(self) -> Mapping[str, bool]: ...

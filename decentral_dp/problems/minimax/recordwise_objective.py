@@ -25,7 +25,7 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import COUNTS, trials
-from decentral_dp.problems.bilevel.recordwise import author_sizes, evaluated, try_rows
+from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluated, try_rows
 from decentral_dp.problems.minimax.binary_scores import classification
 from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import Known
@@ -126,11 +126,7 @@ def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseOb
     Raises:
         InputError: for a formula that is missing, does not run, or reads another record.
     """
-    for needed in NEEDED:
-        if not hasattr(author, needed):
-            raise InputError(
-                f"{name}: it has no {needed}, and a minimax objective needs {', '.join(NEEDED)}. Define it."
-            )
+    check_has(author, NEEDED, name, "a minimax objective")
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
         raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
     outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)
