@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.declared import (
     MINIMAX_TERMS,
     DeclaredCoordinator,
@@ -18,6 +19,7 @@ from decentral_dp.algorithms.declared import (
 )
 from decentral_dp.algorithms.entry import Entry, Setting
 from decentral_dp.algorithms.options import options_of
+from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.errors import InputError
 
 # What an algorithm that plans its releases itself has to have, beside its channels or queries.
@@ -26,6 +28,8 @@ _COORDINATED = (
     *("init", "step", "published", "releases_per_round", "protocol", "needs_constants", "needs_records"),
     *("resolve_defaults", "free_channels", "planned_releases", "printed_calibration"),
 )
+# What the protocols that it may inherit from leave to it.
+_OPEN = ("init", "step", "releases", "planned_releases", "resolve_defaults")
 
 
 def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> Entry:
@@ -73,7 +77,7 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
     else:
         needed = ("init", "step") if trusted else ("init", "step", "RELEASES")
     fields = getattr(algorithm, "__dataclass_fields__", {})
-    missing = [name for name in needed if not hasattr(algorithm, name) and name not in fields]
+    missing = [name for name in needed if not _states(algorithm, name) and name not in fields]
     if missing:
         what = "a coordinator's algorithm" if trusted else "a gossip algorithm"
         why = " that plans its releases itself" if plans else ""
@@ -83,6 +87,14 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
             f"algorithm.kind: {kind} states the term {term!r}, and no problem has it. Take for example lower_grad_y, "
             "upper_grad_x, grad_x or grad_y."
         )
+
+
+def _states(algorithm: type, name: str) -> bool:
+    """Whether a class has this, and not merely from a protocol that leaves it open."""
+    found = getattr(algorithm, name, None)
+    return found is not None and not (
+        name in _OPEN and any(found is getattr(base, name, None) for base in (Algorithm, Coordinated))
+    )
 
 
 def _setting(algorithm: type, trusted: bool) -> Setting:
