@@ -72,5 +72,5 @@ def _entries(module: ModuleType) -> tuple[Entry, ...]:
 
 # Certified modules may not import printed ones, so the two are paired here.
 ALGORITHMS: dict[str, Entry] = {
-    entry.kind: entry._replace(printed=PRINTED.get(entry.kind)) for module in _MODULES for entry in _entries(module)
+    entry.kind: entry.with_printed(*PRINTED.get(entry.kind, ())) for module in _MODULES for entry in _entries(module)
 }

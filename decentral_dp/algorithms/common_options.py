@@ -38,14 +38,31 @@ def change_smoothness() -> Any:
     )
 
 
-def drawing_method() -> Any:
-    """How an exponential mechanism over a domain is drawn from."""
-    return option('how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid")
-
-
 def count_option(description: str, unit: str, example: str) -> Any:
     """A whole number from 1 that is settled where it is left out."""
     return option(description, default=None, unit=unit, example=example, at_least=1)
+
+
+def lower_solver() -> Any:
+    """How a coordinator solves the lower level."""
+    return option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
+
+
+def solver_steps(symbol: str = "") -> Any:
+    """Steps of a coordinator's lower-level solver."""
+    return count_option(
+        f"{symbol}steps of the lower-level solver; settled by public constants if left out", "steps", "5"
+    )
+
+
+def solver_smoothness(what: str) -> Any:
+    """The inverse of the step of "dp_gd"."""
+    return option(
+        f"{what}, the inverse of the step of dp_gd; settled by public constants if left out",
+        default=None,
+        example="2.0",
+        above=0,
+    )
 
 
 def lower_steps() -> Any:

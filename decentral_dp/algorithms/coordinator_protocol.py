@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -31,41 +32,40 @@ class Charge(NamedTuple):
     reason: str = ""
 
 
-def publish_iterate(program: Any, s: Any) -> dict[str, Array]:
-    """`published` of a program whose output is its last (x, y)."""
-    return {"x": s.x, "y": s.y}
-
-
-def no_free_channels(program: Any, context: Any) -> dict[str, int]:
-    """`free_channels` of a program whose releases all read records."""
-    return {}
-
-
+@dataclass(frozen=True)
 class Coordinated(Coordination, Protocol):
-    """A coordinator's program that also says what it will release.
+    """A coordinator's program that also says what it will release; a class that inherits states only what is its own.
 
-    context: a `CoordinatorContext`, or a `MinimaxContext` for programs of minimax problems.
+    Args:
+        start: variable → the constant that all its coordinates start at, 0 where absent.
+        context: a `CoordinatorContext`, or a `MinimaxContext` for programs of minimax problems.
     """
+
+    start: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     @property
     def protocol(self) -> str:
         """ "released", or "printed" for what `algorithms.printed` has."""
-        ...
+        return "released"
+
+    @property
+    def releases_per_round(self) -> int:
+        return 1
 
     @property
     def needs_constants(self) -> bool:
         """Whether it can run only where the problem's constants are known."""
-        ...
+        return False
 
     @property
     def needs_records(self) -> bool:
         """Whether the coordinator must hold the records."""
-        ...
+        return False
 
     @property
     def queries(self) -> tuple[str, ...]:
         """The terms (of `problems.protocol`) that it asks the agents for."""
-        ...
+        return ()
 
     def resolve_defaults(self, context: Any) -> tuple[Self, Any]:
         """With everything filled in that was left out, from public facts: steps, weights, clips.
@@ -76,7 +76,11 @@ class Coordinated(Coordination, Protocol):
 
     def free_channels(self, context: Any) -> Mapping[str, int]:
         """Channel → width, of what is published without reading a record."""
-        ...
+        return {}
+
+    def published(self, s: Any) -> Mapping[str, Array]:
+        """Variable → (d,), the last iterate: x, and y where the state has one."""
+        return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
 
     def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
         """What each channel will release in so many rounds, in the order of the ledger."""

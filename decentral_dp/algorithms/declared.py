@@ -31,22 +31,19 @@ import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import CHANNELS as MINIMAX_CHANNELS
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.coordinator_protocol import Charge
-from decentral_dp.algorithms.protocol import Channel, Planned, Public
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Bundle, ClippedSum, Release, Request, Response
+from decentral_dp.exchange import Ask, Bundle, Exchange, Release, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_context import MinimaxContext
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, split_read
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 # Term → the channel that its mean is released on, where that is not its name; and short names of what is returned.
 _CHANNEL_OF = {term: channel for channel, term in MINIMAX_CHANNELS.items()}
 _SHORT = {"grad_x": "x", "grad_y": "y"}
-# Terms that need a vector: which the series of the lower level are multiplied by.
-_ALONG = ("lower_hvp", "lower_jvp")
 # Terms that a declared coordinator of a minimax problem may ask for.
 MINIMAX_TERMS = ("grad_x", "grad_y", "joint")
 
@@ -76,16 +73,11 @@ def release_gradients(
         as x and y.
     """
     read = [term for term in queries if context.reads(term)]
-    asked: dict[str, Any] = {}
-    for term in read:
-        if isinstance(context, MinimaxContext):
-            asked[_channel(term)] = context.query(term, x, y, rate)
-        else:
-            asked[_channel(term)] = ClippedSum(term, x, y, along if term in _ALONG else None, rate)
+    asked = {_channel(term): context.question(term, x, y, along, rate) for term in read}
     noised = (yield Release(**(yield Ask(**asked)))).released
     out = {}
     for term in queries:
-        public = _public(t, context, term, x, y, along)
+        public = context.public(term, x, y, along, t)
         out[term] = np.asarray(public + noised[_channel(term)][0]) if term in read else public
     return Bundle(out | {_SHORT[term]: value for term, value in out.items() if term in _SHORT})
 
@@ -94,26 +86,11 @@ def _channel(term: str) -> str:
     return _CHANNEL_OF.get(term, term)
 
 
-def _public(t: int, context: Any, term: str, x: Array, y: Array, along: Array | None) -> Array:
-    """The data-independent part of a term, (d,)."""
-    if isinstance(context, MinimaxContext):
-        return context.problem.public(term, x, y, t)
-    if not term.startswith("lower_"):
-        return np.zeros(context.problem.p if CLIP_OF_TERM[term] == "x" else context.problem.q)
-    at = np.zeros_like(y) if along is None else along
-    parts = context.problem.regulariser(x[None], y[None], at[None])._asdict()
-    return np.asarray(parts[term.removeprefix("lower_")][0])
-
-
 @dataclass(frozen=True)
-class DeclaredGossip:
-    """A gossip algorithm with its plan derived. program: as its author wrote it. initial: variable → constant start."""
+class DeclaredGossip(Algorithm):
+    """A gossip algorithm with its plan derived. program: as its author wrote it."""
 
     program: Any
-    initial: Mapping[str, float]
-
-    protocol = "released"
-    releases_per_round = 1
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -124,9 +101,9 @@ class DeclaredGossip:
         return bool(getattr(self.program, "central", False))
 
     def init(self, dataset: Any) -> Any:
-        return self.program.init(dataset, dataset.start("x", self.initial), dataset.start("y", self.initial))
+        return self.program.init(dataset, dataset.start("x", self.start), dataset.start("y", self.start))
 
-    def step(self, t: int, dataset: Any, s: Any) -> Generator[Request, Response, Any]:
+    def step(self, t: int, dataset: Any, s: Any) -> Generator[Exchange, Response, Any]:
         return (yield from self.program.step(t, dataset, s))
 
     def _terms(self, channel: str) -> Mapping[str, str | float]:
@@ -163,15 +140,10 @@ class DeclaredGossip:
 
 
 @dataclass(frozen=True)
-class DeclaredCoordinator:
-    """A coordinator's algorithm with its plan derived. program, initial: as of `DeclaredGossip`."""
+class DeclaredCoordinator(Coordinated):
+    """A coordinator's algorithm with its plan derived. program: as its author wrote it."""
 
     program: Any
-    initial: Mapping[str, float]
-
-    protocol = "released"
-    needs_constants = False
-    needs_records = False
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -182,41 +154,26 @@ class DeclaredCoordinator:
         return int(getattr(self.program, "releases_per_round", 1))
 
     def resolve_defaults(self, context: Any) -> tuple[DeclaredCoordinator, Any]:
-        if isinstance(context, MinimaxContext):
-            check_init(self.initial)
-            check_clipped(context, self.queries)
-            return self, context
-        for term in self.queries:
-            if context.noisy and context.reads(term) and not np.isfinite(context.bound(term)):
-                family = CLIP_OF_TERM[term]
-                raise InputError(
-                    f"privacy.clip.{family}: missing. Nothing else bounds what one record adds to {term}; give for "
-                    f"example clip.{family} = 1.0."
-                )
+        context.check_start(self.start)
+        context.check_bounded(self.queries)
         return self, context
 
     def init(self, context: Any) -> Any:
-        return self.program.init(context, context.start("x", self.initial), context.start("y", self.initial))
+        return self.program.init(context, context.start("x", self.start), context.start("y", self.start))
 
     def step(self, t: int, context: Any, s: Any) -> Generator[Request, Response, Any]:
         return (yield from self.program.step(t, context, s))
 
-    def published(self, s: Any) -> dict[str, Array]:
-        if hasattr(self.program, "published"):
-            return dict(self.program.published(s))
-        return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
-
-    def free_channels(self, context: Any) -> dict[str, int]:
-        return {}
+    def published(self, s: Any) -> Mapping[str, Array]:
+        stated = getattr(self.program, "published", super().published)
+        return dict(stated(s))
 
     def planned_releases(self, context: Any, rounds: int) -> dict[str, Charge]:
         """One price for all rounds, each round's μ² shared among the terms that read records."""
         shares: Mapping[str, float] = getattr(self.program, "SHARES", {})
         rate, positions = float(getattr(self.program, "rate", 1.0)), range(self.releases_per_round)
         parts = {
-            _channel(term): Part(
-                positions, _width(context, term), (_split(context, term),), shares.get(term, 1.0), rate
-            )
+            _channel(term): Part(positions, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate)
             for term in self.queries
             if context.reads(term)
         }
@@ -227,16 +184,6 @@ class DeclaredCoordinator:
             'privacy.guarantee: this algorithm states no noise of a paper, so it has no "as_printed". Use "certified", '
             'or "none".'
         )
-
-
-def _split(context: Any, term: str) -> Any:
-    return "train" if isinstance(context, MinimaxContext) else split_read(term, context.problem.reads_records)
-
-
-def _width(context: Any, term: str) -> int:
-    if isinstance(context, MinimaxContext):
-        return context.problem.width(term)
-    return int(context.problem.p if CLIP_OF_TERM[term] == "x" else context.problem.q)
 
 
 def stated_terms(algorithm: type) -> tuple[str, ...]:

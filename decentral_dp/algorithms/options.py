@@ -10,6 +10,7 @@ is a key, except those of `RESERVED`, which every scenario has, and those declar
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
@@ -124,9 +125,12 @@ def _keys(algorithm: Any) -> Iterator[dataclasses.Field[Any]]:
 
 def _hints(algorithm: type) -> dict[str, Any]:
     """The types of the fields. A class of a file of the user's own is in no module that Python knows."""
-    found = vars(algorithm).get("__init__")
+    scope: dict[str, Any] = {}
+    for base in reversed([c for c in algorithm.__mro__ if dataclasses.is_dataclass(c)]):
+        module = sys.modules.get(base.__module__)
+        scope |= getattr(vars(base).get("__init__"), "__globals__", None) or (vars(module) if module else {})
     try:
-        return get_type_hints(algorithm, getattr(found, "__globals__", None))
+        return get_type_hints(algorithm, scope)
     except (NameError, TypeError, SyntaxError) as error:
         raise InputError(f"{algorithm.__name__}: the type of a field is not known ({error}). Import it.") from None
 

@@ -1,15 +1,15 @@
-"""Algorithms from outside the package: what a class is told by what it implements, and its entry.
+"""Algorithms from outside the package: which setting a class is for, by what it implements, and its entry.
 
 A gossip algorithm has `channels`; a coordinator's has `QUERIES`, or `queries`; it is for minimax problems where it says
 `solves = "minimax"`, or asks for terms that only those have. Each states what it releases (`declared`), or plans it
-itself (`protocol.Algorithm`, `central.protocol.Coordinated`).
+itself (`protocol.Algorithm`, `coordinator_protocol.Coordinated`).
 """
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, Literal
+from typing import Any
 
+from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.declared import (
     MINIMAX_TERMS,
     DeclaredCoordinator,
@@ -17,8 +17,9 @@ from decentral_dp.algorithms.declared import (
     stated_terms,
     unknown_term,
 )
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.entry import Entry, Setting
 from decentral_dp.algorithms.options import options_of
+from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.errors import InputError
 
 # What an algorithm that plans its releases itself has to have, beside its channels or queries.
@@ -27,6 +28,8 @@ _COORDINATED = (
     *("init", "step", "published", "releases_per_round", "protocol", "needs_constants", "needs_records"),
     *("resolve_defaults", "free_channels", "planned_releases", "printed_calibration"),
 )
+# What the protocols that it may inherit from leave to it.
+_OPEN = ("init", "step", "releases", "planned_releases", "resolve_defaults")
 
 
 def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> Entry:
@@ -55,15 +58,12 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
         )
     plans = hasattr(algorithm, "planned_releases")
     _check_complete(algorithm, kind, trusted, plans)
-    doc = inspect.getdoc(algorithm) or kind
+    setting = _setting(algorithm, trusted)
     return Entry(
         kind,
         algorithm,
-        doc.strip().split("\n")[0].rstrip("."),
         (),
-        trusted=trusted,
-        solves=_solves(algorithm, trusted),
-        domain="optional" if trusted and _solves(algorithm, trusted) == "bilevel" else "none",
+        setting=setting,
         origin=origin,
         source=source,
         complete=None if plans else DeclaredCoordinator if trusted else DeclaredGossip,
@@ -77,7 +77,7 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
     else:
         needed = ("init", "step") if trusted else ("init", "step", "RELEASES")
     fields = getattr(algorithm, "__dataclass_fields__", {})
-    missing = [name for name in needed if not hasattr(algorithm, name) and name not in fields]
+    missing = [name for name in needed if not _states(algorithm, name) and name not in fields]
     if missing:
         what = "a coordinator's algorithm" if trusted else "a gossip algorithm"
         why = " that plans its releases itself" if plans else ""
@@ -89,9 +89,17 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
         )
 
 
-def _solves(algorithm: type, trusted: bool) -> Literal["bilevel", "minimax"]:
-    given = getattr(algorithm, "solves", None)
-    if given is not None:
-        return "minimax" if given == "minimax" else "bilevel"
+def _states(algorithm: type, name: str) -> bool:
+    """Whether a class has this, and not merely from a protocol that leaves it open."""
+    found = getattr(algorithm, name, None)
+    return found is not None and not (
+        name in _OPEN and any(found is getattr(base, name, None) for base in (Algorithm, Coordinated))
+    )
+
+
+def _setting(algorithm: type, trusted: bool) -> Setting:
+    if not trusted:
+        return "gossip"
     terms = stated_terms(algorithm)
-    return "minimax" if trusted and terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
+    asked = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
+    return "coordinator_minimax" if getattr(algorithm, "solves", asked) == "minimax" else "coordinator_bilevel"

@@ -8,7 +8,7 @@ replaced record can move each release, so that a scenario can be priced before i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -79,15 +79,33 @@ class Planned(NamedTuple):
     indices: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
 class Algorithm(Program, Protocol):
-    """A program that also says what it will release.
+    """A program that also says what it will release; a class that inherits from it states only what is its own.
 
-    protocol: "released" where gradients and consensus use the agent's own released values; "private", "printed" where
-    it keeps a state that is never noised.
+    Args:
+        start: variable → the constant that all its coordinates start at, 0 where absent.
+        protocol: "released" where gradients and consensus use the agent's own released values; "private", "printed"
+            where it keeps a state that is never noised.
     """
 
+    start: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+
     @property
-    def protocol(self) -> str: ...
+    def protocol(self) -> str:
+        return "released"
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return ("x", "y")
+
+    @property
+    def releases_per_round(self) -> int:
+        return 1
+
+    @property
+    def central(self) -> bool:
+        return False
 
     def releases(self, p: int, q: int) -> Mapping[str, Channel]:
         """Every channel that is ever sent, in the order of the ledger."""

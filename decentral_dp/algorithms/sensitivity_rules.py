@@ -39,11 +39,11 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
     rate: dict[Split, Array] = {}
     largest = np.zeros(shape)
     for split in SPLITS:
-        heard = [u for u in uses if _kind(public, u.term) == split]
-        if not heard:
+        read = [u for u in uses if _kind(public, u.term) == split]
+        if not read:
             continue
         bound = np.zeros(shape)
-        for use in heard:
+        for use in read:
             step, reach = moves(public, split, use)
             bound += step
             largest = largest + reach

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 
-from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, up
+from decentral_dp.constants.problem_constants import ProblemConstants, up
+from decentral_dp.constants.record_sensitivity import penalised_modulus
 
 
 def smoothness(c: ProblemConstants) -> float:
@@ -39,21 +40,6 @@ def smoothness(c: ProblemConstants) -> float:
     """
     turned = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
     return up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * turned)
-
-
-def penalty_distance(c: ProblemConstants, lam: float) -> float:
-    """Bound how far the minimiser of G + F/λ is from that of G: L_fy/(λμ) ≥ ‖y^λ − y‖.
-
-    Proof: ∇_y G(y^λ) = −∇_y F(y^λ)/λ.
-
-    Args:
-        c: constants, which hold on the wider ball of y^λ.
-        lam: λ > 0.
-
-    References:
-        Kornowski 2024, Lemma 22.
-    """
-    return up(c.l_fy / (lam * c.mu))
 
 
 def penalty_bias(c: ProblemConstants) -> float:

@@ -11,17 +11,16 @@ the other. Then come small random changes of the best, kept where they help. Det
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.boxes import box_width
-from decentral_dp.constants.families import Family
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.neighbour_pairs import (
-    MEASURES,
     NeighbourPair,
     estimate,
     implicit,
@@ -30,9 +29,8 @@ from decentral_dp.constants.neighbour_pairs import (
     penalised,
     score,
 )
-from decentral_dp.constants.problem_constants import (
-    Clips,
-    ProblemConstants,
+from decentral_dp.constants.problem_constants import Clips, ProblemConstants
+from decentral_dp.constants.record_sensitivity import (
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,
@@ -161,7 +159,6 @@ class SearchSpace:
 
 Change: TypeAlias = Callable[[SearchSpace, NeighbourPair], float]
 Bound: TypeAlias = Callable[[SearchSpace, NeighbourPair], Mapping[Split, float]]
-Measure: TypeAlias = Callable[[NeighbourPair], float]
 
 
 def _sensitivity(f: Callable[[SearchSpace, NeighbourPair, int], Array]) -> Change:
@@ -262,66 +259,21 @@ def search(
         pair = space.pair(parameters, role)
         return Pair(change(space, pair), (bound or own)(space, pair)[role])
 
-    return _climb(tried, space, [seed, list(TARGETS).index(target), SPLITS.index(role)], tries)
+    return climb(tried, space, [seed, list(TARGETS).index(target), SPLITS.index(role)], tries)
 
 
-def search_all(space: SearchSpace, seed: int, tries: int = 200) -> dict[str, Pair]:
-    """Search for the worst neighbours of every sensitivity and each role.
-
-    Args:
-        space: the public domain.
-        seed: of the random worlds.
-        tries: for each, default 200.
-
-    Returns:
-        Names like "minimiser.train" → the worst neighbours found.
-    """
-    return {f"{target}.{role}": search(space, target, role, seed, tries) for target in TARGETS for role in SPLITS}
-
-
-def search_constants(
-    space: SearchSpace, seed: int, tries: int = 100, names: Collection[str] = tuple(MEASURES)
-) -> dict[str, Pair]:
-    """Search for the largest values of what the constants bound.
+def climb(tried: Callable[[Array], Pair], space: SearchSpace, key: Any, tries: int) -> Pair:
+    """Try pairs of neighbours: a third of the tries on random worlds, the rest near the best so far.
 
     Args:
-        space: the public domain.
-        seed: of the random worlds.
-        tries: for each constant, default 100.
-        names: fields of `ProblemConstants`, default all that are measured.
+        tried: parameters of a pair → the change found, and its bound.
+        space: which parameters there are.
+        key: of the random worlds.
+        tries: their number.
 
     Returns:
-        Field → the largest value found, and the constant at that x. For μ: 1/eigenvalue and 1/μ.
+        The pair of the largest ratio.
     """
-    single = replace(space, n_train=1, n_validation=1)
-    out = {}
-    for at, (name, measure) in enumerate(MEASURES.items()):
-        if name not in names:
-            continue
-        of = space if name in ("radius", "m") else single
-        role: Split = "validation" if name in ("d_fx", "d_fy") else "train"
-        # Where x moves too, the constants are those of the box between the two points.
-        both = name in ("b_fxx", "m_gxy", "m_gyy")
-
-        def tried(
-            parameters: Array,
-            name: str = name,
-            of: SearchSpace = of,
-            role: Split = role,
-            both: bool = both,
-            measure: Measure = measure,
-        ) -> Pair:
-            pair = of.pair(parameters, role)
-            ends = (np.minimum(pair.x, pair.x2), np.maximum(pair.x, pair.x2)) if both else (pair.x, pair.x)
-            known = float(getattr(space.family.constants(*ends), name))
-            return Pair(measure(pair), 1.0 / known if name == "mu" else known)
-
-        out[name] = _climb(tried, space, [seed, len(TARGETS) + at], tries)
-    return out
-
-
-def _climb(tried: Callable[[Array], Pair], space: SearchSpace, key: Any, tries: int) -> Pair:
-    """A third of the tries on random worlds, the rest near the best so far."""
     rng = np.random.default_rng(key)
     at = space.draw(rng)
     best = tried(at)

@@ -11,15 +11,14 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.constants.boxes import UP, box_norm, box_strengths, rounded
+from decentral_dp.constants.family import UPPER_OF_Y_ALONE, Family, LossFamily, MovingFamily
 from decentral_dp.constants.loss_bounds import LossBounds, SquaredLoss, logistic_loss, softmax_loss
 from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.constants.solution_balls import centred_spread, moving_spread, origin, range_in_ball
 from decentral_dp.constants.special_families import Linear, Mean, Weighed
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
@@ -33,54 +32,8 @@ from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import Problem
 
 
-class Family(Protocol):
-    """A problem with constants that hold for all its records, and what scores need besides.
-
-    Example:
-        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
-        >>> family = family_of(MeanEstimation(2), radius=1.0)
-        >>> family.centre(np.ones(2)).tolist()
-        [0.5, 0.5]
-        >>> round(family.constants(-np.ones(2), np.ones(2)).mu, 6)
-        2.0
-    """
-
-    @property
-    def problem(self) -> Problem: ...
-
-    @property
-    def self_concordance(self) -> float:
-        """κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf where nothing is known."""
-        ...
-
-    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        """Bound the derivatives for all x of a box and y in the ball of minimisers.
-
-        Args:
-            low: (p,) of x.
-            high: (p,) of x.
-            record_mass: 1 for minimisers of g, 1 + 1/λ for those of g + f/λ; default 1.
-
-        Raises:
-            InputError: the box is not finite.
-        """
-        ...
-
-    def centre(self, x: Array) -> Array:
-        """Return the (q,) centre of the ball of minimisers at a public x: data-independent."""
-        ...
-
-    def spread(self, low: Array, high: Array) -> float:
-        """Bound ‖y_Z(x) − y_Z(x')‖ for all x, x' of the box: D_y."""
-        ...
-
-    def loss_range(self, low: Array, high: Array) -> float:
-        """Bound max f − min f over x of the box and y in its ball, for every record."""
-        ...
-
-
 @dataclass(frozen=True)
-class Shared:
+class Shared(LossFamily):
     """A loss of y alone in both levels, R = ½ e^x ‖y‖², p = 1.
 
     With w = e^x: ∇²_xy R = w yᵀ, so M ≤ ‖y‖, and everything of x is w times something. See docs/proofs/18.
@@ -93,20 +46,14 @@ class Shared:
     problem: Problem
     loss: LossBounds
 
-    @property
-    def self_concordance(self) -> float:
-        return self.loss.self_concordance
-
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         least, most = box_strengths(self.problem.p, low, high, record_mass)
         r = self.loss.reach(least, record_mass, 0.0)
         return _regularised(self.loss, r, r, least, most * r, most, most, m=r)
 
-    centre, spread, loss_range = origin, centred_spread, range_in_ball
-
 
 @dataclass(frozen=True)
-class Separate:
+class Separate(LossFamily):
     """A loss of y alone in both levels, R = ½ scale Σ_s e^{x_s} ‖y_s‖², y_s the lower variables of strength s.
 
     With Ω = diag(w) and w_min ≤ w ≤ w_max, ∇²_xy R holds w_s y_s, of spectral norm max_s w_s‖y_s‖. Further
@@ -123,21 +70,15 @@ class Separate:
     loss: LossBounds
     scale: float = 1.0
 
-    @property
-    def self_concordance(self) -> float:
-        return self.loss.self_concordance
-
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         least, most = (self.scale * w for w in box_strengths(self.problem.p, low, high, record_mass))
         r = self.loss.reach(least, record_mass, 0.0)
         m = min(r * math.sqrt(most / least), record_mass * self.loss.gradient(r) / least)
         return _regularised(self.loss, r, r, least, most * r, most, most, m)
 
-    centre, spread, loss_range = origin, centred_spread, range_in_ball
-
 
 @dataclass(frozen=True)
-class Pulled:
+class Pulled(MovingFamily, LossFamily):
     """A loss of y alone in both levels, R = ½ ridge ‖y − x‖²: the ball moves with x.
 
     ∇²_xy R = −ridge I, M ≤ 1. See docs/proofs/18.
@@ -152,10 +93,6 @@ class Pulled:
     loss: LossBounds
     ridge: float
 
-    @property
-    def self_concordance(self) -> float:
-        return self.loss.self_concordance
-
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         out = box_norm(self.problem.p, low, high, record_mass)
         r = self.loss.reach(self.ridge, record_mass, out)
@@ -163,8 +100,6 @@ class Pulled:
 
     def centre(self, x: Array) -> Array:
         return np.array(x, dtype=np.float64)
-
-    spread = moving_spread
 
     def loss_range(self, low: Array, high: Array) -> float:
         c = self.constants(low, high)
@@ -284,16 +219,13 @@ def _regularised(
     g = loss.gradient(norm)
     return rounded(
         ProblemConstants(
+            **UPPER_OF_Y_ALONE,
             radius=radius,
             mu=mu,
-            l_fx=0.0,
             l_fy=g,
             l_gy=g + most * radius,
-            d_fx=0.0,
             d_fy=2.0 * g,
             d_gy=2.0 * g,
-            b_fxx=0.0,
-            b_fxy=0.0,
             b_fyy=loss.smoothness,
             b_gxy=mixed,
             b_gyy=loss.smoothness + most,

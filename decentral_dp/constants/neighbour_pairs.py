@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,48 +161,6 @@ def score(pair: NeighbourPair, x: Array, side: int) -> float:
     n = len(validation[0])
     y = minimiser(pair, x, side)
     return float(pair.problem.losses(x[None], y[None], validation, np.full(n, 1.0 / n))[1][0])
-
-
-def _slope(f: Callable[[Array], Array], one: Array, other: Array) -> float:
-    """‖f(u) − f(u')‖/‖u − u'‖; 0 where the points are so near that float64 has no digits left."""
-    distance = norm(one - other)
-    return norm(f(one) - f(other)) / distance if distance > 1e-4 else 0.0
-
-
-def _norm_m(w: NeighbourPair) -> float:
-    y = minimiser(w, w.x, 0)
-    hessian, jacobian = w.second(w.x, y, 0)
-    return norm(np.asarray(np.linalg.solve(hessian, jacobian.T)))
-
-
-def _swap(f: Callable[[int], Array]) -> float:
-    return norm(f(0) - f(1))
-
-
-# Constant → its value in a world of one record of each role; "radius" and "m" are of minimisers, in any world. μ is
-# inverted, so that every constant is a largest value.
-MEASURES: Mapping[str, Callable[[NeighbourPair], float]] = {
-    "mu": lambda w: 1.0 / float(np.linalg.eigvalsh(w.second(w.x, w.y, 0)[0])[0]),
-    "l_fx": lambda w: norm(w.terms(w.x, w.y, 0, "upper_grad_x")),
-    "l_fy": lambda w: norm(w.terms(w.x, w.y, 0, "upper_grad_y")),
-    "l_gy": lambda w: norm(w.lower_gradient(w.x, w.y, 0)),
-    "d_fx": lambda w: _swap(lambda i: w.terms(w.x, w.y, i, "upper_grad_x")),
-    "d_fy": lambda w: _swap(lambda i: w.terms(w.x, w.y, i, "upper_grad_y")),
-    "d_gy": lambda w: _swap(lambda i: w.terms(w.x, w.y, i, "lower_grad_y")),
-    "b_fxx": lambda w: _slope(lambda x: w.terms(x, w.y, 0, "upper_grad_x"), w.x, w.x2),
-    "b_fxy": lambda w: _slope(lambda y: w.terms(w.x, y, 0, "upper_grad_x"), w.y, w.y2),
-    "b_fyy": lambda w: _slope(lambda y: w.terms(w.x, y, 0, "upper_grad_y"), w.y, w.y2),
-    "b_gxy": lambda w: norm(w.second(w.x, w.y, 0)[1]),
-    "b_gyy": lambda w: norm(w.second(w.x, w.y, 0)[0]),
-    "d_hxy": lambda w: _swap(lambda i: w.matrices(w.x, w.y, i)[1]),
-    "d_hyy": lambda w: _swap(lambda i: w.matrices(w.x, w.y, i)[0]),
-    "c_gxy": lambda w: _slope(lambda y: w.second(w.x, y, 0)[1], w.y, w.y2),
-    "c_gyy": lambda w: _slope(lambda y: w.second(w.x, y, 0)[0], w.y, w.y2),
-    "m_gxy": lambda w: _slope(lambda x: w.second(x, w.y, 0)[1], w.x, w.x2),
-    "m_gyy": lambda w: _slope(lambda x: w.second(x, w.y, 0)[0], w.x, w.x2),
-    "radius": lambda w: norm(minimiser(w, w.x, 0) - w.centre),
-    "m": _norm_m,
-}
 
 
 def _prepared(problem: Problem, features: Array, labels: Array, split: Split) -> Any:

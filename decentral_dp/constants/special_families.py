@@ -10,9 +10,15 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.constants.boxes import UP, box_norm, box_weights, box_width, rounded
+from decentral_dp.constants.family import (
+    CONSTANT_CURVATURE,
+    UPPER_OF_Y_ALONE,
+    Family,
+    LossFamily,
+    QuadraticFamily,
+)
 from decentral_dp.constants.loss_bounds import LossBounds
 from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.constants.solution_balls import centred_spread, moving_spread, origin, range_in_ball
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
@@ -24,7 +30,7 @@ _POSITIVE = ("radius", "mu")
 
 
 @dataclass(frozen=True)
-class Weighed:
+class Weighed(LossFamily):
     """`HyperCleaning`: l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖². Train records must be those of `placed`.
 
     A replaced record stays in its group g, so every difference of two records has the weight σ(x_g) ≤ s or the slope
@@ -36,10 +42,6 @@ class Weighed:
     problem: HyperCleaning
     loss: LossBounds
 
-    @property
-    def self_concordance(self) -> float:
-        return self.loss.self_concordance
-
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         box_norm(self.problem.p, low, high, record_mass)
         ridge, (weight, slope) = self.problem.ridge, box_weights(low, high)
@@ -47,16 +49,13 @@ class Weighed:
         g, smooth = self.loss.gradient(r), self.loss.smoothness
         return rounded(
             ProblemConstants(
+                **UPPER_OF_Y_ALONE,
                 radius=r,
                 mu=ridge,
-                l_fx=0.0,
                 l_fy=g,
                 l_gy=weight * g + ridge * r,
-                d_fx=0.0,
                 d_fy=2.0 * g,
                 d_gy=2.0 * weight * g,
-                b_fxx=0.0,
-                b_fxy=0.0,
                 b_fyy=smooth,
                 b_gxy=slope * g,
                 b_gyy=weight * smooth + ridge,
@@ -70,11 +69,9 @@ class Weighed:
             )
         )
 
-    centre, spread, loss_range = origin, centred_spread, range_in_ball
-
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(QuadraticFamily):
     """`MeanEstimation`: l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖², for records with ‖a‖ ≤ record_radius.
 
     The minimiser is (c + (mass − 1) c̄ + ridge x)/(ridge + mass), c and c̄ the means of train and validation records.
@@ -83,35 +80,23 @@ class Mean:
     problem: MeanEstimation
     record_radius: float
 
-    @property
-    def self_concordance(self) -> float:
-        return 0.0
-
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         k, a = self.problem.ridge, self.record_radius
         out = k / (1.0 + k) * box_norm(self.problem.p, low, high, record_mass)
         r = (record_mass * a + (record_mass - 1.0) * out) / (k + record_mass)
         return rounded(
             ProblemConstants(
+                **UPPER_OF_Y_ALONE,
+                **CONSTANT_CURVATURE,
                 radius=r,
                 mu=1.0 + k,
-                l_fx=0.0,
                 l_fy=out + r + a,
                 l_gy=a + (1.0 + k) * r,
-                d_fx=0.0,
                 d_fy=2.0 * a,
                 d_gy=2.0 * a,
-                b_fxx=0.0,
-                b_fxy=0.0,
                 b_fyy=1.0,
                 b_gxy=k,
                 b_gyy=1.0 + k,
-                d_hxy=0.0,
-                d_hyy=0.0,
-                c_gxy=0.0,
-                c_gyy=0.0,
-                m_gxy=0.0,
-                m_gyy=0.0,
                 m=k / (1.0 + k),
             )
         )
@@ -119,23 +104,17 @@ class Mean:
     def centre(self, x: Array) -> Array:
         return np.asarray(self.problem.ridge / (1.0 + self.problem.ridge) * x)
 
-    spread = moving_spread
-
     def loss_range(self, low: Array, high: Array) -> float:
         """Bound max f − min f: f lies between 0 and ½(‖y‖ + ‖a‖)²."""
         return UP * 0.5 * self.constants(low, high).l_fy ** 2
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(QuadraticFamily):
     """`MeanLowerBound`: l = 0, h = −slope ⟨y, a⟩, R = ½ ridge ‖y − stretch·x‖². y_Z(x) = stretch·x for every Z."""
 
     problem: MeanLowerBound
     record_radius: float
-
-    @property
-    def self_concordance(self) -> float:
-        return 0.0
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         box_norm(self.problem.p, low, high, record_mass)
@@ -143,25 +122,17 @@ class Linear:
         r = (record_mass - 1.0) * slope / k
         return rounded(
             ProblemConstants(
+                **UPPER_OF_Y_ALONE,
+                **CONSTANT_CURVATURE,
                 radius=r,
                 mu=k,
-                l_fx=0.0,
                 l_fy=slope,
                 l_gy=k * r,
-                d_fx=0.0,
                 d_fy=2.0 * slope,
                 d_gy=0.0,
-                b_fxx=0.0,
-                b_fxy=0.0,
                 b_fyy=0.0,
                 b_gxy=k * self.problem.stretch,
                 b_gyy=k,
-                d_hxy=0.0,
-                d_hyy=0.0,
-                c_gxy=0.0,
-                c_gyy=0.0,
-                m_gxy=0.0,
-                m_gyy=0.0,
                 m=self.problem.stretch,
             )
         )
@@ -169,15 +140,13 @@ class Linear:
     def centre(self, x: Array) -> Array:
         return np.asarray(self.problem.stretch * x)
 
-    spread = moving_spread
-
     def loss_range(self, low: Array, high: Array) -> float:
         """Bound max f − min f: f varies along y_Z(x) = stretch·x, whose distances are at most stretch·D_x."""
         return UP * self.constants(low, high).l_fy * self.problem.stretch * box_width(low, high)
 
 
 @dataclass(frozen=True)
-class Declared:
+class Declared(Family):
     """A problem with constants that its user vouches for, at every x, and for the ball of every release around 0.
 
     Args:
@@ -212,15 +181,6 @@ class Declared:
             raise InputError(f"privacy.constants.{unknown}: no such constant; wanted are {', '.join(wanted)}.")
         return cls(problem, ProblemConstants._make([*(table[name] for name in wanted), "declared"]))
 
-    @property
-    def self_concordance(self) -> float:
-        return math.inf
-
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         """Return the same everywhere: the box, which may have no bounds, and the mass are not read."""
         return rounded(self.given._replace(label="declared"))
-
-    centre, spread = origin, centred_spread
-
-    def loss_range(self, low: Array, high: Array) -> float:
-        return math.inf

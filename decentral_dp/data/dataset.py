@@ -114,7 +114,7 @@ class Dataset:
 def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator:
     """Generator for public draws (partition, split, synthetic records), keyed by (seed, purpose, …) alone.
 
-    Its draws are declared, so the seed of private noise must never be told through it: pass a public seed.
+    Its draws are declared, so the seed of private noise must never be passed to it: pass a public seed.
     """
     if seed < 0:
         raise InputError(f"seed: got {seed}, but a whole number of at least 0 is wanted.")
@@ -147,10 +147,20 @@ def label_key(value: object) -> float | str:
 def encode_labels(
     raw: NDArray[Any], classes: Sequence[Label] | None, *, certified: bool, source: str
 ) -> tuple[IntArray | FloatArray, tuple[Label, ...]]:
-    """(labels, classes) of a Dataset, from labels as they stand in a file.
+    """Encode labels as they stand in a file.
 
-    raw: (n,) text or numbers. classes: the declared labels; `()` if the label is a number to predict; None to discover
-    them from the records, which is refused when certified: replacing one record could then change every code.
+    Args:
+        raw: (n,) text or numbers.
+        classes: the declared labels; `()` if the label is a number to predict; None to discover them from the records.
+        certified: whether a guarantee is wanted; discovery is then refused, as one replaced record could change every
+            code.
+        source: of the data, for messages.
+
+    Returns:
+        Codes, or the numbers to predict, and the labels in the order of their codes.
+
+    Raises:
+        InputError: for labels that are not declared, or must not be discovered, and for fewer than two.
     """
     values, inverse = np.unique(raw, return_inverse=True)
     keys = [label_key(v) for v in values.tolist()]

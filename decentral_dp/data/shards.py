@@ -12,17 +12,8 @@ import numpy as np
 
 from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
-from decentral_dp.data.partition import (
-    DEAL_NOTE,
-    Roles,
-    cut_roles,
-    deal,
-    deals_by_label,
-    held_out,
-    partition,
-    split,
-    values_by_column,
-)
+from decentral_dp.data.partition import DEAL_NOTE, deal, deals_by_label, partition
+from decentral_dp.data.roles import Roles, cut_roles, held_out, split, values_by_column
 from decentral_dp.data.scaling import Normalisation, ScaleSpec, normalise, scale
 from decentral_dp.errors import InputError
 
@@ -158,7 +149,7 @@ def _check_trajectories(dataset: Dataset, scale_spec: ScaleSpec, normalisation: 
 
 
 def _why_not(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:
-    """Why held-out records and train records are told apart by more than chance; "" where they are not."""
+    """Why held-out records and train records can be distinguished by more than chance; "" where they are not."""
     if not aside.size:
         return "No record is held out."
     if dataset.own_test:

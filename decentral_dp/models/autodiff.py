@@ -78,9 +78,15 @@ def tensor(array: Array) -> Tensor:
 
 
 def directions(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Directions:
-    """All directions of one record at once: (∇²_xy f·z, ∇²_yy f·z) is the derivative of ∇_{x,y} f along (0, z).
+    """Differentiate a loss of one record: (∇²_xy f·z, ∇²_yy f·z) is the derivative of ∇_{x,y} f along (0, z).
 
-    forward: differentiate the gradient forwards; else take the gradient of ⟨∇_y f, z⟩, the same by symmetry.
+    Args:
+        f: (x, y, *record) → one number.
+        forward: differentiate the gradient forwards; else take the gradient of ⟨∇_y f, z⟩, the same by symmetry.
+        x: (p,).
+        y: (q,).
+        z: (q,) the direction.
+        record: what else f reads.
     """
     from torch.func import grad, jvp
 
@@ -97,7 +103,15 @@ def directions(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z:
 
 
 def columns(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Directions:
-    """`directions` along every column of z (q, k): ∇_y f (q, k), ∇²_yy f·z (q, k), ∇²_xy f·z (p, k)."""
+    """Take `directions` along every column of a matrix.
+
+    Args:
+        f: as of `directions`, like forward, x, y and record.
+        z: (q, k).
+
+    Returns:
+        ∇_y f (q, k), ∇²_yy f·z (q, k), ∇²_xy f·z (p, k).
+    """
     from torch.func import vmap
 
     rows = vmap(lambda column: directions(f, forward, x, y, column, *record), in_dims=1)(z)
@@ -112,10 +126,18 @@ def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
 
 
 def rows_or_nan(oracle: Callable[..., dict[str, Tensor]], features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Rows of every record, NaN for a record whose evaluation raises.
+    """Evaluate the rows of every record, NaN for a record whose evaluation raises.
 
     Its place is taken by a record that does not raise: the others keep theirs and are rounded as they would be, and
     one record changes nothing but its own row.
+
+    Args:
+        oracle: features and labels → term → rows.
+        features: (n, d).
+        labels: (n,).
+
+    Returns:
+        Term → (n, …); nothing where every record raises.
     """
     try:
         return oracle(features, labels)
@@ -150,7 +172,18 @@ def trace(
 
     The points are batched like the records, so that no Python code can see a value of x, y, features or label: the
     graph is the same at all points, or the function is refused. Then everything runs once in the form in which the
-    problem calls it, where a failure would pass for a bad record. sizes: (p, q, n_features). Raises InputError.
+    problem calls it, where a failure would pass for a bad record.
+
+    Args:
+        upper_loss, lower_loss, regulariser, predict: as of `from_losses`.
+        sizes: (p, q, n_features).
+        classes: their number, None where labels are numbers.
+
+    Returns:
+        The terms that read records, and whether the lower level can be differentiated forwards.
+
+    Raises:
+        InputError: for a function that cannot be traced, differentiated or batched.
     """
     import torch
     from torch.func import grad, vmap

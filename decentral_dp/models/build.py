@@ -21,10 +21,19 @@ def build_model(
     device: str,
     root: Path = Path(),
 ) -> Model:
-    """The model, its weights drawn from the public seed where they are drawn. root: where a relative file is.
+    """Build a model, its weights drawn from the public seed where they are drawn.
 
-    Linear models compute on the processor, whatever the device. Raises InputError for a device that is not there, and
-    for a model that does not fit.
+    Args:
+        table: of the scenario; None for a linear model.
+        n_features: columns of the records.
+        outputs: e.
+        image: (height, width, channels) where records are pictures.
+        seed: public.
+        device: "cpu" or "cuda"; linear models compute on the processor in any case.
+        root: where a relative file is.
+
+    Raises:
+        InputError: for a device that is not there, and for a model that does not fit.
     """
     given = dict(table or {})
     kind = given.get("kind", "linear")

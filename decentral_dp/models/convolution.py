@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models.linear_terms import clip_columns, feature_norms
+from decentral_dp.models.protocol import Weighted
 from decentral_dp.privacy.clipping import clipped_sum
 
 Image = tuple[int, int, int]
@@ -32,17 +33,11 @@ CHANNELS_PER_GROUP = 4
 VARIANCE_FLOOR = 1e-5
 
 
-class Network(Protocol):
-    """p: weights. embedding: e. cells: float64 numbers that one record takes on the tape and in its gradient."""
-
-    @property
-    def p(self) -> int: ...
+class Network(Weighted, Protocol):
+    """A network whose outputs a lower level reads as features. embedding: e."""
 
     @property
     def embedding(self) -> int: ...
-
-    @property
-    def cells(self) -> int: ...
 
     def start(self, draw: np.random.Generator) -> Array:
         """Random weights, (p,)."""

@@ -36,9 +36,17 @@ def blocks(n_records: int, width: int) -> Iterator[slice]:
 
 
 def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, slice]]:
-    """Slices over agents and their records, each of about `BLOCK` numbers: many small shards, or a part of a large one.
+    """Cut agents and their records into tiles: many small shards, or a part of a large one.
 
     How the records of one agent are cut depends on their number alone, and so do the bits of its sums.
+
+    Args:
+        n_agents: g.
+        n_records: of each agent.
+        width: numbers of one record.
+
+    Returns:
+        Slices over agents and over records, each tile of about `BLOCK` numbers.
     """
     together = max(1, BLOCK // max(1, n_records * width))
     for start in range(0, n_agents, together):
@@ -57,9 +65,19 @@ def backward(coefficients: Array, rows: Array) -> Array:
 
 
 def checked_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:
-    """Features as a C-ordered float64 (N, d) array, with a last column of ones if `intercept`.
+    """Check features, and copy them as a C-ordered float64 array.
 
-    Raises InputError on a wrong shape, no records, or a value that is not finite.
+    Args:
+        features: (N, n_features).
+        labels: (N,), whose number alone is checked.
+        n_features: wanted columns.
+        intercept: whether a last column of ones is appended.
+
+    Returns:
+        (N, d).
+
+    Raises:
+        InputError: for a wrong shape, no records, or a value that is not finite.
     """
     rows = np.ascontiguousarray(features, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != n_features or len(rows) == 0 or np.shape(labels) != (len(rows),):
@@ -91,7 +109,16 @@ def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:
 
 
 def check_classes(classes: Sequence[float], kind: str, exactly: int | None = None) -> None:
-    """Raises InputError unless the classes are distinct finite numbers, two or more (or `exactly` so many)."""
+    """Refuse classes that are not distinct finite numbers.
+
+    Args:
+        classes: the declared labels.
+        kind: of the problem, for messages.
+        exactly: how many are wanted; default two or more.
+
+    Raises:
+        InputError: for other classes.
+    """
     right = len(classes) == exactly if exactly else len(classes) >= 2
     if not right or len(set(classes)) != len(classes) or not np.isfinite(classes).all():
         wanted = f"exactly {exactly}" if exactly else "two or more"
@@ -138,9 +165,16 @@ def declared_bounds(box: Mapping[str, float], radius: float | None) -> Bounds | 
 def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
     """Scale coefficients in place so that every |coefficient|·norm ≤ bound; a non-finite contribution becomes zero.
 
-    coefficients, norms: (N,). Call it with floating-point warnings off. Total without a branch: whatever is not
-    finite turns into NaN on the way (bound/NaN, inf·0, or inf/inf when nothing is clipped), and NaN into 0. A bound
-    below `SMALLEST_CLIP` lets nothing through.
+    Total without a branch: whatever is not finite turns into NaN on the way (bound/NaN, inf·0, or inf/inf when
+    nothing is clipped), and NaN into 0.
+
+    Args:
+        coefficients: (…, n), overwritten.
+        norms: (…, n) of what they multiply.
+        bound: the clip; one below `SMALLEST_CLIP` lets nothing through.
+
+    Limits:
+        Call it with floating-point warnings off.
     """
     factors = np.abs(coefficients)
     factors *= norms
@@ -153,10 +187,16 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
 
 
 def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: float) -> Array:
-    """Scale the columns of coefficients (…, c, n) in place so that ‖column‖·norm ≤ bound; whatever is not finite: zero.
+    """Scale columns in place so that ‖column‖·norm ≤ bound; whatever is not finite becomes zero.
 
-    norms: (…, n) norms of what the columns are outer products with. A bound below `SMALLEST_CLIP` lets nothing
-    through. Call it with floating-point warnings off.
+    Args:
+        coefficients: (…, c, n), overwritten.
+        norms: (…, n) of what the columns are outer products with.
+        norm: of the columns.
+        bound: the clip; one below `SMALLEST_CLIP` lets nothing through.
+
+    Limits:
+        Call it with floating-point warnings off.
     """
     factors = column_norms(coefficients, norm)
     factors *= norms
@@ -179,10 +219,19 @@ def column_norms(columns: Array, norm: Norm) -> Array:
 
 
 def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> Array:
-    """Columns (c, n) in their directions, of norm min(‖column‖·norms, bound); whatever is not finite: zero.
+    """Give columns in their directions the norm min(‖column‖·norms, bound); whatever is not finite becomes zero.
 
     For outer products with rows scaled to norm 1: no factor beyond float64's range arises on the way, however long
-    the rows were. Call it with floating-point warnings off.
+    the rows were.
+
+    Args:
+        columns: (c, n).
+        norms: (n,) of the rows.
+        norm: of the columns.
+        bound: the clip.
+
+    Limits:
+        Call it with floating-point warnings off.
     """
     sizes = column_norms(columns, norm)
     lengths = sizes * norms
@@ -205,13 +254,21 @@ def curved_sums(
     clip: Clip,
     wanted: Collection[str],
 ) -> dict[str, Array]:
-    """Means of ∇²_yy l = M ⊗ aaᵀ and of ∇²_yy l·Z, each record's clipped to clip.z as a whole.
-
-    features: (N, d) rows a; norms: (N,) their norms in clip.norm; curvature: block of records → M (c, c, n);
-    matrix: Z (c·d, p); wanted ⊆ {"lower_hessian", "lower_hessian_product"}: (c·d, c·d) and (c·d, p).
+    """Average ∇²_yy l = M ⊗ aaᵀ and ∇²_yy l·Z, each record's clipped to clip.z as a whole.
 
     Both norms of M ⊗ aaᵀ are ‖M‖·‖a‖², and those of ∇²_yy l·Z (the outer product of a and V = M (Z a)) are ‖V‖·‖a‖: no
     record's matrix is ever formed. Rows are scaled to norm 1, so that no clipped coefficient leaves float64's range.
+
+    Args:
+        features: (N, d) rows a.
+        norms: (N,) of the rows, in clip.norm.
+        curvature: block of records → M (c, c, n).
+        matrix: Z (c·d, p), None where no product is wanted.
+        clip: of the run.
+        wanted: of "lower_hessian" and "lower_hessian_product".
+
+    Returns:
+        Name → (c·d, c·d) or (c·d, p).
     """
     d, sums = features.shape[1], dict.fromkeys(wanted, np.zeros(()))
     with np.errstate(all="ignore"):

@@ -266,8 +266,8 @@ def _told(
     oracle: Callable[[Tensor, Tensor], Rows], records: Tensor, extra: Tensor, shapes: dict[str, tuple[int, ...]]
 ) -> Rows:
     """The rows of all records, NaN where a record's evaluation raises."""
-    told = rows_or_nan(oracle, records, extra)
-    return told or {name: records.new_full((len(records), *shape), torch.nan) for name, shape in shapes.items()}
+    found = rows_or_nan(oracle, records, extra)
+    return found or {name: records.new_full((len(records), *shape), torch.nan) for name, shape in shapes.items()}
 
 
 def _cells(module: nn.Module, record: Tensor) -> int:

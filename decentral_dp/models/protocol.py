@@ -24,17 +24,21 @@ class Slope(NamedTuple):
     cotangents: Array
 
 
-class Model(Protocol):
-    """p: weights. outputs: e. cells: float64 numbers that one record takes, on the tape and for its gradient."""
+class Weighted(Protocol):
+    """What has weights. p: their number. cells: float64 numbers a record takes, on the tape and in its gradient."""
 
     @property
     def p(self) -> int: ...
 
     @property
-    def outputs(self) -> int: ...
+    def cells(self) -> int: ...
+
+
+class Model(Weighted, Protocol):
+    """A model as a minimax problem reads it. outputs: e."""
 
     @property
-    def cells(self) -> int: ...
+    def outputs(self) -> int: ...
 
     @property
     def start(self) -> Array:

@@ -12,7 +12,7 @@ most C_gyy/μ for any), Newton's direction p, its decrement ν² = pᵀ∇²h p 
 
 - near, κν ≤ √μ/4: a full step multiplies ν by at most e^{d/2}(e^d − 1 − d)/d < 0.2;
 - else the step t = ln(1 + d)/d lowers h by at least 0.3 ν²/(1 + d) ≥ 0.013 μ/κ², of at most 3 l r that there are to
-  lose (Sun & Tran-Dinh, Math. Programming 2019, ν = 2), r the radius of the ball, l the slope at its centre;
+  lose (Sun & Tran-Dinh, Math. Programming 2019, ν = 2), r the radius of the ball, l ≥ ‖∇h‖ at its centre;
 - or a full step that halves the smallest gradient so far and stays within 2r, at most log₂(l/goal) times.
 
 All of that holds with room for directions solved to ν/16 and for gradients with rounding errors (`feasible`). A linear
@@ -33,7 +33,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, up
+from decentral_dp.constants.problem_constants import ProblemConstants, up
+from decentral_dp.constants.record_sensitivity import penalised_modulus
 from decentral_dp.errors import InputError
 from decentral_dp.participants.pooled_means import Objective, mean_rounding
 
@@ -48,7 +49,7 @@ Product = Callable[[Array], Array]
 class Facts(NamedTuple):
     """What is public about an objective h at its x.
 
-    centre, radius: of a ball that holds its minimisers. mu, smooth: μ ⪯ ∇²h ⪯ b. slope: l ≥ ‖∇h‖ on the ball.
+    centre, radius: of a ball that holds its minimisers. mu, smooth: μ ⪯ ∇²h ⪯ b. lipschitz: l ≥ ‖∇h‖ on the ball.
     record: bound on one record's gradient, weighted. relative: κ. third: Lipschitz constant of ∇²h in y.
     rounding: relative error of a mean over records, in float64.
     """
@@ -57,7 +58,7 @@ class Facts(NamedTuple):
     radius: float
     mu: float
     smooth: float
-    slope: float
+    lipschitz: float
     record: float
     self_concordance: float
     third: float
@@ -87,8 +88,8 @@ class Facts(NamedTuple):
     def steps(self) -> int:
         """More than Newton's method can take, whatever the records."""
         least = max(self.goal, 1e-290)
-        legs = 2.0 + math.log2(max(self.slope, least) / least)
-        far = 240.0 * self.slope * self.radius * self.self_concordance**2 / self.mu
+        legs = 2.0 + math.log2(max(self.lipschitz, least) / least)
+        far = 240.0 * self.lipschitz * self.radius * self.self_concordance**2 / self.mu
         return math.ceil(legs * (far + 64.0))
 
 
@@ -112,7 +113,7 @@ def facts(
         radius=c.radius,
         mu=mu,
         smooth=smooth,
-        slope=c.l_gy + share * c.l_fy,
+        lipschitz=c.l_gy + share * c.l_fy,
         # One record's gradient is the mean's, minus the regulariser's, plus a difference of records.
         record=c.l_gy + c.d_gy + c.b_gyy * c.radius + share * c.l_fy,
         self_concordance=third / mu if self_concordance is None else self_concordance,
@@ -135,7 +136,7 @@ def feasible(f: Facts) -> bool:
     leads. Near: what κ leaves of a last step from a decrement at the rounding level is below the goal.
     """
     condition = f.smooth / f.mu
-    away = f.self_concordance * math.sqrt(6.0 * f.slope * f.radius / f.mu)
+    away = f.self_concordance * math.sqrt(6.0 * f.lipschitz * f.radius / f.mu)
     far = 256.0 * f.rounding * condition * (1.0 + away + f.third * f.reach / f.smooth)
     near = 64.0 * f.self_concordance * math.sqrt(condition) * f.gradient_error / f.mu
     return max(far, near) <= 1.0

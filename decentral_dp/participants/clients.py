@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,60 +15,78 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, sizes, split_read, take
 
+Question = TypeVar("Question", contravariant=True)
 Records = Mapping[Split, Sequence[Any]]
 
 
-def stack_answers(names: Iterable[str], of_agents: Iterable[Iterator[tuple[str, Array]]]) -> dict[str, Array]:
-    """Name → (b, …) what the agents have under it, in their order, without warnings of overflow."""
-    parts: dict[str, list[Array]] = {name: [] for name in names}
-    with np.errstate(all="ignore"):
-        for of_one in of_agents:
-            for name, total in of_one:
-                parts[name].append(total)
-    return {name: np.stack(totals) for name, totals in parts.items()}
+class AnsweringBlock(Protocol[Question]):
+    """A block of agents that answer a coordinator's questions. agents: (b,) their numbers."""
 
+    agents: NDArray[np.int64]
 
-class ClientBlock:
-    """A block of agents. records: kind → those of each agent. coins: for Poisson samples, keyed by agent."""
+    def of_one(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
+        """Question and sum of one agent's clipped contributions, in any order."""
+        ...
 
-    def __init__(
-        self, agents: NDArray[np.int64], problem: Problem, records: Records, clip: Clip, coins: Streams
-    ) -> None:
-        self.agents = agents
-        self._problem = problem
-        self._records = records
-        self._clip = clip
-        self._coins = coins
+    def answer(self, number: int, questions: Mapping[str, Question]) -> dict[str, Array]:
+        """Sum the agents' clipped contributions.
 
-    def answer(self, number: int, questions: Mapping[str, ClippedSum]) -> dict[str, Array]:
-        """Question → (b, …) sums of the agents' clipped contributions. number: of this `Ask` in the run.
+        Args:
+            number: of this `Ask` in the run.
+            questions: by name.
 
-        Overflow in a record's contribution is cut to zero by the clip, and no warning.
+        Returns:
+            Question → (b, …), in the order of the agents. Overflow in a record's contribution is cut to zero by the
+            clip, and no warning.
         """
-        return stack_answers(questions, [self._of_one(row, number, questions) for row in range(self.agents.size)])
+        parts: dict[str, list[Array]] = {name: [] for name in questions}
+        with np.errstate(all="ignore"):
+            for row in range(self.agents.size):
+                for name, total in self.of_one(row, number, questions):
+                    parts[name].append(total)
+        return {name: np.stack(totals) for name, totals in parts.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class ClientBlock(AnsweringBlock[ClippedSum]):
+    """A block of agents.
+
+    Args:
+        agents: (b,) their numbers.
+        problem: whose terms are asked for.
+        records: kind → those of each agent.
+        clip: bounds of one record's contribution.
+        coins: for Poisson samples, keyed by agent.
+    """
+
+    agents: NDArray[np.int64]
+    problem: Problem
+    records: Records
+    clip: Clip
+    coins: Streams
 
     def hand_over(self) -> list[tuple[Any, Any]]:
         """Every agent's (train, validation) records."""
-        return list(zip(self._records["train"], self._records["validation"], strict=True))
+        return list(zip(self.records["train"], self.records["validation"], strict=True))
 
-    def _of_one(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
+    def of_one(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
         batches: dict[tuple[Split, float], Any] = {}
         for name, query in questions.items():
-            split = split_read(query.term, self._problem.reads_records)
+            split = split_read(query.term, self.problem.reads_records)
             if (split, query.rate) not in batches:
                 batches[split, query.rate] = self._drawn(row, number, split, query.rate)
             yield name, self._summed(query, batches[split, query.rate])
 
     def _drawn(self, row: int, number: int, split: Split, rate: float) -> Any:
-        records = self._records[split][row]
+        records = self.records[split][row]
         if rate == 1.0:
             return records
-        coins = self._coins.at(row, number, tag(split)).random(len(records[0]))
+        coins = self.coins.at(row, number, tag(split)).random(len(records[0]))
         return take(records, np.flatnonzero(coins < rate))
 
     def _summed(self, query: ClippedSum, batch: Any) -> Array:
         # times · v, clipped to C, is times · (v clipped to C/times).
-        clip = _shrunk(self._clip, query.times)
+        clip = _shrunk(self.clip, query.times)
         if query.rate == 1.0:
             return query.times * self._clipped(query, batch, clip)
         # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
@@ -79,7 +97,7 @@ class ClientBlock:
         return query.times * total
 
     def _clipped(self, query: ClippedSum, batch: Any, clip: Clip) -> Array:
-        problem, n = self._problem, len(batch[0])
+        problem, n = self.problem, len(batch[0])
         if not n:
             # A sample may be empty.
             return np.zeros(sizes(problem.p, problem.q)[query.term])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, mean_sensitivity_bound
-from decentral_dp.constants.families import Family
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.problem_constants import ProblemConstants, up
 from decentral_dp.constants.special_families import Declared
 from decentral_dp.errors import InputError
@@ -19,7 +19,7 @@ from decentral_dp.participants.implicit_gradient import implicit_mean
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, MATRICES, Problem, Started, split_read
+from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, DIRECTED, MATRICES, Problem, Started, split_read
 
 # Gauss–Legendre on [−1, 1].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
@@ -57,6 +57,43 @@ class CoordinatorContext:
         """The clip of this term."""
         return self.clip.bound("x" if term == CHANGE else CLIP_OF_TERM[term])
 
+    def check_start(self, start: Mapping[str, float]) -> None:
+        """A constant start of a variable that is not there is read by nobody."""
+
+    def check_bounded(self, terms: Sequence[str]) -> None:
+        """Refuse a term that reads records and that nothing bounds.
+
+        Raises:
+            InputError: for a clip that is missing.
+        """
+        for term in terms:
+            if self.noisy and self.reads(term) and not np.isfinite(self.bound(term)):
+                family = CLIP_OF_TERM[term]
+                raise InputError(
+                    f"privacy.clip.{family}: missing. Nothing else bounds what one record adds to {term}; give for "
+                    f"example clip.{family} = 1.0."
+                )
+
+    def width(self, term: str) -> int:
+        """Coordinates of a vector term."""
+        return self.problem.p if CLIP_OF_TERM[term] == "x" else self.problem.q
+
+    def split_of(self, term: str) -> Split:
+        """The kind of records that a term reads. Raises KeyError where it reads none."""
+        return split_read(term, self.problem.reads_records)
+
+    def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedSum:
+        """The question for a term at a public point; along: z of lower_hvp and lower_jvp."""
+        return ClippedSum(term, x, y, along if term in DIRECTED else None, rate)
+
+    def public(self, term: str, x: Array, y: Array, along: Array | None, t: int) -> Array:
+        """The data-independent part of a vector term, (width,): of the lower level the regulariser's, in any round."""
+        if not term.startswith("lower_"):
+            return np.zeros(self.width(term))
+        at = np.zeros_like(y) if along is None else along
+        parts = self.problem.regulariser(x[None], y[None], at[None])._asdict()
+        return np.asarray(parts[term.removeprefix("lower_")][0])
+
     def start(self, variable: str, constants: Mapping[str, float]) -> Array:
         """Where x or y starts: a constant (0 if absent) plus the problem's own public start, x inside its domain."""
         point = np.full(self.problem.p if variable == "x" else self.problem.q, float(constants.get(variable, 0.0)))
@@ -65,7 +102,7 @@ class CoordinatorContext:
         return self.domain.project(point) if variable == "x" else np.asarray(point)
 
     def inside(self, x: Array, y: Array, penalty: float = 0.0) -> Array:
-        """y projected on the ball of the minimisers at x of g, or of g + f/pull; y itself where none is known."""
+        """y projected on the ball of the minimisers at x of g, or of g + f/λ; y itself where none is known."""
         known = self.constants_at(x, penalty)
         if self.family is None or known is None:
             return y
@@ -76,7 +113,7 @@ class CoordinatorContext:
         return np.asarray(centre + away * (radius / norm)) if norm > radius else y
 
     def constants_at(self, x: Array, penalty: float = 0.0) -> ProblemConstants | None:
-        """On the ball of the minimisers at x of g, or of g + f/pull; None where none are known."""
+        """On the ball of the minimisers at x of g, or of g + f/λ; None where none are known."""
         if self.family is None:
             return None
         try:
@@ -98,11 +135,11 @@ class CoordinatorContext:
 
     def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Split, float]:
         """How far one replaced record moves the mean that answers a question: 2C/(qN), times the slack of its sum."""
-        split = split_read(term, self.problem.reads_records)
+        split = self.split_of(term)
         return {split: mean_sensitivity_bound(2.0 * self.bound(term), self.counts[split], self.agents, width, rate)}
 
     def tightened(self, change: Bounded, query: ClippedSum, penalty: float) -> Bounded:
-        """The answer to a question of `CHANGE` between two points of the ball of minimisers of g + f/pull.
+        """The answer to a question of `CHANGE` between two points of the ball of minimisers of g + f/λ.
 
         Where constants are known, one record moves it by D_hxy ‖y − other‖/n as well: what it contributes is an
         integral of ∇²_xy l over the segment, which is in the ball, and clipping brings no two values further apart.
@@ -111,7 +148,7 @@ class CoordinatorContext:
         known = self.constants_at(query.x, penalty)
         if self.family is None or known is None or query.along is None or query.rate < 1.0:
             return change
-        split = split_read(query.term, self.problem.reads_records)
+        split = self.split_of(query.term)
         most, n = float(change.sensitivities[split].sensitivity[0]), self.counts[split]
         # Rounding errors are as large as what is added up, however little it differs between neighbours.
         rounding = most - 2.0 * self.bound(query.term) / n
@@ -134,7 +171,7 @@ class CoordinatorContext:
         out: dict[str, Any] = {}
         for name, query in questions.items():
             total = answers[name].sum(axis=0).reshape(1, -1)
-            split = split_read(query.term, self.problem.reads_records)
+            split = self.split_of(query.term)
             (bound,) = self.mean_sensitivity(query.term, total.shape[1], query.rate).values()
             drawn = query.rate < 1.0
             sensitivity = Sensitivity(

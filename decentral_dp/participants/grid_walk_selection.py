@@ -19,8 +19,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
-from decentral_dp.participants.selection import Function, Score, best
-from decentral_dp.privacy.mechanisms.box_sampler import Box
+from decentral_dp.participants.selection import BoxSelection
 from decentral_dp.privacy.mechanisms.grid_walk_sampler import acceptance
 
 # Where fewer of the last steps are accepted, restarts go on and on.
@@ -28,30 +27,20 @@ _LEAST_ACCEPTANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class GridWalkSelection:
+class GridWalkSelection(BoxSelection):
     """cells: along each axis. steps: of the walk, every time it starts."""
 
-    facts: Score
-    box: Box
-    score: Function
     cells: int
     steps: int
 
     mechanism = "uncertified"
-    distortion = 0.0
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
         """Nothing is proven."""
         return dict.fromkeys(self.facts.sensitivity, math.inf)
 
-    @property
-    def width(self) -> int:
-        return len(self.box.low)
-
-    def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        if scale == 0.0:
-            return best(self.score, self.box)
+    def sampled(self, generator: np.random.Generator, scale: float) -> Array:
         law = _Exponent(self, scale)
         while True:
             cell = self._walked(generator, law)

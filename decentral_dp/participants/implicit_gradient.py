@@ -45,8 +45,8 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     matrix = 0.5 * (matrix + matrix.T)
     top = float(eigenvalues[-1]) + (clip.z / parts[3].rate if parts[3].sensitivities else 0.0)
     size = float(np.linalg.norm(parts[1].public)) + (clip.z if parts[1].sensitivities else 0.0)
-    slope = float(np.linalg.norm(mixed, 2)) + (clip.x if parts[2].sensitivities else 0.0)
-    priced = bool(np.isfinite([size, slope, top]).all())
+    jacobian_bound = float(np.linalg.norm(mixed, 2)) + (clip.x if parts[2].sensitivities else 0.0)
+    priced = bool(np.isfinite([size, jacobian_bound, top]).all())
     if not priced:
         # Without clips nothing is certified, and what the means are takes the place of bounds.
         size, top = float(np.linalg.norm(target)), float(eigenvalues[-1]) + float(np.linalg.norm(matrix))
@@ -57,7 +57,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
             f"problem: the regulariser's smallest curvature is {eigenvalues[0]:.3g} beside a largest of {top:.3g}, and "
             "the implicit gradient needs one above rounding; raise the ridge."
         )
-    through = slope / floor
+    through = jacobian_bound / floor
     if positive and not parts[2].sensitivities:
         # Rows of J (∇²R)^{−½}.
         root = np.linalg.solve(np.linalg.cholesky(0.5 * (ridge + ridge.T)), mixed.T)
@@ -74,10 +74,10 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
         else:
             share = s_h + 2.0 * lost
             distance = share / floor**2
-        turned = size * min(slope * distance, through * share / floor)
-        total = s_a + s_j * size / floor + turned + through * s_b + 2.0 * slope * certificate.error
+        turned = size * min(jacobian_bound * distance, through * share / floor)
+        total = s_a + s_j * size / floor + turned + through * s_b + 2.0 * jacobian_bound * certificate.error
         # The last subtraction and product round, whichever record was replaced.
-        total += 2.0**-50 * ((clip.x if parts[0].sensitivities else 0.0) + q * slope * size / floor)
+        total += 2.0**-50 * ((clip.x if parts[0].sensitivities else 0.0) + q * jacobian_bound * size / floor)
         batches = {part.sensitivities[split].batch for part in parts if split in part.sensitivities}
         whole = batches == {None}
         sensitivities[split] = Sensitivity(

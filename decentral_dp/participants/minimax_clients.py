@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,33 +11,30 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.participants.clients import stack_answers
+from decentral_dp.participants.clients import AnsweringBlock
 from decentral_dp.participants.fixed_positions import block_size, blocks
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 from decentral_dp.problems.protocol import take
 
 
-class MinimaxClientBlock:
-    """A block of agents. records: those of each agent. coins: for Poisson samples, keyed by agent.
+@dataclass(frozen=True, eq=False)
+class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
+    """A block of agents of a minimax problem; how many records a sample has never leaves, sums go out also of none.
 
-    How many records a sample has never leaves: sums go out, also of an empty sample.
+    Args:
+        agents: (b,) their numbers.
+        problem: whose terms are asked for.
+        records: those of each agent.
+        coins: for Poisson samples, keyed by agent.
     """
 
-    def __init__(self, agents: NDArray[np.int64], problem: Minimax, records: Sequence[Any], coins: Streams) -> None:
-        self.agents = agents
-        self._problem = problem
-        self._records = records
-        self._coins = coins
+    agents: NDArray[np.int64]
+    problem: Minimax
+    records: Sequence[Any]
+    coins: Streams
 
-    def answer(self, number: int, questions: Mapping[str, ClippedQuery]) -> dict[str, Array]:
-        """Question → (b, width) sums of the agents' clipped contributions. number: of this `Ask` in the run.
-
-        Overflow in a record's contribution is cut to zero by the clip, and no warning.
-        """
-        return stack_answers(questions, [self._of_one(row, number, questions) for row in range(self.agents.size)])
-
-    def _of_one(self, row: int, number: int, questions: Mapping[str, ClippedQuery]) -> Iterator[tuple[str, Array]]:
+    def of_one(self, row: int, number: int, questions: Mapping[str, ClippedQuery]) -> Iterator[tuple[str, Array]]:
         for rate in dict.fromkeys(q.rate for q in questions.values()):
             query = {name: q for name, q in questions.items() if q.rate == rate}
             yield from zip(query, self._summed(row, number, rate, query), strict=True)
@@ -44,17 +42,17 @@ class MinimaxClientBlock:
     def _of(self, query: Mapping[str, ClippedQuery]) -> Minimax:
         """The problem, with the public parameters that come with the questions."""
         given = next(iter(query.values())).given
-        if given is None or not isinstance(self._problem, Parametrised):
-            return self._problem
-        return self._problem.given(given)
+        if given is None or not isinstance(self.problem, Parametrised):
+            return self.problem
+        return self.problem.given(given)
 
     def _summed(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
         """Of one agent, over all its records or over a sample of them."""
-        problem, records, queries = self._of(query), self._records[row], list(query.values())
+        problem, records, queries = self._of(query), self.records[row], list(query.values())
         if rate == 1.0:
             return problem.sums(records, queries)
         n = len(records[0])
-        coins = self._coins.at(row, number, tag("train")).random(n)
+        coins = self.coins.at(row, number, tag("train")).random(n)
         totals = [np.zeros(problem.width(q.term)) for q in queries]
         for block in blocks(coins < rate, block_size(n, rate, problem.p + problem.q)):
             for total, found in zip(totals, problem.sums(take(records, block.rows), queries, block.drawn), strict=True):

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.problems.minimax.protocol import Known, Minimax
@@ -58,6 +59,47 @@ class MinimaxContext:
         own = self.problem.start[variable]
         point = np.asarray(own + float(constants.get(variable, 0.0)))
         return self.problem.project_x(point) if variable == "x" else self.problem.project_y(point)
+
+    def check_start(self, start: Mapping[str, float]) -> None:
+        """Refuse a constant start of a variable that is not there.
+
+        Raises:
+            InputError: for a variable that is neither x nor y.
+        """
+        for name in start:
+            if name not in ("x", "y"):
+                raise InputError(f"algorithm.init.{name}: a minimax problem has x and y alone. Leave it out.")
+
+    def check_bounded(self, terms: Sequence[str]) -> None:
+        """Refuse a term that reads records and that nothing bounds.
+
+        Raises:
+            InputError: for a clip that is missing.
+        """
+        x, y = self.start("x", {}), self.start("y", {})
+        for term in terms:
+            if self.noisy and self.reads(term) and not np.isfinite(self.ball(term, x, y).radius):
+                variable = term[-1]
+                raise InputError(
+                    f"privacy.clip.{variable}: missing. Nothing else bounds what one record adds to the gradient by "
+                    f"{variable}; give for example clip.{variable} = 1.0."
+                )
+
+    def width(self, term: str) -> int:
+        """Coordinates of a term."""
+        return self.problem.width(term)
+
+    def split_of(self, term: str) -> Split:
+        """The kind of records that a term reads: there is one."""
+        return "train"
+
+    def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedQuery:
+        """The question for a term at a public point; no term takes a direction."""
+        return self.query(term, x, y, rate)
+
+    def public(self, term: str, x: Array, y: Array, along: Array | None, t: int) -> Array:
+        """The data-independent part of a term in round t, (width,)."""
+        return self.problem.public(term, x, y, t)
 
     def ball(self, term: str, x: Array, y: Array) -> Known:
         """Where contributions are clipped to: the ball that is known, or the clip around 0, whichever is smaller.

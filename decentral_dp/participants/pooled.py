@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, summation_slack
-from decentral_dp.constants.families import Family, Pulled, Separate, Shared
+from decentral_dp.constants.families import Pulled, Separate, Shared
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
-from decentral_dp.constants.problem_constants import Clips, ProblemConstants, implicit_sensitivity, up
+from decentral_dp.constants.problem_constants import Clips, ProblemConstants, up
+from decentral_dp.constants.record_sensitivity import implicit_sensitivity
 from decentral_dp.constants.special_families import Linear, Mean, Weighed
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms

@@ -10,14 +10,14 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.constants.boxes import UP
-from decentral_dp.constants.families import Family, Pulled, Separate, Shared, worst
-from decentral_dp.constants.problem_constants import (
-    ProblemConstants,
+from decentral_dp.constants.families import Pulled, Separate, Shared, worst
+from decentral_dp.constants.family import Family
+from decentral_dp.constants.problem_constants import ProblemConstants, up
+from decentral_dp.constants.record_sensitivity import (
     estimate_slack,
     hypergradient_sensitivity,
     minimiser_sensitivity,
     score_oscillation,
-    up,
 )
 from decentral_dp.constants.special_families import Linear, Mean
 from decentral_dp.participants.certified_solver import Facts, Solve, facts, solve_certificate
@@ -64,8 +64,8 @@ class PooledBounds:
         if not isinstance(self.family, Shared | Separate):
             return constants, known
         norm = UP * float(np.linalg.norm(y))
-        slope, mixed = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
-        c = constants._replace(l_fy=min(constants.l_fy, slope), b_gxy=min(constants.b_gxy, mixed))
+        lipschitz, mixed = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
+        c = constants._replace(l_fy=min(constants.l_fy, lipschitz), b_gxy=min(constants.b_gxy, mixed))
         return c, known._replace(centre=y, radius=0.0)
 
     def facts(self, x: Array, penalty: float | None = None) -> Facts:

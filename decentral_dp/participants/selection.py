@@ -26,6 +26,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.constants.problem_constants import up
 from decentral_dp.errors import InputError
+from decentral_dp.exchange import SelectionMechanism
 from decentral_dp.participants.pooled_bounds import PooledBounds
 from decentral_dp.privacy.mechanisms import box_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box, Target
@@ -78,12 +79,10 @@ class Score:
 
 
 @dataclass(frozen=True)
-class FiniteExponential:
-    """One of finitely many public points, (n, p)."""
+class ScoreSelection(SelectionMechanism):
+    """A draw by a score, at pure ε. facts: what is public of the score."""
 
     facts: Score
-    points: Array
-    score: Function
 
     mechanism = "exponential"
     distortion = 0.0
@@ -91,6 +90,14 @@ class FiniteExponential:
     @property
     def sensitivity(self) -> Mapping[Split, float]:
         return self.facts.sensitivity
+
+
+@dataclass(frozen=True)
+class FiniteExponential(ScoreSelection):
+    """One of finitely many public points, (n, p)."""
+
+    points: Array
+    score: Function
 
     @property
     def width(self) -> int:
@@ -108,27 +115,29 @@ class FiniteExponential:
 
 
 @dataclass(frozen=True)
-class BoxExponential:
-    """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
+class BoxSelection(ScoreSelection):
+    """A draw of a point of a public box; the best at scale 0."""
 
-    facts: Score
     box: Box
     score: Function
-
-    mechanism = "exponential"
-    distortion = 0.0
-
-    @property
-    def sensitivity(self) -> Mapping[Split, float]:
-        return self.facts.sensitivity
 
     @property
     def width(self) -> int:
         return len(self.box.low)
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        if scale == 0.0:
-            return best(self.score, self.box)
+        return self.sampled(generator, scale) if scale > 0.0 else best(self.score, self.box)
+
+    def sampled(self, generator: np.random.Generator, scale: float) -> Array:
+        """(width,) a point at a scale above 0."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class BoxExponential(BoxSelection):
+    """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
+
+    def sampled(self, generator: np.random.Generator, scale: float) -> Array:
         price = Guarantee(max(self.sensitivity.values()) / scale, 0.0, True, "as the ledger says")
         return box_sampler.draw(generator, self.target(scale), price, None).value
 
@@ -167,10 +176,18 @@ def per_axis(p: int) -> int:
 
 
 def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
-    """(n, p) public points of a compact domain, even along each axis: of a box, a ball, the simplex.
+    """Choose public points of a compact domain, even along each axis: of a box, a ball, the simplex.
 
-    count: along each axis; 65, 17 or 9 where not given, for p = 1, 2, 3. Raises InputError for too many axes, too few
-    or too many points, and for a domain that is not compact.
+    Args:
+        domain: of x.
+        p: coordinates of x.
+        count: along each axis; default 65, 17 or 9 for p = 1, 2, 3.
+
+    Returns:
+        (n, p).
+
+    Raises:
+        InputError: for too many axes, too few or too many points, and a domain that is not compact.
     """
     count = per_axis(p) if count is None else count
     if not domain.compact:

@@ -50,10 +50,16 @@ def join_alike(agents: Agents) -> list[Share]:
 
 
 def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
-    """y*(x), (q,), by Newton's method from 0, its systems solved by conjugate gradients.
+    """Solve the lower level by Newton's method from 0, its systems by conjugate gradients.
 
-    x: (p,). Steps are halved until the gradient shrinks. Ends at ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; the result is NaN
-    where that is not reached, which for a strongly convex g means overflow.
+    Args:
+        problem: any bilevel problem.
+        x: (p,).
+        agents: (train, validation) records of each, not clipped.
+        tolerance: steps are halved until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; default 1e-10.
+
+    Returns:
+        y*(x), (q,); NaN where that is not reached, which for a strongly convex g means overflow.
     """
     return _lower(problem, x, _at(problem, x, join_alike(agents)), tolerance)
 
@@ -69,7 +75,17 @@ def hypergradient(problem: Problem, x: Array, y: Array, z: Array, agents: Agents
 
 
 def true_hypergradient(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
-    """∇F(x), (p,): the three steps above in a row, joining the records once."""
+    """Compute ∇F(x), joining the records once: the lower solution, the inverse Hessian, and the gradient of both.
+
+    Args:
+        problem: any bilevel problem.
+        x: (p,).
+        agents: (train, validation) records of each, not clipped.
+        tolerance: of both solves; default 1e-10.
+
+    Returns:
+        (p,); NaN where a solve does not converge.
+    """
     shares = join_alike(agents)
     below = _at(problem, x, shares)
     y = _lower(problem, x, below, tolerance)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from decentral_dp.errors import InputError
 from decentral_dp.problems.protocol import Problem
@@ -33,12 +34,24 @@ class Facts(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A registered problem: how to build it, one line for the list, its class, and the options it reads."""
+    """A registered problem.
 
-    build: Callable[[Facts], Problem]
-    summary: str
+    Args:
+        home: "module:name" of what makes it, imported when it is built.
+        summary: one line for the list.
+        make: what makes it, and the facts → the problem.
+        options: keys of the [problem] table that it reads.
+    """
+
     home: str
+    summary: str
+    make: Callable[[Any, Facts], Problem]
     options: tuple[str, ...] = ()
+
+    def build(self, facts: Facts) -> Problem:
+        """Make the problem of these data. Raises InputError for data or options that it cannot have."""
+        module, _, name = self.home.partition(":")
+        return self.make(getattr(import_module(module), name), facts)
 
 
 def _classes(facts: Facts, kind: str, exactly: int | None = None) -> list[float]:
@@ -51,36 +64,21 @@ def _classes(facts: Facts, kind: str, exactly: int | None = None) -> list[float]
     return [float(c) for c in range(facts.n_classes)]
 
 
-def _logistic(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-
-    classes = _classes(facts, "logistic_hyperparameter", 2)
-    return LogisticHyperparameter.from_dataset(facts.n_features, classes, intercept=facts.intercept)
+def _ridge(facts: Facts, usual: float = 0.1) -> float:
+    return usual if facts.ridge is None else facts.ridge
 
 
-def _softmax(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-
-    classes = _classes(facts, "softmax_hyperparameter")
-    return SoftmaxHyperparameter.from_dataset(facts.n_features, classes, intercept=facts.intercept)
-
-
-def _quadratic(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.quadratic import Quadratic
-
-    return Quadratic.from_dataset(facts.n_features, ridge=0.1 if facts.ridge is None else facts.ridge)
+def _losses(facts: Facts) -> Path:
+    if facts.losses is None:
+        raise InputError(
+            'problem.losses: missing. A "from_losses" problem needs the path of a Python file with upper_loss, '
+            "lower_loss, p and q."
+        )
+    return facts.losses
 
 
-def _mean_estimation(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
-
-    return MeanEstimation.from_dataset(facts.n_features, ridge=0.1 if facts.ridge is None else facts.ridge)
-
-
-def _meta_learning(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.meta_learning import MetaLearning
-
-    return MetaLearning.from_dataset(
+def _meta_learning(made: Any, facts: Facts) -> Any:
+    return made.from_dataset(
         facts.n_features,
         len(_classes(facts, "meta_learning")),
         image=facts.image,
@@ -92,134 +90,88 @@ def _meta_learning(facts: Facts) -> Problem:
     )
 
 
-def _biased(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
-
-    classes = _classes(facts, "biased_regularisation")
-    ridge = 0.1 if facts.ridge is None else facts.ridge
-    return biased_regularisation(facts.n_features, classes, ridge, facts.intercept)
-
-
-def _ridge(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.regularised_losses import ridge_hyperparameter
-
-    return ridge_hyperparameter(facts.n_features)
-
-
-def _logistic_shared(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
-
-    classes = _classes(facts, "logistic_regularisation", 2)
-    return logistic_regularisation(facts.n_features, classes, facts.intercept)
-
-
-def _ridge_shared(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.regularised_losses import ridge_regularisation
-
-    return ridge_regularisation(facts.n_features)
-
-
-def _mean_lower_bound(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
-
-    return MeanLowerBound.from_dataset(facts.n_features, ridge=1.0 if facts.ridge is None else facts.ridge)
-
-
-def _hyper_cleaning(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-
-    return HyperCleaning.from_dataset(
+def _hyper_cleaning(made: Any, facts: Facts) -> Any:
+    return made.from_dataset(
         facts.n_features,
         _classes(facts, "hyper_cleaning"),
         facts.agents,
         groups=facts.groups or 1,
-        ridge=0.01 if facts.ridge is None else facts.ridge,
+        ridge=_ridge(facts, 0.01),
         corrupt=facts.corrupt or 0.0,
         seed=facts.seed,
         intercept=facts.intercept,
     )
 
 
-def _from_losses(facts: Facts) -> Problem:
-    from decentral_dp.problems.bilevel.losses import load_losses
-
-    if facts.losses is None:
-        raise InputError(
-            'problem.losses: missing. A "from_losses" problem needs the path of a Python file with upper_loss, '
-            "lower_loss, p and q."
-        )
-    return load_losses(facts.losses)(facts.n_features, facts.n_classes)
-
-
 PROBLEMS: dict[str, Entry] = {
     "biased_regularisation": Entry(
-        _biased,
-        "the point toward which a logistic or softmax regression is pulled",
         "decentral_dp.problems.bilevel.regularised_losses:biased_regularisation",
+        "the point toward which a logistic or softmax regression is pulled",
+        lambda made, f: made(f.n_features, _classes(f, "biased_regularisation"), _ridge(f), f.intercept),
         ("ridge", "intercept"),
     ),
     "from_losses": Entry(
-        _from_losses,
-        "two per-record torch functions of your own, from the file problem.losses",
         "decentral_dp.problems.bilevel.losses:load_losses",
+        "two per-record torch functions of your own, from the file problem.losses",
+        lambda made, f: made(_losses(f))(f.n_features, f.n_classes),
         ("losses",),
     ),
     "hyper_cleaning": Entry(
-        _hyper_cleaning,
-        "one weight per group of train records, some of which have their labels replaced",
         "decentral_dp.problems.bilevel.hyper_cleaning:HyperCleaning",
+        "one weight per group of train records, some of which have their labels replaced",
+        _hyper_cleaning,
         ("groups", "corrupt", "ridge", "intercept"),
     ),
     "logistic_hyperparameter": Entry(
-        _logistic,
-        "one regularisation strength per feature of a logistic regression",
         "decentral_dp.problems.bilevel.logistic:LogisticHyperparameter",
+        "one regularisation strength per feature of a logistic regression",
+        lambda made, f: made.from_dataset(f.n_features, _classes(f, "logistic_hyperparameter", 2), f.intercept),
         ("intercept",),
     ),
     "logistic_regularisation": Entry(
-        _logistic_shared,
-        "one regularisation strength for all features of a logistic regression: x is one number",
         "decentral_dp.problems.bilevel.regularised_losses:logistic_regularisation",
+        "one regularisation strength for all features of a logistic regression: x is one number",
+        lambda made, f: made(f.n_features, _classes(f, "logistic_regularisation", 2), f.intercept),
         ("intercept",),
     ),
     "mean_estimation": Entry(
-        _mean_estimation,
-        "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
         "decentral_dp.problems.bilevel.mean_estimation:MeanEstimation",
+        "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
+        lambda made, f: made(f.n_features, _ridge(f)),
         ("ridge",),
     ),
     "mean_lower_bound": Entry(
-        _mean_lower_bound,
-        "the mean of validation records, felt through the lower level: the instance of the lower bounds",
         "decentral_dp.problems.bilevel.mean_lower_bound:MeanLowerBound",
+        "the mean of validation records, felt through the lower level: the instance of the lower bounds",
+        lambda made, f: made(f.n_features, _ridge(f, 1.0)),
         ("ridge",),
     ),
     "meta_learning": Entry(
-        _meta_learning,
-        "a small network that all tasks share, and a last layer for each task: which classes a task has is public",
         "decentral_dp.problems.bilevel.meta_learning:MetaLearning",
+        "a small network that all tasks share, and a last layer for each task: which classes a task has is public",
+        _meta_learning,
         ("ridge", "tasks", "ways", "width"),
     ),
     "quadratic": Entry(
-        _quadratic,
-        "ridge regression toward the upper variable: every solution in closed form",
         "decentral_dp.problems.bilevel.quadratic:Quadratic",
+        "ridge regression toward the upper variable: every solution in closed form",
+        lambda made, f: made(f.n_features, _ridge(f)),
         ("ridge",),
     ),
     "ridge_hyperparameter": Entry(
-        _ridge,
-        "one regularisation strength per feature of a least-squares regression",
         "decentral_dp.problems.bilevel.regularised_losses:ridge_hyperparameter",
+        "one regularisation strength per feature of a least-squares regression",
+        lambda made, f: made(f.n_features),
     ),
     "ridge_regularisation": Entry(
-        _ridge_shared,
-        "one regularisation strength for all features of a least-squares regression: x is one number",
         "decentral_dp.problems.bilevel.regularised_losses:ridge_regularisation",
+        "one regularisation strength for all features of a least-squares regression: x is one number",
+        lambda made, f: made(f.n_features),
     ),
     "softmax_hyperparameter": Entry(
-        _softmax,
-        "one regularisation strength per feature of a softmax regression",
         "decentral_dp.problems.bilevel.softmax:SoftmaxHyperparameter",
+        "one regularisation strength per feature of a softmax regression",
+        lambda made, f: made.from_dataset(f.n_features, _classes(f, "softmax_hyperparameter"), f.intercept),
         ("intercept",),
     ),
 }

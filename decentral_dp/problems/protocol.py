@@ -28,6 +28,9 @@ from decentral_dp.privacy.clipping import Clip
 
 TERMS = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
 
+# Terms that take a direction z, by which the series of the lower level are multiplied.
+DIRECTED = ("lower_hvp", "lower_jvp")
+
 # Each matrix and the term that it is the whole of: both read records or neither does, and both obey the same clip.
 MATRICES = {"lower_hessian": "lower_hvp", "lower_jacobian": "lower_jvp", "lower_hessian_product": "lower_hvp"}
 
@@ -82,20 +85,24 @@ class RegulariserMatrices(NamedTuple):
     product: Array | None
 
 
-class Problem(Protocol):
-    """A bilevel problem.
-
-    p, q: dimensions of x and y. `reads_records` names, for every term that reads records, the split it reads; a term
-    that
-    is not listed reads no record and is free. `records` below is whatever `prepare` returned: a NamedTuple of arrays
-    whose first axis is the records, so that a prefix or a sample of it is again such a tuple.
-    """
+class TwoVariables(Protocol):
+    """A problem in x of R^p and y of R^q."""
 
     @property
     def p(self) -> int: ...
 
     @property
     def q(self) -> int: ...
+
+
+class Problem(TwoVariables, Protocol):
+    """A bilevel problem.
+
+    `reads_records` names, for every term that reads records, the split it reads; a term
+    that is not listed reads no record and is free. `records` below is whatever `prepare` returned: a NamedTuple of
+    arrays whose first axis is the records, so that a prefix or a sample of it is again such a tuple. A class that
+    inherits classifies nothing and has no constants, unless it says so.
+    """
 
     @property
     def reads_records(self) -> Mapping[str, Split]: ...
@@ -105,14 +112,7 @@ class Problem(Protocol):
         ...
 
     def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: Any,
-        validation: Any,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
         """Means over the given records of the clipped per-record terms, for one agent.
 
@@ -155,14 +155,14 @@ class Problem(Protocol):
 
         None where the problem classifies nothing.
         """
-        ...
+        return None
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """Analytic l1 constants for arguments boxed at ±box (x capped above by box["x"]) and ‖record‖₁ ≤ radius.
 
         None where there are none: missing boxes, unbounded records, or a family without analytic constants.
         """
-        ...
+        return None
 
 
 @runtime_checkable
@@ -179,7 +179,18 @@ class Stacked(Protocol):
 
 
 class StackedProblem(Problem, Stacked, Protocol):
-    """A bilevel problem that evaluates many agents at once."""
+    """A bilevel problem that evaluates many agents at once, and one as a stack of one."""
+
+    def terms(
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+    ) -> Terms:
+        out = Terms()
+        for split, records in (("train", train), ("validation", validation)):
+            if some := [term for term in TERMS if term in wanted and self.reads_records.get(term) == split]:
+                alone = type(records)(*(a[None] for a in records))
+                found = self.stacked_terms(x[None], y[None], z[None], alone, clip, some)
+                out = out._replace(**{term: getattr(found, term)[0] for term in some})
+        return out
 
 
 @runtime_checkable
@@ -258,28 +269,22 @@ def stacked(problem: Problem) -> Stacked | None:
     return problem if at_once <= terms else None
 
 
-def terms_of_one(
-    problem: Any, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str]
-) -> Terms:
-    """`Problem.terms` by way of `Stacked.stacked_terms`: a stack of one agent."""
-    out = Terms()
-    for split, records in (("train", train), ("validation", validation)):
-        if some := [term for term in TERMS if term in wanted and problem.reads_records.get(term) == split]:
-            alone = type(records)(*(a[None] for a in records))
-            found = problem.stacked_terms(x[None], y[None], z[None], alone, clip, some)
-            out = out._replace(**{term: getattr(found, term)[0] for term in some})
-    return out
-
-
 def take(records: Any, index: slice | NDArray[np.int64]) -> Any:
     """The chosen records of a NamedTuple of arrays. A slice costs no copy."""
     return type(records)(*(a[index] for a in records))
 
 
 def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | None) -> RegulariserMatrices:
-    """Second derivatives of R at every row, column by column from `problem.regulariser`; exact, and never clipped.
+    """Form the second derivatives of R, column by column from `problem.regulariser`; exact, and never clipped.
 
-    x: (b, p), y: (b, q), matrix: Z (b, q, p), or None where no product is wanted.
+    Args:
+        problem: with the regulariser.
+        x: (b, p).
+        y: (b, q).
+        matrix: Z (b, q, p), or None where no product is wanted.
+
+    Returns:
+        The matrices of every row.
     """
     b, p, q = len(y), problem.p, problem.q
     units, whole = np.eye(q), RegulariserMatrices(np.empty((b, q, q)), np.empty((b, p, q)), None)

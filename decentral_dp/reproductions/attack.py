@@ -21,7 +21,8 @@ from scipy.special import ndtri
 
 from decentral_dp.adversaries.distinguishing_bounds import counted
 from decentral_dp.bounded import SPLITS, Array, Split
-from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.reproductions.draws import generator, mu_of, noised
 from decentral_dp.reproductions.findings import Check, Row, values

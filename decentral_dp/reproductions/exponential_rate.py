@@ -18,7 +18,8 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.constants.families import family_of
-from decentral_dp.constants.problem_constants import printed_score, score_oscillation
+from decentral_dp.constants.printed_bounds import printed_score
+from decentral_dp.constants.record_sensitivity import score_oscillation
 from decentral_dp.privacy.mechanisms import box_sampler
 from decentral_dp.privacy.mechanisms.finite_sampler import Guarantee, pure_rate, score_unit
 from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound

@@ -30,7 +30,7 @@ from decentral_dp.algorithms.coordinator_bilevel.localised_lower_solver import (
 )
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import Known, steps_of_descent
 from decentral_dp.bounded import Array
-from decentral_dp.constants.problem_constants import minimiser_sensitivity
+from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.reproductions.draws import generator, mu_of, noised
 from decentral_dp.reproductions.findings import Check, Row, around, slope_check
 from decentral_dp.reproductions.instance import Instance, make, point

@@ -21,7 +21,7 @@ from decentral_dp.constants.bilevel_rates import (
     penalty_bias,
     smoothness,
 )
-from decentral_dp.constants.problem_constants import minimiser_sensitivity
+from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.reproductions.draws import mu_of, noised
 from decentral_dp.reproductions.findings import Check, Row, around, slope_check
 from decentral_dp.reproductions.instance import Instance, repeated

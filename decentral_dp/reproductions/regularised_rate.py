@@ -17,7 +17,9 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.constants.families import family_of
-from decentral_dp.constants.problem_constants import ProblemConstants, hypergradient_sensitivity, printed_slope
+from decentral_dp.constants.printed_bounds import printed_lipschitz
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms.box_sampler import Box
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, rate_for
@@ -85,7 +87,7 @@ def _privacy(quick: bool) -> list[Row]:
     rows, n, strength = [], _LEMMA_RECORDS, 5.0
     for kappa in (2.9, 5.0, 10.0, 50.0) if quick else (1.5, 2.0, 2.9, 3.5, 5.0, 10.0, 20.0, 50.0):
         slopes = np.array([1.0, n / (n - 1.0 + kappa)])
-        for series, sensitivity in ((PRINTED, printed_slope(_constants(1.0), n)), (PROVEN, _proven(kappa, n))):
+        for series, sensitivity in ((PRINTED, printed_lipschitz(_constants(1.0), n)), (PROVEN, _proven(kappa, n))):
             rate = rate_for(mu_of(), sensitivity, strength)
             found = true_epsilon(slopes, rate, strength, DELTA)
             rows.append(Row(CURVE, series, "condition number κ", kappa, "ε", 0, found))

@@ -22,7 +22,7 @@ from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.exchange import Bundle, ClippedQuery, Released
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.problems.minimax.protocol import Scores, anywhere, nothing_known
+from decentral_dp.problems.minimax.protocol import Minimax, Scores
 from decentral_dp.reproductions.rounds import finish_round
 
 # No gradient of a record is longer, by x or by y, wherever the programs go.
@@ -36,7 +36,7 @@ class Alike(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HardSaddle:
+class HardSaddle(Minimax):
     """d: dimension of x; y has one fewer."""
 
     d: int
@@ -64,8 +64,6 @@ class HardSaddle:
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Alike:
         return Alike(np.array([float(len(features))]))
-
-    project_x, project_y, known = anywhere, anywhere, nothing_known
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         return np.zeros(self.width(term))

@@ -14,8 +14,8 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.constants.bilevel_rates import smoothness
-from decentral_dp.constants.problem_constants import (
-    Clips,
+from decentral_dp.constants.problem_constants import Clips
+from decentral_dp.constants.record_sensitivity import (
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,

@@ -17,7 +17,8 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.constants.bilevel_rates import smoothness
-from decentral_dp.constants.problem_constants import ProblemConstants, hypergradient_sensitivity, score_oscillation
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity, score_oscillation
 from decentral_dp.privacy.mechanisms.finite_sampler import pure_rate
 from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of
 from decentral_dp.reproductions.findings import Check, Row, around, slope_check, values

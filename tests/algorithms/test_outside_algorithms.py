@@ -167,6 +167,16 @@ def test_a_missing_key_is_refused_with_an_example(folder: Path) -> None:
         build(load(folder / "heavy_ball.toml", ["algorithm.y=null"]))
 
 
+def test_one_that_inherits_says_what_it_lacks(folder: Path) -> None:
+    text = BLOCKS["heavy_ball.py"].replace("    RELEASES =", "    OTHERS =")
+    text = text.replace("class HeavyBall", "class HeavyBall(Algorithm)").replace(
+        "import StepSize", "import Algorithm, StepSize"
+    )
+    (folder / "heavy_ball.py").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="lacks releases, planned_releases"):
+        build(load(folder / "heavy_ball.toml"))
+
+
 # What is replaced in the code → what is said.
 REFUSED_CODE = {
     ("@dataclass(frozen=True)\n", ""): "is no dataclass",

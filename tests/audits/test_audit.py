@@ -158,7 +158,7 @@ def setting(
     sd = 0.02 / size * (2.0**0.5 if kind == "laplace" else 1.0)
     flat = NoiseSchedule(np.full(10**6, sd), np.full(10**6, 0.1))
     z = StepSize(0.0 if dimension == 1 else 0.1)
-    algorithm = LdpDsbo(StepSize(0.1), StepSize(0.1, 0.2), z, protocol, {"z": 50.0})
+    algorithm = LdpDsbo(StepSize(0.1), StepSize(0.1, 0.2), z, protocol, start={"z": 50.0})
     problem, clip = LogisticHyperparameter(dimension), Clip(norm, y=0.2, z=0.2)
     made = Setting(algorithm, problem, kind, {"y": flat, "z": flat}, (records, other), clip, rounds)
     return replace(made, **more)

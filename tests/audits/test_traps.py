@@ -168,7 +168,7 @@ def test_the_first_record_of_a_stream_is_the_dearest(protocol: Any) -> None:
     """Whatever place k the replaced record has, it costs no more than place 0, which attains the certificate."""
     d, n, rounds = 2, 6, 9
     problem, clip = LogisticHyperparameter(d), Clip("l1", y=0.2, z=0.2)
-    algorithm = LdpDsbo(StepSize(0.1), StepSize(0.1, 0.3), StepSize(0.1, 0.3), protocol, {"z": 50.0})
+    algorithm = LdpDsbo(StepSize(0.1), StepSize(0.1, 0.3), StepSize(0.1, 0.3), protocol, start={"z": 50.0})
     stream = Stream("accumulate", batch=1)
     own = [{c: np.full((1, d), 50.0 if c == "z" else 0.0) for c in "xyz"}] * (rounds + 1)
     received = [np.zeros((1, 3 * d))] * rounds

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from decentral_dp.constants.bilevel_rates import penalty_bias, penalty_distance, penalty_smoothness, smoothness
-from decentral_dp.constants.families import Family, family_of, worst
+from decentral_dp.constants.bilevel_rates import penalty_bias, penalty_smoothness, smoothness
+from decentral_dp.constants.families import family_of, worst
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
-from decentral_dp.constants.problem_constants import ProblemConstants, hypergradient_sensitivity
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity
 from decentral_dp.constants.special_families import Declared
 from decentral_dp.errors import InputError
 from decentral_dp.participants.solve import true_hypergradient
@@ -33,6 +35,7 @@ from decentral_dp.problems.bilevel.regularised_losses import (
     ridge_regularisation,
 )
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from tests.support.paper_bounds import penalty_distance
 
 MANY = 10**9
 TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)

@@ -12,10 +12,13 @@ import pytest
 from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, search, search_all, search_constants
-from decentral_dp.constants.families import Family, family_of
+from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, search
+from decentral_dp.constants.families import family_of
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.neighbour_pairs import NeighbourPair, minimiser
-from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity, printed_slope
+from decentral_dp.constants.printed_bounds import printed_lipschitz
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
@@ -29,6 +32,7 @@ from decentral_dp.problems.bilevel.regularised_losses import (
     ridge_regularisation,
 )
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from tests.support.constant_search import search_all, search_constants
 
 TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)
 # Room for the search's own arithmetic.
@@ -131,7 +135,7 @@ def test_the_printed_slope_is_broken(name: str, changes: Any) -> None:
     """Lemma B.6 of Lowy & Liu, whose G has no curvature of the lower level in it."""
 
     def printed(a: SearchSpace, pair: NeighbourPair) -> Any:
-        return dict.fromkeys(SPLITS, printed_slope(a.constants(pair), a.n_train))
+        return dict.fromkeys(SPLITS, printed_lipschitz(a.constants(pair), a.n_train))
 
     where = space(name, n_train=20, n_validation=20, **changes)
     assert search(where, "hypergradient", "train", 1, 250, printed).ratio > 1.25

@@ -202,7 +202,7 @@ def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:
     for poison in (np.nan, np.inf, 1e300):
         bad = objective.train._replace(signed=objective.train.signed * poison, l2=objective.train.l2 * poison)
         start = time.perf_counter()
-        y = minimise(objective._replace(train=bad), f._replace(slope=1.0, self_concordance=1e-3))
+        y = minimise(objective._replace(train=bad), f._replace(lipschitz=1.0, self_concordance=1e-3))
         assert time.perf_counter() - start < 5.0
         assert np.linalg.norm(y) <= f.radius
         v = inverse_product(objective._replace(train=bad), f._replace(smooth=f.mu), y, np.ones(3), Solve(2.0, 0.1, 1.0))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, summation_slack
 from decentral_dp.constants.families import family_of
-from decentral_dp.constants.problem_constants import Clips, implicit_sensitivity
+from decentral_dp.constants.problem_constants import Clips
+from decentral_dp.constants.record_sensitivity import implicit_sensitivity
 from decentral_dp.constants.special_families import Declared
 from decentral_dp.errors import InputError
 from decentral_dp.participants import pooled, pooled_bounds

@@ -348,7 +348,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an exact minimiser that is not",
-        "constants/problem_constants.py",
+        "constants/record_sensitivity.py",
         "2.0 * c.radius) + 2.0 * accuracy)",
         "2.0 * c.radius))",
         (f"{_GRANULAR}::test_minimisers",),

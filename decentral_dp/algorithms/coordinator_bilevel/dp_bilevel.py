@@ -39,16 +39,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.common_options import count_option, sampling_rate
+from decentral_dp.algorithms.common_options import lower_solver, sampling_rate, solver_smoothness, solver_steps
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults, check_penalty
 from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
-from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS, Solver, check_perturbed, solver_of
+from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
+    SOLVERS,
+    Solver,
+    SolvesLower,
+    check_perturbed,
+    solver_of,
+)
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import internal, option
@@ -74,34 +80,27 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DpBilevel:
-    """x: η, penalty: λ, inner: steps of the solver, smoothness: b in dp_gd; None: settled by public constants.
+class DpBilevel(SolvesLower):
+    """A trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024).
 
-    rate: of Poisson samples. solver: a key of `inner.SOLVERS`.
+    Args:
+        x, penalty, inner, smoothness: η, λ, steps of the solver, and b in dp_gd; None: settled by public constants.
+        rate: of Poisson samples.
+        solver: a key of `lower_solvers.SOLVERS`.
     """
 
     x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
     penalty: float | None = option(
         "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", at_least=0
     )
-    inner: int | None = count_option(
-        "steps of the lower-level solver; settled by public constants if left out", "steps", "5"
-    )
-    smoothness: float | None = option(
-        "b, the inverse of the step of dp_gd; settled by public constants if left out",
-        default=None,
-        example="2.0",
-        above=0,
-    )
+    inner: int | None = solver_steps()
+    smoothness: float | None = solver_smoothness("b")
     rate: float = sampling_rate()
-    solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
-    start: Mapping[str, float] = field(default_factory=dict)
+    solver: str = lower_solver()
     # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².
     reads: bool = internal(True)
     stages: int = internal(1)
     shares: Mapping[str, float] = internal(default_factory=dict)
-
-    protocol = "released"
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
@@ -110,14 +109,6 @@ class DpBilevel:
             raise InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
         if self.penalty is not None and not 0.0 < self.penalty < math.inf:
             raise InputError(f"algorithm.penalty: got {self.penalty}; wanted a number above 0, for example 10.0.")
-
-    @property
-    def needs_constants(self) -> bool:
-        return SOLVERS[self.solver].constants
-
-    @property
-    def needs_records(self) -> bool:
-        return SOLVERS[self.solver].needs_records
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -276,12 +267,4 @@ class DpBilevel:
         return gaussian_charges(rounds, self.releases_per_round, parts)
 
 
-ENTRY = Entry(
-    "dp_bilevel",
-    DpBilevel,
-    "a trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024)",
-    (Citation("Algorithm", KORNOWSKI),),
-    trusted=True,
-    claim="Theorems 4 and 11 of Kornowski (2024), as printed",
-    domain="optional",
-)
+ENTRY = Entry("dp_bilevel", DpBilevel, (Citation("Algorithm", KORNOWSKI),), setting="coordinator_bilevel")

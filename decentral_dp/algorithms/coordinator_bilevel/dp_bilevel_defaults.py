@@ -33,7 +33,8 @@ from decentral_dp.algorithms.coordinator_bilevel.localised_lower_solver import s
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import Known, best_steps, noise_gain
 from decentral_dp.bounded import Array
 from decentral_dp.constants.bilevel_rates import default_penalty, penalty_smoothness
-from decentral_dp.constants.families import Family, worst
+from decentral_dp.constants.families import worst
+from decentral_dp.constants.family import Family
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -134,8 +135,10 @@ class Defaults:
         return stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
 
     def _known(self, c: ProblemConstants) -> Known:
-        slope = max(0.5 * c.d_gy, 1e-300)
-        return Known(c, self.penalty_weight, slope, self.context.counts["train"], self.solves, self.context.problem.q)
+        lipschitz = max(0.5 * c.d_gy, 1e-300)
+        return Known(
+            c, self.penalty_weight, lipschitz, self.context.counts["train"], self.solves, self.context.problem.q
+        )
 
     def _worst(self, bound: Callable[[ProblemConstants], float], record_mass: float) -> float:
         return worst(self.family, self.low, self.high, bound, record_mass)

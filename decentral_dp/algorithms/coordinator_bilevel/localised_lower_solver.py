@@ -12,10 +12,10 @@ noise, which is public. If the minimiser is in the ball of stage m, it is with p
 
 Proof: ‖y_{t+1} − y*‖² expanded and summed leaves the mean of ⟨y* − y_t, noise⟩, a martingale, as y_t and y* are at most
 2R_m apart (the paper has R_m), and of η_t(‖mean gradient‖² + ‖noise‖²), Σ η_t ≤ (1 + log T)/μ; then h is μ-strongly
-convex. L ≥ ‖∇h‖ on the ball: min(2bR_m, l + bR_m), b its smoothness, l its slope where minimisers are. Of Poisson
-samples the mean gradient misses by a sum of independent terms, each at most w long, of variance v in all; B is the
-bound of Freedman, and of Pinelis for vectors, on their sums, and 0 when all records are read. Centres are projected on
-the ball that is known to hold the minimisers, which brings them no further from any of them.
+convex. L ≥ ‖∇h‖ on the ball: min(2bR_m, l + bR_m), b its smoothness, l its Lipschitz constant where minimisers are.
+Of Poisson samples the mean gradient misses by a sum of independent terms, each at most w long, of variance v in all; B
+is the bound of Freedman, and of Pinelis for vectors, on their sums, and 0 when all records are read. Centres are
+projected on the ball that is known to hold the minimisers, which brings them no further from any of them.
 
 That is about accuracy, where clips do not bind. Privacy rests on the clips alone, and holds for any radii.
 """
@@ -32,7 +32,8 @@ from decentral_dp.algorithms.budget_split import Part
 from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
 from decentral_dp.bounded import Array
 from decentral_dp.constants.bilevel_rates import noise_quantile
-from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import penalised_modulus
 from decentral_dp.exchange import Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
@@ -41,11 +42,11 @@ FAILURE = 0.01
 
 
 class Objective(NamedTuple):
-    """h: its modulus μ, smoothness b, slope l on the ball of its minimisers, dimension q."""
+    """h: its modulus μ, smoothness b, Lipschitz constant l on the ball of its minimisers, dimension q."""
 
     modulus: float
     smoothness: float
-    slope: float
+    lipschitz: float
     dimension: int
 
 
@@ -84,7 +85,7 @@ class DpLocGd(NamedTuple):
             at, total, scale = centre, np.zeros_like(y), 0.0
             for t in range(self.steps):
                 total = total + at
-                released = yield from level.slope(context, x, at, self.rate)
+                released = yield from level.gradient(context, x, at, self.rate)
                 # Free where the level reads no record.
                 scale = released.scale.get(level.channel, 0.0)
                 step = released.released[level.channel][0] / (h.modulus * (t + 1))
@@ -107,26 +108,41 @@ class DpLocGd(NamedTuple):
 
 
 def objective(c: ProblemConstants, penalty: float, dimension: int) -> Objective:
-    """Of g, or of g + f/pull, from constants on the ball of its minimisers."""
+    """State what the radii follow from, of g or of g + f/λ.
+
+    Args:
+        c: constants on the ball of its minimisers.
+        penalty: λ; 0 for g alone.
+        dimension: q.
+    """
     if not penalty:
         return Objective(c.mu, c.b_gyy, c.l_gy, dimension)
     return Objective(penalised_modulus(c, penalty), c.b_gyy + c.b_fyy / penalty, c.l_gy + c.l_fy / penalty, dimension)
 
 
 def next_radius(h: Objective, radius: float, scale: float, miss: Miss, steps: int, failure: float) -> float:
-    """R_{m+1} from R_m, `steps` = T and `failure` = γ/M; scale: of the noise."""
-    slope = min(2.0 * radius, radius + h.slope / h.smoothness) * h.smoothness
-    slope += _bernstein(miss, 1.0, 8.0 * steps / failure)
+    """Bound the next radius, R_{m+1}.
+
+    Args:
+        h: what is minimised.
+        radius: R_m.
+        scale: deviation of the noise in every step.
+        miss: what a Poisson sample misses of the mean gradient.
+        steps: T.
+        failure: γ/M.
+    """
+    lipschitz = min(2.0 * radius, radius + h.lipschitz / h.smoothness) * h.smoothness
+    lipschitz += _bernstein(miss, 1.0, 8.0 * steps / failure)
     noise = noise_quantile(scale, h.dimension, steps, failure / 4.0)
     along = scale * math.sqrt(2.0 * steps * math.log(4.0 / failure)) + _bernstein(miss, steps, 4.0 / failure)
     first = 2.0 * radius * along / steps
-    second = (1.0 + math.log(steps)) / (h.modulus * steps) * (slope**2 + noise**2)
+    second = (1.0 + math.log(steps)) / (h.modulus * steps) * (lipschitz**2 + noise**2)
     return min(radius, math.sqrt(2.0 * (first + second) / h.modulus))
 
 
-def stages_of(modulus: float, slope: float, records: int) -> int:
-    """M = ⌈log₂ log(μ n/L)⌉, at least 1: the paper's with ε' = 1, on which it hardly depends. slope: L."""
-    return max(1, math.ceil(math.log2(max(math.log(max(modulus * records / slope, math.e)), 1.0))))
+def stages_of(modulus: float, lipschitz: float, records: int) -> int:
+    """M = ⌈log₂ log(μ n/L)⌉, at least 1: the paper's with ε' = 1, on which it hardly depends. lipschitz: L."""
+    return max(1, math.ceil(math.log2(max(math.log(max(modulus * records / lipschitz, math.e)), 1.0))))
 
 
 def steps_of_stage(records: int, price: float, stages: int, dimension: int) -> int:

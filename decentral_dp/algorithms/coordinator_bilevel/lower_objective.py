@@ -27,15 +27,15 @@ class LowerObjective(NamedTuple):
             asked["f"] = ClippedSum("upper_grad_y", x, y, rate=rate)
         return asked
 
-    def slope(
+    def gradient(
         self, context: CoordinatorContext, x: Array, y: Array, rate: float
     ) -> Generator[Request, Response, Released]:
         """Releases mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] at the public (x, y)."""
         asked = self.questions(context, x, y, rate)
-        slope: Value = context.regulariser_grad_y(x, y)[None]
+        gradient: Value = context.regulariser_grad_y(x, y)[None]
         if asked:
             answer = yield Ask(**asked)
             for name in asked:
-                slope = slope + (answer[name] if name == "g" else (1.0 / self.penalty) * answer[name])
-        released: Released = yield Release(**{self.channel: slope})
+                gradient = gradient + (answer[name] if name == "g" else (1.0 / self.penalty) * answer[name])
+        released: Released = yield Release(**{self.channel: gradient})
         return released

@@ -16,20 +16,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part
 from decentral_dp.algorithms.coordinator_bilevel.localised_lower_solver import DpLocGd
 from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
+from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.bounded import Array
-from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.record_sensitivity import penalised_modulus
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
-__all__ = ["SOLVERS", "DpGd", "DpLocGd", "LowerObjective", "OutputPerturbation", "Solver", "solver_of"]
+__all__ = ["SOLVERS", "DpGd", "DpLocGd", "LowerObjective", "OutputPerturbation", "Solver", "SolvesLower", "solver_of"]
 
 
 # At most so many steps by default: each is a release, and where more seem wanted, a narrower domain is.
@@ -39,13 +41,13 @@ MOST_STEPS = 200
 class Known(NamedTuple):
     """What a solver's defaults follow from, all public.
 
-    constants: on the ball of the minimisers of g + f/pull. slope: bound on a record's ∇_y. records: how many are
+    constants: on the ball of the minimisers of g + f/λ. lipschitz: bound on a record's ∇_y. records: how many are
     averaged. price: μ of all releases of one solve. dimension: q.
     """
 
     constants: ProblemConstants
     penalty: float
-    slope: float
+    lipschitz: float
     records: int
     price: float
     dimension: int
@@ -80,7 +82,7 @@ class DpGd(NamedTuple):
         """ỹ, (q,), from the public start y."""
         y = context.inside(x, y, objective.penalty)
         for _ in range(self.steps):
-            released = yield from objective.slope(context, x, y, self.rate)
+            released = yield from objective.gradient(context, x, y, self.rate)
             y = context.inside(
                 x,
                 y - released.released[objective.channel][0] / self._smoothness(context, objective, x),
@@ -154,7 +156,7 @@ def check_perturbed(context: CoordinatorContext, solver: str) -> None:
 
 def steps_of_descent(k: Known) -> int:
     """K = ⌈κ log(μ R₀ n m/C)⌉: from R₀ away, twice the radius, to where noise takes over."""
-    far = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.slope
+    far = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.lipschitz
     return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(far, math.e))))
 
 
@@ -165,7 +167,7 @@ def best_steps(k: Known) -> int:
     noise that is κ log(…) again, with much of it a few steps.
     """
     left = 1.0 - k.modulus / k.smoothness
-    sensitivity = 2.0 * k.slope / (k.records * k.price)
+    sensitivity = 2.0 * k.lipschitz / (k.records * k.price)
 
     def error(steps: int) -> float:
         bias = 2.0 * k.constants.radius * left**steps
@@ -185,3 +187,21 @@ def noise_gain(name: str, k: Known, steps: int, stages: int) -> float:
         kept = -math.expm1(2.0 * steps * math.log(left)) if left > 0.0 else 1.0
         return math.sqrt(steps * kept / (k.smoothness * k.modulus * (1.0 + left)))
     return math.sqrt(stages) / k.modulus
+
+
+class SolvesLower(Coordinated, Protocol):
+    """A coordinator's program with a private solver of the lower level, which says what it needs.
+
+    Args:
+        solver: a key of `SOLVERS`; a field of the program.
+    """
+
+    solver: str
+
+    @property
+    def needs_constants(self) -> bool:
+        return SOLVERS[self.solver].constants
+
+    @property
+    def needs_records(self) -> bool:
+        return SOLVERS[self.solver].needs_records

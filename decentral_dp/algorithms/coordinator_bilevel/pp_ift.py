@@ -29,18 +29,18 @@ The output is the last x_t at which a lower-level point was released, with that 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.common_options import count_option
+from decentral_dp.algorithms.common_options import lower_solver, solver_smoothness, solver_steps
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
-    SOLVERS,
     LowerObjective,
     Solver,
+    SolvesLower,
     check_perturbed,
     solver_of,
 )
@@ -72,23 +72,19 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PpIft:
-    """x: η. inner: K. smoothness: of g. None: settled by public constants."""
+class PpIft(SolvesLower):
+    """A trusted coordinator: implicit differentiation at a private lower-level point, private by construction.
+
+    Args:
+        x, inner: η, K.
+        smoothness: of g; None, as for the others: settled by public constants.
+        solver: a key of `lower_solvers.SOLVERS`.
+    """
 
     x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
-    inner: int | None = count_option(
-        "K, steps of the lower-level solver; settled by public constants if left out", "steps", "5"
-    )
-    smoothness: float | None = option(
-        "of g, the inverse of the step of dp_gd; settled by public constants if left out",
-        default=None,
-        example="2.0",
-        above=0,
-    )
-    solver: str = option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
+    inner: int | None = solver_steps("K, ")
+    smoothness: float | None = solver_smoothness("of g")
+    solver: str = lower_solver()
 
     def __post_init__(self) -> None:
         if self.solver not in _SOLVERS:
@@ -96,14 +92,6 @@ class PpIft:
         for key in ("inner", "smoothness"):
             if self.solver != "dp_gd" and getattr(self, key) is not None:
                 raise InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
-
-    @property
-    def needs_constants(self) -> bool:
-        return SOLVERS[self.solver].constants
-
-    @property
-    def needs_records(self) -> bool:
-        return SOLVERS[self.solver].needs_records
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -197,9 +185,7 @@ def kind_of(context: CoordinatorContext, term: str) -> Split | None:
 ENTRY = Entry(
     "pp_ift",
     PpIft,
-    "a trusted coordinator: implicit differentiation at a private lower-level point, private by construction",
     (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
-    trusted=True,
-    domain="optional",
+    setting="coordinator_bilevel",
     unprinted=('privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'),
 )

@@ -30,15 +30,15 @@ Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Se
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.common_options import count_option
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import internal, option
 from decentral_dp.algorithms.references import KORNOWSKI, Citation
@@ -69,28 +69,29 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RegularisationTuner:
-    """method: "ppift", "penalty" or "em". penalty: λ, 10 where absent. candidates: 65 where absent.
+class RegularisationTuner(Coordinated):
+    """A trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7).
 
-    start: constants; x is in the middle of its box where absent. last_share: of a train record's μ², what the model of
-    the last round takes, which is then all that this round releases; 0 for rounds that are all alike. pointwise:
-    whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
+    Args:
+        method: "ppift", "penalty" or "em".
+        penalty: λ, 10 where absent.
+        candidates: 65 where absent.
+        last_share: of a train record's μ², what the model of the last round takes, which is then all that this round
+            releases; 0 for rounds that are all alike.
+        pointwise: whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
     """
 
     method: str = option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
     penalty: float | None = option("λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0)
     candidates: int | None = count_option("strengths that the method em chooses among; 65 if left out", "points", "65")
-    start: Mapping[str, float] = field(default_factory=dict)
     last_share: float = internal(0.0)
     pointwise: bool = internal(False)
 
-    protocol = "released"
     needs_constants = needs_records = True
-    queries = ()
     releases_per_round = 2
 
     @property
-    def _pull(self) -> float:
+    def _weight(self) -> float:
         """λ."""
         return _PENALTY if self.penalty is None else self.penalty
 
@@ -148,8 +149,8 @@ class RegularisationTuner:
             released = yield Release(slope=pool.implicit(s.x, y, pointwise=self.pointwise))
             slope, noise = float(released.released.slope[0, 0]), released.scale["slope"]
         else:
-            penalised = yield Release(pulled=pool.minimiser(s.x, self._pull))
-            slope, noise = penalty_slope(context, s.x, self._pull, model, penalised)
+            penalised = yield Release(pulled=pool.minimiser(s.x, self._weight))
+            slope, noise = penalty_slope(context, s.x, self._weight, model, penalised)
         width = context.domain.high - context.domain.low
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
         x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
@@ -163,8 +164,6 @@ class RegularisationTuner:
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.at, "y": s.y}
-
-    free_channels = no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         both: tuple[Split, ...] = ("train", "validation")
@@ -206,9 +205,14 @@ class RegularisationTuner:
 def penalty_slope(
     context: CoordinatorContext, x: Array, penalty: float, model: Released, penalised: Released
 ) -> tuple[float, float]:
-    """Estimate the slope of "penalty" at x, (1,), and about the deviation of its noise, from released values.
+    """Estimate the derivative of the method "penalty" at x, and about the deviation of its noise, from released values.
 
-    model, penalised: ỹ on the channel "model" and ỹ^λ on "pulled", with the scales of their noise.
+    Args:
+        context: of the run.
+        x: (1,).
+        penalty: λ.
+        model: ỹ on the channel "model", with the scale of its noise.
+        penalised: ỹ^λ on the channel "pulled", with the scale of its noise.
     """
     plain, far = model.released.model[0], penalised.released.pulled[0]
     near, away = model.scale["model"], penalised.scale["pulled"]
@@ -226,10 +230,8 @@ def _is_pure(context: CoordinatorContext) -> bool:
 ENTRY = Entry(
     "regularisation_tuner",
     RegularisationTuner,
-    "a trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7)",
     (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
-    trusted=True,
-    domain="optional",
+    setting="coordinator_bilevel",
     unprinted=(
         'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
         '"certified".'

@@ -23,14 +23,14 @@ Rates", 2025: Algorithm 1, Theorem 4.3; sensitivities as above instead of Lemma 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
@@ -51,16 +51,16 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SecondOrder:
-    """x: η, or None for 1/(2b). start: constants, 0 where absent."""
+class SecondOrder(Coordinated):
+    """A trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1).
+
+    Args:
+        x: η, or None for 1/(2b).
+    """
 
     x: StepSize | None = option("η, of x; 1/(2b) of the hyper-objective if left out", default=None)
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
     needs_constants = needs_records = True
-    queries = ()
-    releases_per_round = 1
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         bounds = bounds_of(context)
@@ -86,8 +86,6 @@ class SecondOrder:
 
     def published(self, s: State) -> dict[str, Array]:
         return {"x": s.best}
-
-    free_channels = no_free_channels
 
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         kinds = tuple(bounds_of(context).hypergradient(context.start("x", self.start)))
@@ -125,9 +123,6 @@ def bounds_of(context: CoordinatorContext) -> PooledBounds:
 ENTRY = Entry(
     "second_order_dp_bilevel",
     SecondOrder,
-    "a trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1)",
     (Citation("Algorithm", LOWY_LIU),),
-    trusted=True,
-    claim="Theorem 4.2 of Lowy & Liu (2025), as printed",
-    domain="optional",
+    setting="coordinator_bilevel",
 )

@@ -22,15 +22,15 @@ Algorithm 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize
@@ -48,23 +48,24 @@ START_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class WarmStart:
-    """x: η, None: settled by public constants. candidates: along each axis."""
+class WarmStart(Coordinated):
+    """A trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2).
+
+    Args:
+        x: η, None: settled by public constants.
+        candidates: along each axis.
+    """
 
     x: StepSize | None = option("η, of x after the start; settled by public constants if left out", default=None)
     candidates: int | None = count_option(
         "candidates for the start along each axis; settled by default", "points", "65"
     )
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    releases_per_round = 1
     needs_constants = needs_records = True
-    queries = ()
 
     @property
     def _descent(self) -> SecondOrder:
-        return SecondOrder(self.x, self.start)
+        return SecondOrder(self.x, start=self.start)
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         if context.rounds < 2:
@@ -96,8 +97,6 @@ class WarmStart:
     def published(self, s: State) -> dict[str, Array]:
         return self._descent.published(s)
 
-    free_channels = no_free_channels
-
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         """ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the proportion of the shares."""
         law, after = self.law(context, no_score), rounds - 1
@@ -114,10 +113,8 @@ class WarmStart:
 ENTRY = Entry(
     "warm_start",
     WarmStart,
-    "a trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2)",
     (Citation("Algorithm 2", LOWY_LIU),),
-    trusted=True,
-    claim="Theorem 4.3 of Lowy & Liu (2025), as printed",
-    domain="required",
+    setting="coordinator_bilevel",
+    needs_domain=True,
     loss_range=("certified",),
 )

@@ -38,9 +38,8 @@ Reference: Xu et al. 2025, Algorithm 2 and Theorem 6, with per-record clips.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import Generator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,15 +47,15 @@ from decentral_dp.algorithms.common_options import anchor_period, change_smoothn
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import shortened
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
+    Estimating,
     Point,
     SpiderState,
     block_charges,
     change_bound,
-    check_estimates,
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import DRO
 from decentral_dp.algorithms.options import option
@@ -72,8 +71,16 @@ TERMS = {Y: "grad_y", X: "grad_x"}
 
 
 @dataclass(frozen=True)
-class DoubleSpider:
-    """x, y: η. period: T. smoothness: L. rate: q. longest: of a step of x."""
+class DoubleSpider(Estimating):
+    """A trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025).
+
+    Args:
+        x, y: η.
+        period: T.
+        smoothness: L.
+        rate: q.
+        longest: of a step of x.
+    """
 
     x: StepSize = option("η_x, of x")
     y: StepSize = option("η_y, of the dual variable")
@@ -86,16 +93,9 @@ class DoubleSpider:
         example="1.0",
         above=0,
     )
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = ("grad_x", "grad_y")
     releases_per_round = 2
-
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_estimates(self, context)
-        return self, context
 
     def init(self, context: MinimaxContext) -> SpiderState:
         return SpiderState.start(context, self.start)
@@ -118,7 +118,7 @@ class DoubleSpider:
             yield Release()
             return old
         released = yield from self._released(context, names, s, here, None if fresh else before)
-        # The noise is in what was told: adding it to the estimate alone, after the difference, would betray low bits.
+        # The noise is in the release: added to the estimate alone, after the difference, it would betray low bits.
         return np.asarray(released if fresh else old + released)
 
     def _released(
@@ -130,9 +130,6 @@ class DoubleSpider:
         mean = (yield Ask(mean=context.query(term, *here, self.rate, before, bound))).mean
         released: Array = (yield Release(**{channel: mean})).released[channel][0]
         return released
-
-    published = publish_iterate
-    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         return plan_of_estimates(context, rounds, self.period, self.rate)
@@ -151,10 +148,7 @@ def plan_of_estimates(context: MinimaxContext, rounds: int, period: int, rate: f
 ENTRY = Entry(
     "double_spider",
     DoubleSpider,
-    "a trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025)",
     (Citation("Algorithm 2, with per-record clips", DP_DRO),),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1",
+    setting="coordinator_minimax",
     example=DRO | {"smoothness": "1.0"},
 )

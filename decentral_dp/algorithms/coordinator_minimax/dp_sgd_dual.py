@@ -21,15 +21,15 @@ Reference: Xu et al. 2025 (Section 3, after Bassily, Smith & Thakurta 2014 and A
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Self
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.common_options import sampling_rate
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import Iterate, check_init
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import Iterate
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import check_one_clip, joint_step
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import DRO
 from decentral_dp.algorithms.options import option
@@ -40,21 +40,22 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @dataclass(frozen=True)
-class DpSgdDual:
-    """x, y: η. rate: q."""
+class DpSgdDual(Coordinated):
+    """A trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective).
+
+    Args:
+        x, y: η.
+        rate: q.
+    """
 
     x: StepSize = option("η, of x, and of the dual variable where y is left out")
     y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
     rate: float = sampling_rate()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = ("joint",)
-    releases_per_round = 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
+        context.check_start(self.start)
         check_one_clip(context, "dp_sgd_dual")
         return self, context
 
@@ -66,9 +67,6 @@ class DpSgdDual:
         v = (yield Release(g=mean)).released.g[0]
         return Iterate(*joint_step(context, v, s.x, s.y, t, self.x, self.y))
 
-    published = publish_iterate
-    free_channels = no_free_channels
-
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         return gaussian_charges(
             rounds, 1, {"g": Part((0,), context.problem.width("joint"), ("train",), rate=self.rate)}
@@ -78,10 +76,7 @@ class DpSgdDual:
 ENTRY = Entry(
     "dp_sgd_dual",
     DpSgdDual,
-    "a trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective)",
     (Citation("DP-SGD", DP_SGD), Citation("On (x, η) as one variable (Section 3)", DP_DRO)),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1",
+    setting="coordinator_minimax",
     example=DRO,
 )

@@ -23,8 +23,8 @@ Reference: Yang et al. 2022; "DP-SGDA" in the paper of PrivateDiff Minimax (Algo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Self
 
 from decentral_dp.algorithms.common_options import sampling_rate
@@ -32,15 +32,13 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     CHANNELS,
     Iterate,
     best,
-    check_clipped,
-    check_init,
     check_solver,
     one_event,
     questions,
-    slope,
+    released_gradient,
     step_of,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import ASCENT, AUC
 from decentral_dp.algorithms.options import option
@@ -54,18 +52,19 @@ _DUAL_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class DpSgda:
-    """x, y: η. rate: q. solver: "ascent" or "closed_form"."""
+class DpSgda(Coordinated):
+    """A trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022).
+
+    Args:
+        x, y: η.
+        rate: q.
+        solver: "ascent" or "closed_form".
+    """
 
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
     rate: float = sampling_rate()
     solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    needs_constants = needs_records = False
-    releases_per_round = 1
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y)
@@ -79,8 +78,8 @@ class DpSgda:
         return tuple(CHANNELS[c] for c in self._channels)
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
-        check_clipped(context, self.queries)
+        context.check_start(self.start)
+        context.check_bounded(self.queries)
         return self, context
 
     def init(self, context: MinimaxContext) -> Iterate:
@@ -88,17 +87,14 @@ class DpSgda:
 
     def step(self, t: int, context: MinimaxContext, s: Iterate) -> Generator[Request, Response, Iterate]:
         released = (yield Release(**(yield Ask(**self._questions(context, s))))).released
-        x = context.problem.project_x(s.x - self.x(t) * slope(context, released, "gx", s.x, s.y, t))
+        x = context.problem.project_x(s.x - self.x(t) * released_gradient(context, released, "gx", s.x, s.y, t))
         if self.solver == "closed_form":
             return Iterate(x, best(context, released))
-        y = context.problem.project_y(s.y + step_of(self.y, t) * slope(context, released, "gy", s.x, s.y, t))
-        return Iterate(x, y)
+        by_y = released_gradient(context, released, "gy", s.x, s.y, t)
+        return Iterate(x, context.problem.project_y(s.y + step_of(self.y, t) * by_y))
 
     def _questions(self, context: MinimaxContext, s: Iterate) -> dict[str, ClippedQuery]:
         return questions(context, self._channels, s.x, s.y, self.rate)
-
-    published = publish_iterate
-    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
@@ -108,10 +104,7 @@ class DpSgda:
 ENTRY = Entry(
     "dp_sgda",
     DpSgda,
-    "a trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022)",
     (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 1 and the explicit values after it, as printed",
+    setting="coordinator_minimax",
     example=AUC | ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
 )

@@ -32,14 +32,13 @@ Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, sampling_rate
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import check_one_clip, joint_step
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     block_charges,
@@ -48,7 +47,7 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import DRO
 from decentral_dp.algorithms.options import option
@@ -70,23 +69,26 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DpSpider:
-    """x, y: η. period: T. smoothness: L. rate: q."""
+class DpSpider(Coordinated):
+    """A trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023).
+
+    Args:
+        x, y: η.
+        period: T.
+        smoothness: L.
+        rate: q.
+    """
 
     x: StepSize = option("η, of x, and of the dual variable where y is left out")
     period: int = anchor_period()
     y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
     smoothness: float | None = change_smoothness()
     rate: float = sampling_rate()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = ("joint",)
-    releases_per_round = 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
+        context.check_start(self.start)
         check_one_clip(context, "dp_spider")
         check_smoothness(self.smoothness, self.period, context.noisy)
         return self, context
@@ -112,9 +114,6 @@ class DpSpider:
         released: Array = (yield Release(d=mean)).released.d[0]
         return released
 
-    published = publish_iterate
-    free_channels = no_free_channels
-
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
         return block_charges(split(first, self.period, ("g", "d"), context.problem.width("joint"), 1.0), self.rate)
@@ -123,13 +122,10 @@ class DpSpider:
 ENTRY = Entry(
     "dp_spider",
     DpSpider,
-    "a trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023)",
     (
         Citation("Algorithm, with per-record clips", ARORA),
         Citation("On (x, η) as one variable (Section 3)", DP_DRO),
     ),
-    trusted=True,
-    solves="minimax",
-    claim="the calibration of Arora et al. (2023), its constant taken as 1",
+    setting="coordinator_minimax",
     example=DRO | {"smoothness": "1.0"},
 )

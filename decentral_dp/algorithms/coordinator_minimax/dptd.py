@@ -43,7 +43,7 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 class State(NamedTuple):
-    """x: (p,), y: (q,), and the averages of their slopes, v: (p,), w: (q,): all public."""
+    """x: (p,), y: (q,), and the averages of their gradients, v: (p,), w: (q,): all public."""
 
     x: Array
     y: Array
@@ -53,7 +53,13 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Dptd:
-    """x, y: η. averaging: a. rate: q."""
+    """A trusted coordinator: minimax with momentum on both sides, for temporal differences (Zhao et al., 2023).
+
+    Args:
+        x, y: η.
+        averaging: a.
+        rate: q.
+    """
 
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize = option("η_y, of y, upwards")
@@ -77,10 +83,8 @@ class Dptd:
 ENTRY = Entry(
     "dptd",
     Dptd,
-    "a trusted coordinator: minimax with momentum on both sides, for temporal differences (Zhao et al., 2023)",
     (Citation("An algorithm of the kind of", DPTD),),
-    trusted=True,
-    solves="minimax",
+    setting="coordinator_minimax",
     example=TEMPORAL_DIFFERENCES,
     unprinted=(
         'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '

@@ -50,7 +50,7 @@ def one_event(context: MinimaxContext, rounds: int, shares: Mapping[str, float],
     return gaussian_charges(rounds, 1, parts)
 
 
-def slope(context: MinimaxContext, released: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:
+def released_gradient(context: MinimaxContext, released: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:
     """∇F by one variable, (d,): what was released of the records' part, plus the data-independent part."""
     term = CHANNELS[channel]
     public = context.problem.public(term, x, y, t)
@@ -65,25 +65,6 @@ def best(context: MinimaxContext, released: Bundle) -> Array:
 
 def step_of(size: StepSize | None, t: int) -> float:
     return 0.0 if size is None else size(t)
-
-
-def check_clipped(context: MinimaxContext, terms: Sequence[str]) -> None:
-    """Refuse a term that reads records and that nothing bounds. Raises InputError."""
-    x, y = context.start("x", {}), context.start("y", {})
-    for term in terms:
-        if context.noisy and context.reads(term) and not np.isfinite(context.ball(term, x, y).radius):
-            variable = term[-1]
-            raise InputError(
-                f"privacy.clip.{variable}: missing. Nothing else bounds what one record adds to the gradient by "
-                f"{variable}; give for example clip.{variable} = 1.0."
-            )
-
-
-def check_init(start: Mapping[str, float], names: Sequence[str] = ("x", "y")) -> None:
-    """Refuse a constant start of a variable that is not there. Raises InputError."""
-    for name in start:
-        if name not in names:
-            raise InputError(f"algorithm.init.{name}: a minimax problem has {' and '.join(names)} alone. Leave it out.")
 
 
 def check_solver(solver: str, y: StepSize | None, inner: int | None = None) -> None:

@@ -29,8 +29,8 @@ Reference: Zhang et al. 2025, Algorithms 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -40,18 +40,18 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     best,
     check_solver,
     questions,
-    slope,
+    released_gradient,
     step_of,
 )
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
+    Estimating,
     block_charges,
     change_bound,
-    check_estimates,
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import ASCENT, AUC
 from decentral_dp.algorithms.options import option
@@ -75,8 +75,17 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PrivateDiff:
-    """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: L. rate: q. solver: "ascent" or "closed_form"."""
+class PrivateDiff(Estimating):
+    """A trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025).
+
+    Args:
+        x: η_x, y: η_i.
+        period: T.
+        inner: steps of y.
+        smoothness: L.
+        rate: q.
+        solver: "ascent" or "closed_form".
+    """
 
     x: StepSize = option("η_x, of x, downwards")
     period: int = anchor_period()
@@ -85,10 +94,6 @@ class PrivateDiff:
     smoothness: float | None = change_smoothness()
     rate: float = sampling_rate()
     solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    needs_constants = needs_records = False
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y, self.inner)
@@ -107,8 +112,8 @@ class PrivateDiff:
         return self.steps + 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_estimates(self, context)
-        return (replace(self, inner=self.steps) if self.solver == "ascent" else self), context
+        known, context = super().resolve_defaults(context)
+        return (replace(known, inner=self.steps) if self.solver == "ascent" else known), context
 
     def init(self, context: MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
@@ -138,11 +143,9 @@ class PrivateDiff:
         y = s.y
         for i in range(self.steps):
             released = (yield Release(**(yield Ask(**questions(context, ("gy",), s.x, y, self.rate))))).released
-            y = context.problem.project_y(y + step_of(self.y, i) * slope(context, released, "gy", s.x, y, t))
+            by_y = released_gradient(context, released, "gy", s.x, y, t)
+            y = context.problem.project_y(y + step_of(self.y, i) * by_y)
         return y
-
-    published = publish_iterate
-    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}
@@ -158,10 +161,7 @@ class PrivateDiff:
 ENTRY = Entry(
     "privatediff",
     PrivateDiff,
-    "a trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025)",
     (Citation("Algorithms 3 and 4; certified here with a y that is released", PRIVATEDIFF),),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed",
+    setting="coordinator_minimax",
     example=AUC | ASCENT | {"smoothness": "1.0"},
 )

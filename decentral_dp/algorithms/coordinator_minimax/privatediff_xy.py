@@ -27,23 +27,22 @@ Reference: after Algorithm 3 of Zhang et al. 2025, whose y carries no noise; it 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import Generator
+from dataclasses import dataclass
 
 import numpy as np
 
 from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
+    Estimating,
     SpiderState,
     block_charges,
     change_bound,
-    check_estimates,
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import AUC
 from decentral_dp.algorithms.options import option
@@ -59,24 +58,23 @@ _TERMS = {"x": "grad_x", "y": "grad_y"}
 
 
 @dataclass(frozen=True)
-class PrivateDiffXY:
-    """x, y: η. period: T. smoothness: L. rate: q."""
+class PrivateDiffXY(Estimating):
+    """A trusted coordinator: minimax, both gradients carried on by differences, on one sample a round.
+
+    Args:
+        x, y: η.
+        period: T.
+        smoothness: L.
+        rate: q.
+    """
 
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize = option("η_y, of y, upwards")
     period: int = anchor_period()
     smoothness: float | None = change_smoothness()
     rate: float = sampling_rate()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = ("grad_x", "grad_y")
-    releases_per_round = 1
-
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_estimates(self, context)
-        return self, context
 
     def init(self, context: MinimaxContext) -> SpiderState:
         return SpiderState.start(context, self.start)
@@ -98,9 +96,6 @@ class PrivateDiffXY:
         bounds = {v: change_bound(context, term, here, before, self.smoothness) for v, term in terms.items()}
         return {_NAMES[v][1]: context.query(term, *here, self.rate, before, bounds[v]) for v, term in terms.items()}
 
-    published = publish_iterate
-    free_channels = no_free_channels
-
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         width = {"x": context.problem.p, "y": context.problem.q}
         blocks: dict[str, Block] = {}
@@ -120,10 +115,8 @@ def _carried(t: int, period: int, released: Bundle, variable: str, estimate: Arr
 ENTRY = Entry(
     "privatediff_xy",
     PrivateDiffXY,
-    "a trusted coordinator: minimax, both gradients carried on by differences, on one sample a round",
     (Citation("After Algorithm 3", PRIVATEDIFF),),
-    trusted=True,
-    solves="minimax",
+    setting="coordinator_minimax",
     example=AUC | {"smoothness": "1.0"},
     unprinted=(
         'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '

@@ -35,9 +35,9 @@ recursion of s, a sample instead of one record, λ ≥ λ_0, a first round.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,13 +45,13 @@ from decentral_dp.algorithms.common_options import anchor_period, change_smoothn
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed, inner_bound
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
+    Estimating,
     block_charges,
     change_bound,
-    check_estimates,
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import KL_DRO
 from decentral_dp.algorithms.options import option
@@ -81,8 +81,16 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RecursiveSpider:
-    """x, y: η. period: T. averaging: β. smoothness: L. rate: q."""
+class RecursiveSpider(Estimating):
+    """A trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025).
+
+    Args:
+        x, y: η.
+        period: T.
+        averaging: β.
+        smoothness: L.
+        rate: q.
+    """
 
     x: StepSize = option("η_x, of x")
     y: StepSize = option("η_y, of the dual variable")
@@ -90,17 +98,8 @@ class RecursiveSpider:
     averaging: StepSize = option("β, weight of the newest estimate in the running mean")
     smoothness: float | None = change_smoothness()
     rate: float = sampling_rate()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = ("inner", "inner_x", "inner_y")
-
-    releases_per_round = 1
-
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_estimates(self, context)
-        return self, context
 
     def init(self, context: MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
@@ -109,9 +108,9 @@ class RecursiveSpider:
     def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
         asked, beta = self._questions(t, context, s), self.weight(t)
         answer = yield Ask(**asked)
-        slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
+        derivatives = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
-        released = yield Release(**slopes, s=mean)
+        released = yield Release(**derivatives, s=mean)
         fresh, own = is_anchor(t, self.period), released.released
         v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
         kept = 1.0 - beta if t else 0.0
@@ -138,9 +137,6 @@ class RecursiveSpider:
         """β_t."""
         return min(1.0, self.averaging(t))
 
-    published = publish_iterate
-    free_channels = no_free_channels
-
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
         blocks = split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
@@ -151,10 +147,7 @@ class RecursiveSpider:
 ENTRY = Entry(
     "recursive_spider",
     RecursiveSpider,
-    "a trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025)",
     (Citation("Algorithm 3, corrected", DP_DRO),),
-    trusted=True,
-    solves="minimax",
-    claim="Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1",
+    setting="coordinator_minimax",
     example=KL_DRO | {"smoothness": "1.0"},
 )

@@ -40,7 +40,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClassShare:
+class ClassShare(Coordinated):
     """program: of a problem with the term "positive", to be given its mean."""
 
     program: Coordinated
@@ -106,7 +106,7 @@ class ClassShare:
 
 def released_share(program: Coordinated, positive_share: float | str | None) -> Coordinated:
     """The program, with the share of positive records released first where the scenario says so."""
-    return ClassShare(program) if positive_share == "released" else program
+    return ClassShare(program, start=program.start) if positive_share == "released" else program
 
 
 def check_share(positive_share: float | str | None, guarantee: str) -> None:

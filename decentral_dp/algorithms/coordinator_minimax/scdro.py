@@ -19,17 +19,16 @@ paper for it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.common_options import sampling_rate
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_init
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import KL_DRO
 from decentral_dp.algorithms.options import option
@@ -59,22 +58,24 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scdro:
-    """x, y: η. averaging: β. rate: q."""
+class Scdro(Coordinated):
+    """A baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022).
+
+    Args:
+        x, y: η.
+        averaging: β.
+        rate: q.
+    """
 
     x: StepSize = option("η_x, of x")
     y: StepSize = option("η_y, of the dual variable")
     averaging: StepSize = option("β, weight of the newest estimate in the moving averages")
     rate: float = sampling_rate()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    needs_constants = needs_records = False
     queries = tuple(_TERMS.values())
-    releases_per_round = 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_init(self.start)
+        context.check_start(self.start)
         return self, context
 
     def init(self, context: MinimaxContext) -> State:
@@ -91,9 +92,6 @@ class Scdro:
         x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
         return State(x, y, value, z_x, z_y)
 
-    published = publish_iterate
-    free_channels = no_free_channels
-
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         parts = {c: Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}
         return gaussian_charges(rounds, self.releases_per_round, parts)
@@ -108,10 +106,8 @@ def check_unprotected(guarantee: str) -> None:
 ENTRY = Entry(
     "scdro",
     Scdro,
-    "a baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022)",
     (Citation("After the algorithm", SCDRO), Citation("As the baseline that is not private (Table 3)", DP_DRO)),
-    trusted=True,
-    solves="minimax",
+    setting="coordinator_minimax",
     example=KL_DRO | {"guarantee": '"none"', "clip": ""},
     check_guarantee=check_unprotected,
 )

@@ -35,11 +35,11 @@ def composed(context: MinimaxContext, y: Array, inner: Array, inner_x: Array, in
     return cast(Compositional, context.problem).outer(y, inner, inner_x, inner_y)
 
 
-def shortened(size: float, longest: float | None, slope: Array) -> float:
-    """min{size, longest/‖slope‖}: the step size with which no step is longer than that."""
+def shortened(size: float, longest: float | None, direction: Array) -> float:
+    """min{size, longest/‖direction‖}: the step size with which no step is longer than that."""
     if longest is None:
         return size
-    length = float(np.linalg.norm(slope))
+    length = float(np.linalg.norm(direction))
     return size if not length * size > longest else longest / length
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import check_clipped, check_init
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -70,27 +69,27 @@ class SpiderState(NamedTuple):
         return cls(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
 
 
-class Estimating(Protocol):
-    """A program with estimates that differences carry on."""
+class Estimating(Coordinated, Protocol):
+    """A program with estimates that differences carry on.
 
-    @property
-    def start(self) -> Mapping[str, float]: ...
+    Args:
+        period: T, rounds from one anchor to the next; a field of the program.
+        smoothness: L of the clip on a difference; a field of the program.
+    """
 
-    @property
-    def queries(self) -> tuple[str, ...]: ...
+    period: int
+    smoothness: float | None
 
-    @property
-    def smoothness(self) -> float | None: ...
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        """As it is.
 
-    @property
-    def period(self) -> int: ...
-
-
-def check_estimates(program: Estimating, context: MinimaxContext) -> None:
-    """Refuse starts of no variable, and means and differences that nothing bounds. Raises InputError."""
-    check_init(program.start)
-    check_clipped(context, program.queries)
-    check_smoothness(program.smoothness, program.period, context.noisy)
+        Raises:
+            InputError: starts of no variable, and means and differences that nothing bounds.
+        """
+        context.check_start(self.start)
+        context.check_bounded(self.queries)
+        check_smoothness(self.smoothness, self.period, context.noisy)
+        return self, context
 
 
 def is_anchor(t: int, period: int) -> bool:

@@ -26,8 +26,8 @@ Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programmin
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ from decentral_dp.algorithms.common_options import lower_steps, neumann_smoothne
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import BSA, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released
 from decentral_dp.bounded import Array
@@ -54,18 +54,20 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bsa:
-    """x, y: step sizes α, β. inner, inverse, smoothness: K, b, L. start: constants, 0 where absent."""
+class Bsa(Algorithm):
+    """A server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018).
+
+    Args:
+        x, y: step sizes α, β.
+        inner, inverse, smoothness: K, b, L.
+    """
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
     inner: int = lower_steps()
     inverse: int = neumann_terms()
     smoothness: float = neumann_smoothness()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    channels = ("x", "y")
     central = True
 
     @property
@@ -106,7 +108,7 @@ class Bsa:
         }
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        """Exchange 0 tells x and y, K ask for gy, b for v, the last for gx."""
+        """Exchange 0 sends x and y, K ask for gy, b for v, the last for gx."""
         rounds, e = np.arange(public.rounds), self.releases_per_round
         ends, always = (rounds + 1) * e, np.ones(public.rounds)
         gy_index, gy_t = grid(public.rounds, e, range(1, 1 + self.inner))
@@ -121,9 +123,4 @@ class Bsa:
         }
 
 
-ENTRY = Entry(
-    "bsa",
-    Bsa,
-    "a server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018)",
-    (Citation("Algorithm", BSA),),
-)
+ENTRY = Entry("bsa", Bsa, (Citation("Algorithm", BSA),))

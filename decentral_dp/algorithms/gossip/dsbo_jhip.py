@@ -54,8 +54,8 @@ Letters; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +63,7 @@ import numpy as np
 from decentral_dp.algorithms.common_options import inverse_iterations, lower_steps
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
+from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
@@ -86,23 +87,19 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DsboJhip:
-    """x, y, z: step sizes η, β, γ. inner, inverse: K, N. start: constants."""
+class DsboJhip(NestedLoops):
+    """Nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022).
+
+    Args:
+        x, y, z: step sizes η, β, γ.
+        inner, inverse: K, N.
+    """
 
     x: StepSize = option("η, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
     z: StepSize = option("γ, of the tracked matrix")
     inner: int = lower_steps()
     inverse: int = inverse_iterations()
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    channels = ("x", "y")
-    central = False
-
-    @property
-    def releases_per_round(self) -> int:
-        return 1 + self.inner + self.inverse
 
     def check(self, p: int, q: int) -> None:
         """Refuse messages that are too large."""
@@ -119,11 +116,7 @@ class DsboJhip:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
         released, x_near = yield Gossip(x=s.x)
         x = released.x
-        y, y_near = s.y, s.y_near
-        for k in range(self.inner):
-            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
-            released, neighbour_sum = yield Gossip(y=y)
-            y, y_near = released.y, neighbour_sum.y
+        y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(x, y)
@@ -158,11 +151,10 @@ class DsboJhip:
         """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1, the first of them h too."""
         rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_t = np.arange(rounds)
-        y_index, y_t = grid(rounds, e, range(1, 1 + inner))
         h_index, h_t = grid(rounds, e, [1 + inner])
         return {
             "x": released(public, (x_t + 1) * e, [Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
-            "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
+            "y": self.planned_descent(public),
             "Z": free_release(public, h_index),
             "D": tracked(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
             "h": released(public, h_index, [Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
@@ -175,9 +167,4 @@ def transposed_times(z: Array, vectors: Array) -> Array:
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
 
 
-ENTRY = Entry(
-    "dsbo_jhip",
-    DsboJhip,
-    "nested loops with gradient tracking for Jacobian times inverse Hessian (Chen, Huang & Ma, 2022)",
-    (Citation("Algorithm", DSBO_JHIP), NOISED),
-)
+ENTRY = Entry("dsbo_jhip", DsboJhip, (Citation("Algorithm", DSBO_JHIP), NOISED))

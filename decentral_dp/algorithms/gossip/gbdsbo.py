@@ -47,7 +47,7 @@ Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, A
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -57,7 +57,7 @@ from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import GBDSBO, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import Array
@@ -76,20 +76,20 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gbdsbo:
-    """x, y, averaging: α, γ, β. inverse: b. smoothness: L. start: constants."""
+class Gbdsbo(Algorithm):
+    """One time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022).
+
+    Args:
+        x, y, averaging: α, γ, β.
+        inverse: b.
+        smoothness: L.
+    """
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("γ, of y")
     averaging: StepSize = option("β, weight of the newest estimate in the running averages")
     inverse: int = neumann_terms()
     smoothness: float = neumann_smoothness()
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    channels = ("x", "y")
-    releases_per_round = 1
-    central = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.averaging.scale <= 1.0:
@@ -174,9 +174,4 @@ def _times(matrices: Array, vectors: Array) -> Array:
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 
-ENTRY = Entry(
-    "gbdsbo",
-    Gbdsbo,
-    "one time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022)",
-    (Citation("Algorithm", GBDSBO), NOISED),
-)
+ENTRY = Entry("gbdsbo", Gbdsbo, (Citation("Algorithm", GBDSBO), NOISED))

@@ -30,8 +30,8 @@ Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Algorithms 1 and 2, Theor
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ import numpy as np
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import ONE_STEP
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import CHEN_WANG, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, released
 from decentral_dp.bounded import CHANNELS, Array, memory_slack
@@ -58,18 +58,20 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LdpDsbo:
-    """x, y, z: step sizes λ. protocol: "released" or "private". start: constants, 0 where absent."""
+class LdpDsbo(Algorithm):
+    """Single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024).
+
+    Args:
+        x, y, z: step sizes λ.
+        protocol: "released" or "private".
+    """
 
     x: StepSize = option("λ_x, of x along the hypergradient")
     y: StepSize = option("λ_y, of y along the lower gradient")
     z: StepSize = option("λ_z, of z, the product of inverse Hessian and gradient")
     protocol: Literal["released", "private"] = "released"
-    start: Mapping[str, float] = field(default_factory=dict)
 
     channels = CHANNELS
-    releases_per_round = 1
-    central = False
 
     def init(self, dataset: LocalDataset) -> State:
         values = [dataset.start(c, self.start) for c in CHANNELS]
@@ -123,9 +125,5 @@ def step_along(steps: tuple[float, float, float], a: Array, own: Any, neighbour_
 
 
 ENTRY = Entry(
-    "ldp_dsbo",
-    LdpDsbo,
-    "single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024)",
-    (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),),
-    message=ONE_STEP,
+    "ldp_dsbo", LdpDsbo, (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),), message=ONE_STEP
 )

@@ -38,8 +38,8 @@ per-Iteration Complexity", ICML 2023; noised in Chen & Wang, ICML 2024, Algorith
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +48,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.common_options import inverse_iterations, lower_steps
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import NOISED
+from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import MA_DSBO, Citation
@@ -74,23 +75,21 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MaDsbo:
-    """x, y, z: step sizes α, β, γ. inner, inverse: K, N. start: constants."""
+class MaDsbo(NestedLoops):
+    """Nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP).
+
+    Args:
+        x, y, z: step sizes α, β, γ.
+        inner, inverse: K, N.
+    """
 
     x: StepSize = option("α, of x along the hypergradient")
     y: StepSize = option("β, of y in every inner iteration")
     z: StepSize = option("γ, of z, the product of inverse Hessian and gradient")
     inner: int = lower_steps()
     inverse: int = inverse_iterations()
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
     channels = ("x", "y", "z")
-    central = False
-
-    @property
-    def releases_per_round(self) -> int:
-        return 1 + self.inner + self.inverse
 
     def init(self, dataset: LocalDataset) -> State:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
@@ -103,11 +102,7 @@ class MaDsbo:
         a = 1.0 - dataset.neighbour_weight
         released, x_near = yield Gossip(x=s.x)
         x = released.x
-        y, y_near = s.y, s.y_near
-        for k in range(self.inner):
-            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
-            released, neighbour_sum = yield Gossip(y=y)
-            y, y_near = released.y, neighbour_sum.y
+        y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         z: Value = dataset.public(0.0, dataset.q)
@@ -140,11 +135,10 @@ class MaDsbo:
         """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1."""
         rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_index = np.arange(1, rounds + 1) * e
-        y_index, y_t = grid(rounds, e, range(1, 1 + inner))
         z_index, _ = grid(rounds, e, range(1 + inner, e))
         return {
             "x": self._planned_x(public, x_index),
-            "y": released(public, y_index, [Use("lower_grad_y", self.y.series(rounds)[y_t], y_t)], kept=True),
+            "y": self.planned_descent(public),
             "z": free_release(public, z_index),
             "d": tracked(public, e, 1 + inner, *D_TERMS),
         }
@@ -161,9 +155,4 @@ class MaDsbo:
         return u._replace(sensitivity=sensitivity, largest=sent(u.largest))
 
 
-ENTRY = Entry(
-    "ma_dsbo",
-    MaDsbo,
-    "nested loops with gradient tracking for the inverse Hessian (Chen et al., ICML 2023; DSBO-HIGP)",
-    (Citation("Algorithm", MA_DSBO), NOISED),
-)
+ENTRY = Entry("ma_dsbo", MaDsbo, (Citation("Algorithm", MA_DSBO), NOISED))

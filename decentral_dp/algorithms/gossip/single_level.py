@@ -20,8 +20,8 @@ Algorithms?", NeurIPS 2017 (decentralised SGD).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -29,7 +29,7 @@ import numpy as np
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.examples import ONE_STEP
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import CHEN_WANG, DSGD, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import Array
@@ -44,84 +44,54 @@ class State(NamedTuple):
     y: Value
 
 
-class _OneLevel(Protocol):
-    """What both have."""
-
-    @property
-    def y(self) -> StepSize: ...
-
-    @property
-    def start(self) -> Mapping[str, float]: ...
-
-
-def _begin(program: _OneLevel, dataset: LocalDataset) -> State:
-    return State(dataset.start("x", program.start), dataset.start("y", program.start))
-
-
-def _sent(program: _OneLevel, p: int, q: int) -> dict[str, Channel]:
-    """x is published as it is, y is sent."""
-    return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))}
-
-
-def _planned(program: _OneLevel, public: Public) -> dict[str, Planned]:
-    """Release t + 1 of y is λ_t times a clipped mean; x is published as it is."""
-    indices = np.arange(1, public.rounds + 1)
-    use = Use("lower_grad_y", program.y.series(public.rounds), indices - 1)
-    return {"x": free_release(public, indices[-1:]), "y": released(public, indices, [use])}
-
-
 @dataclass(frozen=True)
-class LdpSingleLevel:
-    """y: step size λ. start: constants, 0 where absent."""
+class OneLevel(Algorithm, Protocol):
+    """Gossip on y alone, at an x that is published as it is. y: step size λ."""
 
     y: StepSize = option("λ, of y along the lower gradient")
-    start: Mapping[str, float] = field(default_factory=dict)
 
-    protocol = "released"
-    channels = ("x", "y")
-    releases_per_round = 1
-    central = False
+    def init(self, dataset: LocalDataset) -> State:
+        return State(dataset.start("x", self.start), dataset.start("y", self.start))
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        """x is published as it is, y is sent."""
+        return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))}
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Release t + 1 of y is λ_t times a clipped mean; x is published as it is."""
+        indices = np.arange(1, public.rounds + 1)
+        use = Use("lower_grad_y", self.y.series(public.rounds), indices - 1)
+        return {"x": free_release(public, indices[-1:]), "y": released(public, indices, [use])}
+
+
+class LdpSingleLevel(OneLevel):
+    """The lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)."""
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         released, neighbour_sum = yield Gossip(y=s.y)
         mixed = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
         return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, released.y))
 
-    init, releases, planned_releases = _begin, _sent, _planned
 
-
-@dataclass(frozen=True)
-class DpDsgd:
-    """y: step size λ. start: constants, 0 where absent."""
-
-    y: StepSize = option("λ, of y along the lower gradient")
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    channels = ("x", "y")
-    releases_per_round = 1
-    central = False
+class DpDsgd(OneLevel):
+    """Decentralised DP-SGD on the lower level: a local noised step first, then gossip."""
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         released, neighbour_sum = yield Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
         return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
-    init, releases, planned_releases = _begin, _sent, _planned
-
 
 ENTRIES = (
     Entry(
         "ldp_single_level",
         LdpSingleLevel,
-        "the lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)",
         (Citation("Algorithm (its lower level alone, Appendix G.3)", CHEN_WANG),),
         message=ONE_STEP,
     ),
     Entry(
         "dp_dsgd",
         DpDsgd,
-        "decentralised DP-SGD on the lower level: a local noised step first, then gossip",
         (Citation("Decentralised SGD, here with noise", DSGD),),
         message=ONE_STEP,
     ),

@@ -34,8 +34,8 @@ upper one. The steps above are such a method; the published listing may differ.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ from decentral_dp.algorithms.common_options import neumann_smoothness, neumann_t
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import SPDB, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, grid, released
 from decentral_dp.exchange import Gossip, Reply, Value
@@ -62,8 +62,14 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Spdb:
-    """x, y: step sizes α, β. penalty, dual: ρ, ρ'. smoothness, inverse: L, b. start: constants."""
+class Spdb(Algorithm):
+    """Personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022).
+
+    Args:
+        x, y: step sizes α, β.
+        penalty, dual: ρ, ρ'.
+        smoothness, inverse: L, b.
+    """
 
     x: StepSize = option("α, of x")
     y: StepSize = option("β, of the personal y")
@@ -71,11 +77,6 @@ class Spdb:
     dual: StepSize = option("ρ', of the multipliers")
     smoothness: float = neumann_smoothness()
     inverse: int = neumann_terms()
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    channels = ("x", "y")
-    central = False
 
     @property
     def releases_per_round(self) -> int:
@@ -118,9 +119,4 @@ class Spdb:
         }
 
 
-ENTRY = Entry(
-    "spdb",
-    Spdb,
-    "personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022)",
-    (Citation("A primal-dual method after", SPDB),),
-)
+ENTRY = Entry("spdb", Spdb, (Citation("A primal-dual method after", SPDB),))

@@ -36,8 +36,8 @@ rounds: κ_t ≥ 0 mends that.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ from decentral_dp.algorithms.common_options import neumann_smoothness, neumann_t
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import CHEN_WANG, VRDBO, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released
 from decentral_dp.bounded import Array, memory_slack
@@ -77,8 +77,14 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Vrdsbo:
-    """x, y: step sizes β. averaging, momentum: η, α. smoothness, inverse: L, b. start: constants."""
+class Vrdsbo(Algorithm):
+    """Variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO).
+
+    Args:
+        x, y: step sizes β.
+        averaging, momentum: η, α.
+        smoothness, inverse: L, b.
+    """
 
     x: StepSize = option("β of x")
     y: StepSize = option("β of y")
@@ -88,11 +94,6 @@ class Vrdsbo:
     )
     smoothness: float = neumann_smoothness()
     inverse: int = neumann_terms()
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    channels = ("x", "y")
-    central = False
 
     @property
     def releases_per_round(self) -> int:
@@ -190,8 +191,5 @@ def _less(factor: Array, size: Array) -> Array:
 
 
 ENTRY = Entry(
-    "vrdsbo",
-    Vrdsbo,
-    "variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO)",
-    (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG)),
+    "vrdsbo", Vrdsbo, (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG))
 )

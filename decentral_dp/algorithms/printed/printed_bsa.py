@@ -8,14 +8,12 @@ Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programmin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.gossip.bsa import Bsa
 
 
 @final
-@dataclass(frozen=True)
 class PrintedBsa(Bsa):
     """The fields and steps of `Bsa`, for answers that are not clipped."""
 

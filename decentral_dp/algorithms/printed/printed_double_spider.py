@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self, final
 
 import numpy as np
@@ -34,7 +34,6 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedDoubleSpider(DoubleSpider):
     """The fields and steps of `DoubleSpider`, for clipped means of batches."""
 

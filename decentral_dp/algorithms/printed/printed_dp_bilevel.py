@@ -10,7 +10,6 @@ Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel
@@ -22,7 +21,6 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedDpBilevel(DpBilevel):
     """The fields and steps of `DpBilevel`, with the printed noise."""
 

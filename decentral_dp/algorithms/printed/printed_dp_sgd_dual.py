@@ -9,7 +9,6 @@ Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.coordinator_minimax.dp_sgd_dual import DpSgdDual
@@ -19,7 +18,6 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedDpSgdDual(DpSgdDual):
     """The fields and steps of `DpSgdDual`, with the printed noise."""
 

@@ -10,7 +10,6 @@ Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Self, final
 
 import numpy as np
@@ -25,7 +24,6 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedDpSgda(DpSgda):
     """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the printed noise."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.coordinator_minimax.dp_spider import DpSpider
@@ -27,7 +26,6 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedDpSpider(DpSpider):
     """The fields and steps of `DpSpider`, with the printed noise in units of the clip."""
 

@@ -14,7 +14,6 @@ message as in Chen & Wang, ICML 2024, Algorithm 3.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -30,7 +29,6 @@ from decentral_dp.participants.agents import LocalDataset
 
 
 @final
-@dataclass(frozen=True)
 class PrintedDsboJhip(DsboJhip):
     """The fields of `DsboJhip`, with own values that are never noised."""
 
@@ -40,13 +38,13 @@ class PrintedDsboJhip(DsboJhip):
         x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
         return super().init(dataset)._replace(x=x, y=y)
 
+    def own(self, released: Value, mine: Value) -> Value:
+        return mine
+
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
         _, x_near = yield Gossip(x=s.x)
-        y, y_near = s.y, s.y_near
-        for k in range(self.inner):
-            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(s.x, y)
-            y_near = (yield Gossip(y=y)).neighbour_sum.y
+        y, y_near = yield from self.descend(t, dataset, s.x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(s.x, y)

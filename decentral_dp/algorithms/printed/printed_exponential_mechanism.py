@@ -8,19 +8,17 @@ Reference: A. Lowy and D. Liu, 2025, Equation 4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_count
 from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.exponential_mechanism import ExponentialMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of, no_score
-from decentral_dp.constants.problem_constants import printed_score
+from decentral_dp.constants.printed_bounds import printed_score
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedExponentialMechanism(ExponentialMechanism):
     """The fields and steps of `ExponentialMechanism`, at the printed scale."""
 

@@ -11,7 +11,6 @@ Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, A
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -26,7 +25,6 @@ from decentral_dp.participants.agents import LocalDataset
 
 
 @final
-@dataclass(frozen=True)
 class PrintedGbdsbo(Gbdsbo):
     """The fields of `Gbdsbo`, with own values that are never noised."""
 

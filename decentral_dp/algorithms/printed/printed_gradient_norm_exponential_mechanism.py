@@ -9,19 +9,17 @@ Reference: A. Lowy and D. Liu, 2025, Appendix C.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_scales import one_draw
 from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.gradient_norm_exponential_mechanism import GradientNormMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of, no_score
-from decentral_dp.constants.problem_constants import printed_slope
+from decentral_dp.constants.printed_bounds import printed_lipschitz
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedGradientNormMechanism(GradientNormMechanism):
     """The fields and steps of `GradientNormMechanism`, at the printed scale."""
 
@@ -29,4 +27,4 @@ class PrintedGradientNormMechanism(GradientNormMechanism):
 
     def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         # 2G, as the formula for n = 1 says.
-        return one_draw(self.law(context, no_score), printed_slope(constants_of(context), 1) / epsilon)
+        return one_draw(self.law(context, no_score), printed_lipschitz(constants_of(context), 1) / epsilon)

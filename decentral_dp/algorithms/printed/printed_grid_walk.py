@@ -8,7 +8,6 @@ Reference: A. Lowy and D. Liu, 2025, Appendix B.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_exponential_mechanism import equation_4_scale
@@ -20,7 +19,6 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedGridWalk(GridWalk):
     """The fields and steps of `GridWalk`, at the printed scale."""
 

@@ -14,14 +14,14 @@ Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Algorithms 1 and 2.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from decentral_dp.algorithms.gossip.ldp_dsbo import State, step_along
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.exchange import Gossip, Reply
 from decentral_dp.participants.agents import LocalDataset
@@ -31,18 +31,15 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 @final
 @dataclass(frozen=True)
-class PrintedLdpDsbo:
+class PrintedLdpDsbo(Algorithm):
     """x, y, z: step sizes λ. start: constants, 0 where absent."""
 
     x: StepSize
     y: StepSize
     z: StepSize
-    start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "printed"
     channels = CHANNELS
-    releases_per_round = 1
-    central = False
 
     def init(self, dataset: LocalDataset) -> State:
         # A private state remembers every batch it met, so it is bounded from the start.

@@ -14,7 +14,6 @@ K. Balasubramanian, ICML 2023.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -29,7 +28,6 @@ _MET = (*U_TERMS, "lower_grad_y", *D_TERMS)
 
 
 @final
-@dataclass(frozen=True)
 class PrintedMaDsbo(MaDsbo):
     """The fields of `MaDsbo`, with own values that are never noised."""
 
@@ -40,13 +38,13 @@ class PrintedMaDsbo(MaDsbo):
         r = dataset.untouched(dataset.public(0.0, dataset.p))
         return super().init(dataset)._replace(x=x, y=y, r=r)
 
+    def own(self, released: Value, mine: Value) -> Value:
+        return mine
+
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a = 1.0 - dataset.neighbour_weight
         _, x_near = yield Gossip(x=s.x)
-        y, y_near = s.y, s.y_near
-        for k in range(self.inner):
-            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(s.x, y)
-            y_near = (yield Gossip(y=y)).neighbour_sum.y
+        y, y_near = yield from self.descend(t, dataset, s.x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         z: Value = dataset.public(0.0, dataset.q)

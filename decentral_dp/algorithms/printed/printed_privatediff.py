@@ -14,7 +14,7 @@ Samples are Poisson samples. They differ in size, so that there are no pairs (z_
 be clipped at C_{2,r}, as the paper does: here every gradient is clipped at C_1. Both differences are of different
 samples, the older one used for the second time, and add up to the newest sample's mean and all the noise.
 
-Nothing is proven of any of these releases: all agents are told the exact means that y moves by, and what x moves by
+Nothing is proven of any of these releases: all agents receive the exact means that y moves by, and what x moves by
 depends on that y. In the ledger every channel has the sensitivity ∞.
 
 Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
@@ -23,8 +23,8 @@ Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self, final
 
 import numpy as np
@@ -32,11 +32,11 @@ import numpy as np
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     check_solver,
     questions,
-    slope,
+    released_gradient,
     step_of,
 )
-from decentral_dp.algorithms.coordinator_minimax.spider_schedule import check_estimates, is_anchor
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels, publish_iterate
+from decentral_dp.algorithms.coordinator_minimax.spider_schedule import Estimating, is_anchor
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.printed_scales import check_ascent
 from decentral_dp.algorithms.printed.protocol import Calibration, Noise
 from decentral_dp.algorithms.protocol import StepSize
@@ -64,7 +64,7 @@ class State(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class PrintedPrivateDiff:
+class PrintedPrivateDiff(Estimating):
     """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: C_2. rate: q. solver: "ascent"."""
 
     x: StepSize
@@ -74,10 +74,8 @@ class PrintedPrivateDiff:
     smoothness: float | None = None
     rate: float = 1.0
     solver: str = "ascent"
-    start: Mapping[str, float] = field(default_factory=dict)
 
     protocol = "printed"
-    needs_constants = needs_records = False
     queries = ("grad_x", "grad_y")
 
     def __post_init__(self) -> None:
@@ -94,7 +92,7 @@ class PrintedPrivateDiff:
         return self.steps + 1
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
-        check_estimates(self, context)
+        super().resolve_defaults(context)
         return replace(self, inner=self.steps), context
 
     def init(self, context: MinimaxContext) -> State:
@@ -106,7 +104,8 @@ class PrintedPrivateDiff:
         for i in range(self.steps):
             answer = yield Ask(**questions(context, ("gy",), s.x, y, self.rate))
             released = (yield Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
-            y = context.problem.project_y(y + step_of(self.y, i) * slope(context, released, "gy", s.x, y, t))
+            by_y = released_gradient(context, released, "gy", s.x, y, t)
+            y = context.problem.project_y(y + step_of(self.y, i) * by_y)
         out = {"y": Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
         v, sample = s.v, s.sample
         if context.reads("grad_x"):
@@ -129,9 +128,6 @@ class PrintedPrivateDiff:
         with np.errstate(all="ignore"):
             sensitivity = (self.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
         return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(self.steps)
-
-    published = publish_iterate
-    free_channels = no_free_channels
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         last = (np.arange(rounds, dtype=np.int64) + 1) * self.releases_per_round

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -44,7 +43,6 @@ _NONE = 1e-9
 
 
 @final
-@dataclass(frozen=True)
 class PrintedRecursiveSpider(RecursiveSpider):
     """The fields of `RecursiveSpider`, with the printed steps and noise."""
 

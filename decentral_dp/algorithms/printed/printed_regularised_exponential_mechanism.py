@@ -10,20 +10,18 @@ Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from decentral_dp.algorithms.printed.printed_scales import one_draw, smaller_count
 from decentral_dp.algorithms.printed.protocol import Noise
 from decentral_dp.algorithms.selection.regularised_exponential_mechanism import RegularisedExponentialMechanism
 from decentral_dp.algorithms.selection.single_draw import constants_of
-from decentral_dp.constants.problem_constants import printed_slope
+from decentral_dp.constants.printed_bounds import printed_lipschitz
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.regularised_selection import Density
 
 
 @final
-@dataclass(frozen=True)
 class PrintedRegularisedExponentialMechanism(RegularisedExponentialMechanism):
     """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6."""
 
@@ -32,9 +30,9 @@ class PrintedRegularisedExponentialMechanism(RegularisedExponentialMechanism):
     def _check_convex(self, context: CoordinatorContext, facts: Density) -> None:
         """Without a proof that it is convex it runs, at ε = ∞."""
 
-    def _slope(self, context: CoordinatorContext) -> float:
+    def _sensitivity(self, context: CoordinatorContext) -> float:
         """S of Lemma B.6."""
-        return printed_slope(constants_of(context), smaller_count(context))
+        return printed_lipschitz(constants_of(context), smaller_count(context))
 
     def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        return one_draw(self.law(context), self._slope(context) / context.budget)
+        return one_draw(self.law(context), self._sensitivity(context) / context.budget)

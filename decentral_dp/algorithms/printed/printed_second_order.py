@@ -7,7 +7,6 @@ Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self, final
 
 import numpy as np
@@ -15,12 +14,11 @@ import numpy as np
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, bounds_of, check_bounded
 from decentral_dp.algorithms.printed.printed_scales import smaller_count
 from decentral_dp.algorithms.printed.protocol import Calibration, Noise
-from decentral_dp.constants.problem_constants import printed_k
+from decentral_dp.constants.printed_bounds import printed_k
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedSecondOrder(SecondOrder):
     """The fields and steps of `SecondOrder`, with the printed noise, which needs a bounded domain."""
 

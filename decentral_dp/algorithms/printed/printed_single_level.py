@@ -11,7 +11,6 @@ References: Chen & Wang, ICML 2024, Appendix G.3; X. Lian et al., NeurIPS 2017 (
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -41,7 +40,6 @@ def _planned(program: LdpSingleLevel | DpDsgd, public: Public) -> dict[str, Plan
 
 
 @final
-@dataclass(frozen=True)
 class PrintedLdpSingleLevel(LdpSingleLevel):
     """The fields of `LdpSingleLevel`, with an own y that is never noised."""
 
@@ -55,7 +53,6 @@ class PrintedLdpSingleLevel(LdpSingleLevel):
 
 
 @final
-@dataclass(frozen=True)
 class PrintedDpDsgd(DpDsgd):
     """The fields of `DpDsgd`, with an own y that is never noised."""
 

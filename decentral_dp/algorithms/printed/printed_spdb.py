@@ -10,7 +10,6 @@ Reference: after S. Lu et al., "Decentralized Bilevel Optimization for Personali
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -27,7 +26,6 @@ _MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
 
 
 @final
-@dataclass(frozen=True)
 class PrintedSpdb(Spdb):
     """The fields of `Spdb`, with own values and series that are never noised."""
 

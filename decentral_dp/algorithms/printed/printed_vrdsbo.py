@@ -10,7 +10,6 @@ Appendix A.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -28,7 +27,6 @@ _MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
 
 
 @final
-@dataclass(frozen=True)
 class PrintedVrdsbo(Vrdsbo):
     """The fields of `Vrdsbo`, with own values and series that are never noised."""
 

@@ -8,7 +8,6 @@ Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -22,7 +21,6 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 @final
-@dataclass(frozen=True)
 class PrintedWarmStart(WarmStart):
     """The fields and steps of `WarmStart`, with the printed noise."""
 
@@ -30,7 +28,7 @@ class PrintedWarmStart(WarmStart):
 
     @property
     def _descent(self) -> PrintedSecondOrder:
-        return PrintedSecondOrder(self.x, self.start)
+        return PrintedSecondOrder(self.x, start=self.start)
 
     def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         start = Calibration(

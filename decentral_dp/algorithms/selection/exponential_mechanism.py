@@ -24,54 +24,23 @@ Equation 4.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Self
+from collections.abc import Generator
 
-from decentral_dp.algorithms.common_options import count_option, drawing_method
-from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import no_free_channels
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.algorithms.selection.single_draw import (
-    State,
-    begin,
-    check_once,
-    drawn,
-    law_of,
-    no_score,
-    price_of_draw,
-    publish_draw,
-    resolve_candidates,
-)
-from decentral_dp.exchange import Pool, Request, Response, SelectionMechanism
+from decentral_dp.algorithms.selection.single_draw import ScoredDraw, State, drawn, pure_draw_entry
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.selection import Function, Score
+from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.selection import Score
 
-NAME = "exponential_mechanism"
 
+class ExponentialMechanism(ScoredDraw):
+    """A trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)."""
 
-@dataclass(frozen=True)
-class ExponentialMechanism:
-    """method: "grid" or "cells". candidates: along each axis of a grid."""
+    name = "exponential_mechanism"
 
-    method: str = drawing_method()
-    candidates: int | None = count_option("candidates along each axis of the grid; settled by default", "points", "65")
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    releases_per_round = 1
-    needs_constants = needs_records = True
-    queries = ()
-
-    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
-        check_once(context, NAME)
-        self.law(context, no_score)
-        return replace(self, candidates=resolve_candidates(context, self.method, self.candidates)), context
-
-    def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism:
-        facts = Score.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
-        return law_of(context, NAME, facts, score, self.method, self.candidates)
+    def facts(self, bounds: PooledBounds, low: Array, high: Array) -> Score:
+        return Score.of_value(bounds, low, high)
 
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()
@@ -79,18 +48,7 @@ class ExponentialMechanism:
         score = pool.scores_along if self.method == "grid" else pool.scores
         return (yield from drawn(self.law(context, score)))
 
-    init, published, free_channels, planned_releases = begin, publish_draw, no_free_channels, price_of_draw
 
-
-ENTRY = Entry(
-    "exponential_mechanism",
-    ExponentialMechanism,
-    "a trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)",
-    (Citation("Mechanism (Equation 4, its scale corrected)", LOWY_LIU),),
-    trusted=True,
-    pure=True,
-    claim="Equation 4 of Lowy & Liu (2025), as printed",
-    example={"rounds": "1", "method": '"grid"'},
-    domain="required",
-    loss_range=("certified",),
-)
+ENTRY = pure_draw_entry(
+    ExponentialMechanism, "Mechanism (Equation 4, its scale corrected)", {"method": '"grid"'}
+)._replace(loss_range=("certified",))

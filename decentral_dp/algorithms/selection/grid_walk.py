@@ -18,52 +18,41 @@ B.3, after D. Applegate and R. Kannan, STOC 1991.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import Self
 
 from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.algorithms.selection.single_draw import (
-    State,
-    begin,
-    box_of,
-    charge,
-    check_once,
-    drawn,
-    no_score,
-    publish_draw,
-)
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.selection.single_draw import SingleDraw, State, charge, drawn, no_score, pure_draw_entry
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.grid_walk_selection import GridWalkSelection
 from decentral_dp.participants.selection import Function, Score, per_axis
 
-NAME = "grid_walk"
 _UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."
 _MOST_STEPS = 10_000_000
 
 
 @dataclass(frozen=True)
-class GridWalk:
-    """candidates: cells along each axis. inner: steps of the walk."""
+class GridWalk(SingleDraw):
+    """A trusted coordinator: a Markov chain for the exponential mechanism, at ε = ∞ (Lowy & Liu, 2025, B.3).
+
+    Args:
+        candidates: cells along each axis.
+        inner: steps of the walk.
+    """
+
+    name = "grid_walk"
 
     candidates: int | None = count_option("cells along each axis; settled by default", "points", "65")
     inner: int | None = count_option("steps of the walk; settled by default", "steps", "5")
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    releases_per_round = 1
-    needs_constants = needs_records = True
-    queries = ()
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
-        check_once(context, NAME)
-        box_of(context, NAME)
+        self.check_once(context)
+        self.box(context)
         p = context.problem.p
         cells = self.candidates or per_axis(p)
         steps = self.inner or 8 * p * cells**2
@@ -75,7 +64,7 @@ class GridWalk:
         return replace(self, candidates=cells, inner=steps), context
 
     def law(self, context: CoordinatorContext, score: Function) -> GridWalkSelection:
-        box = box_of(context, NAME)
+        box = self.box(context)
         facts = Score.of_value(bounds_of(context), box.low, box.high)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
@@ -83,20 +72,8 @@ class GridWalk:
         pool = yield Pool()
         return (yield from drawn(self.law(context, pool.scores)))
 
-    init, published, free_channels = begin, publish_draw, no_free_channels
-
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         return charge(self.law(context, no_score), _UNPROVEN)
 
 
-ENTRY = Entry(
-    "grid_walk",
-    GridWalk,
-    "a trusted coordinator: a Markov chain for the exponential mechanism, at ε = ∞ (Lowy & Liu, 2025, B.3)",
-    (Citation("Algorithm (Appendix B.3)", LOWY_LIU),),
-    trusted=True,
-    pure=True,
-    claim="Theorem B.15 of Lowy & Liu (2025), as printed",
-    example={"guarantee": '"as_printed"', "rounds": "1", "inner": "10000"},
-    domain="required",
-)
+ENTRY = pure_draw_entry(GridWalk, "Algorithm (Appendix B.3)", {"guarantee": '"as_printed"', "inner": "10000"})

@@ -26,39 +26,36 @@ Equation 5; S. Gopi, Y. T. Lee and D. Liu, "Private Convex Optimization via Expo
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge, no_free_channels
+from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.algorithms.selection.single_draw import (
-    State,
-    begin,
-    box_of,
-    charge,
-    check_once,
-    drawn,
-    no_score,
-    publish_draw,
-)
+from decentral_dp.algorithms.selection.single_draw import SingleDraw, State, charge, drawn, no_score
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.regularised_selection import NOT_CONVEX, Density, RegularisedSelection
 
-NAME = "regularised_exponential_mechanism"
 METHODS = ("tangent", "cells")
 # By how much the plan's μ may be above the μ of the target: the tolerance of root finding, with room.
 _ROOM = 1.0 + 1e-6
 
 
 @dataclass(frozen=True)
-class RegularisedExponentialMechanism:
-    """strength: μ_r, None: settled by public constants. method: "tangent" or "cells"; None: what fits."""
+class RegularisedExponentialMechanism(SingleDraw):
+    """A trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5).
+
+    Args:
+        strength: μ_r, None: settled by public constants.
+        method: "tangent" or "cells"; None: what fits.
+    """
+
+    name = "regularised_exponential_mechanism"
 
     strength: float | None = option(
         "μ_r, of the quadratic regulariser; settled by public constants if left out",
@@ -69,23 +66,34 @@ class RegularisedExponentialMechanism:
     method: str | None = option(
         '"tangent" or "cells"; what fits the problem if left out', default=None, example='"tangent"'
     )
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    protocol = "released"
-    releases_per_round = 1
-    needs_constants = needs_records = True
-    queries = ()
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
-        check_setting(context, self.method)
-        slope = self._slope(context)
-        strength = default_strength(context, slope) if self.strength is None else self.strength
+        self._check_setting(context)
+        strength = self._usual_strength(context) if self.strength is None else self.strength
         facts = replace(self, strength=strength).density(context)
         self._check_convex(context, facts)
         method = self.method or ("tangent" if facts.certified else "cells")
         if context.noisy:
             facts.check(method)
         return replace(self, strength=strength, method=method), context
+
+    def _check_setting(self, context: CoordinatorContext) -> None:
+        """Refuse more than one round, a domain that is no box, an unknown method and δ = 0."""
+        self.check_once(context)
+        self.box(context)
+        if self.method not in (None, *METHODS):
+            there = ", ".join(METHODS)
+            raise InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {there}.")
+        if context.noisy and math.isinf(context.budget):
+            raise InputError(
+                f"privacy.delta: a Gaussian pair has no pure guarantee, and {self.name} draws from one; give a delta "
+                "above 0, for example 1e-6."
+            )
+
+    def _usual_strength(self, context: CoordinatorContext) -> float:
+        """√(2p)·S/(μR)."""
+        radius = 0.5 * self.box(context).diameter
+        return math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
 
     def _check_convex(self, context: CoordinatorContext, facts: Density) -> None:
         if context.noisy and not facts.certified:
@@ -96,17 +104,17 @@ class RegularisedExponentialMechanism:
                 f"{facts.smooth:.4g}, which does, or narrow the box."
             )
 
-    def _slope(self, context: CoordinatorContext) -> float:
+    def _sensitivity(self, context: CoordinatorContext) -> float:
         """S, of the larger kind."""
         return max(bounds_of(context).gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
 
     def finest(self, context: CoordinatorContext) -> float:
         """The smallest scale of any run with this target: S/μ."""
-        return self._slope(context) / (context.budget * _ROOM) if context.noisy else 0.0
+        return self._sensitivity(context) / (context.budget * _ROOM) if context.noisy else 0.0
 
     def density(self, context: CoordinatorContext) -> Density:
         """What is public of the density."""
-        box = box_of(context, NAME)
+        box = self.box(context)
         return Density.of(bounds_of(context), box.low, box.high, self.strength or 0.0, self.finest(context))
 
     def law(self, context: CoordinatorContext, pool: Any = None) -> RegularisedSelection:
@@ -120,39 +128,17 @@ class RegularisedExponentialMechanism:
         pool = yield Pool()
         return (yield from drawn(self.law(context, pool)))
 
-    init, published, free_channels = begin, publish_draw, no_free_channels
-
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         law = self.law(context)
         return charge(law, "" if law.facts.certified else NOT_CONVEX)
 
 
-def check_setting(context: CoordinatorContext, method: str | None) -> None:
-    """Refuse more than one round, a domain that is no box, an unknown method and δ = 0. Raises InputError."""
-    check_once(context, NAME)
-    box_of(context, NAME)
-    if method not in (None, *METHODS):
-        raise InputError(f"algorithm.method: no method {method!r} of {NAME}; there are {', '.join(METHODS)}.")
-    if context.noisy and math.isinf(context.budget):
-        raise InputError(
-            f"privacy.delta: a Gaussian pair has no pure guarantee, and {NAME} draws from one; give a delta above "
-            "0, for example 1e-6."
-        )
-
-
-def default_strength(context: CoordinatorContext, slope: float) -> float:
-    """√(2p)·S/(μR). slope: S."""
-    return math.sqrt(2.0 * context.problem.p) * slope / (context.budget * 0.5 * box_of(context, NAME).diameter)
-
-
 ENTRY = Entry(
-    "regularised_exponential_mechanism",
+    RegularisedExponentialMechanism.name,
     RegularisedExponentialMechanism,
-    "a trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5)",
     (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
-    trusted=True,
-    claim="Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed",
+    setting="coordinator_bilevel",
     example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
-    domain="required",
+    needs_domain=True,
     loss_range=("certified", "as_printed"),
 )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms.common_options import count_option
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.entry import Entry, Setting
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Release, Request, Response, SelectionMechanism
 from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.pooled_bounds import PooledBounds
 from decentral_dp.participants.selection import (
     BoxExponential,
     FiniteExponential,
@@ -35,45 +41,90 @@ class State(NamedTuple):
     x: Array
 
 
-class Drawing(Protocol):
-    """A program whose only release is one draw of x."""
+class SingleDraw(Coordinated):
+    """A program whose only release is one draw of x, by records that the coordinator holds.
 
-    def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism: ...
+    Args:
+        name: its kind, as messages call it.
+    """
+
+    name: ClassVar[str]
+    needs_constants = needs_records = True
+
+    def init(self, context: CoordinatorContext) -> State:
+        return State(context.start("x", self.start))
+
+    def check_once(self, context: CoordinatorContext) -> None:
+        """Refuse more rounds than one, and a domain that is not compact. Raises InputError."""
+        if context.rounds != 1:
+            raise InputError(
+                f"algorithm.rounds: got {context.rounds}, but {self.name} is one draw of x, and a second would have to "
+                "share its budget; set rounds = 1."
+            )
+        check_compact(context, self.name)
+
+    def box(self, context: CoordinatorContext) -> Box:
+        """The domain. Raises InputError where it is no box."""
+        if context.domain.kind != "box":
+            raise InputError(
+                f"algorithm.domain: {self.name} draws from a box, and this is a {context.domain.kind}; give {{ kind = "
+                '"box", low = …, high = … }.'
+            )
+        return Box(*context.domain.corners(context.problem.p))
 
 
-def begin(program: Any, context: CoordinatorContext) -> State:
-    """`init` of a program that draws x once."""
-    return State(context.start("x", program.start))
+@dataclass(frozen=True)
+class ScoredDraw(SingleDraw):
+    """A draw with P(x) ∝ exp(−score(x)/scale), among candidates or from the whole box.
 
+    Args:
+        method: "grid" or "cells".
+        candidates: along each axis of a grid.
+    """
 
-def publish_draw(program: Any, s: State) -> dict[str, Array]:
-    """`published` of a program that draws x once."""
-    return {"x": s.x}
+    method: str = option(
+        'how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid"
+    )
+    candidates: int | None = count_option("candidates along each axis of the grid; settled by default", "points", "65")
 
+    def facts(self, bounds: PooledBounds, low: Array, high: Array) -> Score:
+        """What is public of the score on a box."""
+        raise NotImplementedError
 
-def price_of_draw(program: Drawing, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
-    """`planned_releases` of a program that draws x once."""
-    return charge(program.law(context, no_score))
+    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+        self.check_once(context)
+        self.law(context, no_score)
+        usual = self.method == "grid" and self.candidates is None
+        return replace(self, candidates=per_axis(context.problem.p) if usual else self.candidates), context
 
+    def law(self, context: CoordinatorContext, score: Function) -> SelectionMechanism:
+        """The exponential mechanism of a score, over candidates ("grid") or the box ("cells").
 
-def resolve_candidates(context: CoordinatorContext, method: str, count: int | None) -> int | None:
-    """As many candidates along each axis of a grid as given, or as usual; "cells" takes none."""
-    return per_axis(context.problem.p) if method == "grid" and count is None else count
+        Raises:
+            InputError: a method that is unknown, or does not fit the domain.
+        """
+        if self.method not in METHODS:
+            there = ", ".join(METHODS)
+            raise InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {there}.")
+        facts = self.facts(bounds_of(context), *context.domain.corners(context.problem.p))
+        if self.method == "grid":
+            return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
+        if self.candidates is not None:
+            raise InputError('algorithm.candidates: "cells" draws from the whole box and takes none; leave them out.')
+        if context.problem.p > 3:
+            raise InputError(
+                f'algorithm.method: "cells" goes up to 3 upper variables, and this problem has {context.problem.p}; '
+                'take another problem, or "second_order_dp_bilevel".'
+            )
+        return BoxExponential(facts, self.box(context), score)
+
+    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+        return charge(self.law(context, no_score))
 
 
 def constants_of(context: CoordinatorContext) -> ProblemConstants:
     """For the whole domain."""
     return bounds_of(context).family.constants(*context.domain.corners(context.problem.p))
-
-
-def check_once(context: CoordinatorContext, kind: str) -> None:
-    """Raises InputError for more rounds than one, and for a domain that is not compact."""
-    if context.rounds != 1:
-        raise InputError(
-            f"algorithm.rounds: got {context.rounds}, but {kind} is one draw of x, and a second would have to share "
-            "its budget; set rounds = 1."
-        )
-    check_compact(context, kind)
 
 
 def check_compact(context: CoordinatorContext, kind: str) -> None:
@@ -84,35 +135,12 @@ def check_compact(context: CoordinatorContext, kind: str) -> None:
         )
 
 
-def box_of(context: CoordinatorContext, kind: str) -> Box:
-    """Raises InputError where the domain is no box."""
-    if context.domain.kind != "box":
-        raise InputError(
-            f'algorithm.domain: {kind} draws from a box, and this is a {context.domain.kind}; give {{ kind = "box", '
-            "low = …, high = … }."
-        )
-    return Box(*context.domain.corners(context.problem.p))
-
-
-def law_of(
-    context: CoordinatorContext, kind: str, facts: Score, score: Function, method: str, count: int | None
-) -> SelectionMechanism:
-    """The exponential mechanism of a score, over candidates ("grid") or the box ("cells").
-
-    Raises InputError for a method that is unknown, or does not fit the domain.
-    """
-    if method not in METHODS:
-        raise InputError(f"algorithm.method: no method {method!r} of {kind}; there are {', '.join(METHODS)}.")
-    if method == "grid":
-        return FiniteExponential(facts, candidates(context.domain, context.problem.p, count), score)
-    if count is not None:
-        raise InputError('algorithm.candidates: "cells" draws from the whole box and takes none; leave them out.')
-    if context.problem.p > 3:
-        raise InputError(
-            f'algorithm.method: "cells" goes up to 3 upper variables, and this problem has {context.problem.p}; take '
-            'another problem, or "second_order_dp_bilevel".'
-        )
-    return BoxExponential(facts, box_of(context, kind), score)
+def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[str, str]) -> Entry:
+    """The entry of a draw that adds no Gaussian noise, from a domain of x. cited: what it takes from Lowy & Liu."""
+    citations = (Citation(cited, LOWY_LIU),)
+    example = {"rounds": "1", **example}
+    setting: Setting = "coordinator_bilevel"
+    return Entry(algorithm.name, algorithm, citations, setting=setting, pure=True, example=example, needs_domain=True)
 
 
 def drawn(selection: SelectionMechanism) -> Generator[Request, Response, State]:

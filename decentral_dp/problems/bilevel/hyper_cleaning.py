@@ -1,4 +1,4 @@
-"""Data hyper-cleaning: learn which groups of train records deserve to be heard."""
+"""Data hyper-cleaning: learn which groups of train records deserve a weight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import (
@@ -35,7 +35,7 @@ from decentral_dp.problems.bilevel.softmax import (
     class_shares,
     norms_of,
 )
-from decentral_dp.problems.protocol import TERMS, Terms, asked, terms_of_one
+from decentral_dp.problems.protocol import StackedProblem, Terms, asked
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
@@ -54,7 +54,7 @@ class CleaningRecords(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HyperCleaning:
+class HyperCleaning(StackedProblem):
     """Lower level: cross-entropy on train records, weighed group by group; upper level: on clean validation records.
 
         l(x, y; a, b) = σ(x_g) CE(y; a, b),     h(y; a, b) = CE(y; a, b),     R(y) = ½ ridge ‖y‖²
@@ -141,18 +141,6 @@ class HyperCleaning:
         label = np.where(self.corrupted[group], drawn, records.label)
         return records._replace(label=label, group=group)
 
-    def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: CleaningRecords,
-        validation: CleaningRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
-    ) -> Terms:
-        return terms_of_one(self, x, y, z, train, validation, clip, wanted)
-
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: CleaningRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
@@ -219,12 +207,12 @@ class HyperCleaning:
 
     def losses(self, x: Array, y: Array, records: CleaningRecords, weights: Array) -> tuple[Array, Array]:
         lower, upper = np.zeros(len(y)), np.zeros(len(y))
-        heed = np.concatenate([expit(x), np.ones((len(x), 1))], axis=1)
+        weight = np.concatenate([expit(x), np.ones((len(x), 1))], axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
             for part in blocks(len(weights), max(self.model.p, y.size // self.model.p)):
                 loss = self.model.record_losses(y, _plain(records), part)
                 upper += loss @ weights[part]
-                lower += (loss * heed[:, records.group[part]]) @ weights[part]
+                lower += (loss * weight[:, records.group[part]]) @ weights[part]
         return lower, upper
 
     def accuracy(self, x: Array, y: Array, records: CleaningRecords) -> Array:
@@ -238,9 +226,7 @@ class HyperCleaning:
             return {}
         return {"weight_corrupted": weight[:, bad].mean(axis=1), "weight_clean": weight[:, ~bad].mean(axis=1)}
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """None: nothing is claimed where x weighs records and the state is private."""
-        return None
+    # No constants: nothing is claimed where x weighs records and the state is private.
 
 
 def weights_of(x: Array) -> tuple[Array, Array]:

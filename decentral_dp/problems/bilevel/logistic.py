@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, LipschitzConstants, Norm
 from decentral_dp.models.linear_terms import (
     backward,
     blocks,
@@ -25,8 +25,9 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.linear_classifier import LinearClassifier
 from decentral_dp.problems.bilevel.penalties import Strengths
-from decentral_dp.problems.protocol import LOSS_OF_Y, TERMS, Regulariser, Terms, asked, terms_of_one
+from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, Terms, asked
 
 PENALTY = Strengths()
 
@@ -40,7 +41,7 @@ class LogisticRecords(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LogisticHyperparameter:
+class LogisticHyperparameter(LinearClassifier):
     """Lower level: logistic loss on train records, regularised feature by feature; upper level: loss on validation.
 
         l(y; a, b) = h(y; a, b) = log(1 + exp(−b aᵀy)),     R(x, y) = ½ Σ_s exp(x_s) y_s²,     b ∈ {−1, +1}
@@ -58,25 +59,14 @@ class LogisticHyperparameter:
     """
 
     name: ClassVar[str] = "logistic_hyperparameter"
-    reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
-
-    n_features: int
-    classes: tuple[float, ...] = (-1.0, 1.0)
-    intercept: bool = False
 
     def __post_init__(self) -> None:
         check_n_features(self.n_features)
         check_classes(self.classes, self.name, exactly=2)
 
-    @classmethod
-    def from_dataset(cls, n_features: int, classes: Sequence[float], intercept: bool = False) -> Self:
-        return cls(n_features, tuple(float(c) for c in classes), intercept)
-
     @property
-    def p(self) -> int:
-        return self.n_features + self.intercept
-
-    q = p
+    def q(self) -> int:
+        return self.p
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
         """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError."""
@@ -84,18 +74,6 @@ class LogisticHyperparameter:
         sign = 2.0 * class_index(labels, self.classes) - 1.0
         l1, l2 = feature_norms(rows)
         return LogisticRecords(rows * sign[:, None], l1, l2)
-
-    def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: LogisticRecords,
-        validation: LogisticRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
-    ) -> Terms:
-        return terms_of_one(self, x, y, z, train, validation, clip, wanted)
 
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: LogisticRecords, clip: Clip, wanted: Collection[str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -78,14 +78,7 @@ class LossProblem:
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
 
     def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: LossRecords,
-        validation: LossRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
         """Clipped per-record means of the terms in `reads_records`. Clips and sums are numpy's, in float64."""
         if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
@@ -286,9 +279,9 @@ class LossProblem:
         weights: Array,
     ) -> None:
         """Add Σ_k weights_k · fn(row, record_k) to `out`, a block of rows × records at a time."""
-        heard = weights > 0
-        if not heard.all():
-            records, weights = LossRecords(*(a[heard] for a in records)), weights[heard]
+        positive = weights > 0
+        if not positive.all():
+            records, weights = LossRecords(*(a[positive] for a in records)), weights[positive]
         grid = over_grid(fn, len(rows))
         width, done = self.n_features + self.p + self.q, 0
         with quiet_torch():

@@ -57,7 +57,7 @@ def from_losses(
     constants: LipschitzConstants | None = None,
     name: str = "from_losses",
 ) -> LossProblem:
-    """A bilevel problem from an upper and a lower per-record loss.
+    """Make a bilevel problem from an upper and a lower per-record loss.
 
     Every term that the losses can make data-dependent is charged. A term whose derivative is absent from the graph of
     the loss is found by tracing and is free: `upper_grad_x` if h does not use x, `lower_jvp` if ∇_y l does not use x,
@@ -65,12 +65,24 @@ def from_losses(
     Where x enters only through `detach`, its derivative is zero in torch and the term counts as free. Put penalties
     without data into `regulariser`: inside a loss they are clipped and charged with the records.
 
-    free: terms that the caller expects to touch no data; it claims nothing, it only refuses where the trace disagrees.
-    constants: Lipschitz and swap constants of one's own, labelled "declared" whatever their label.
-    classes: number of classes, declared and not read off the data; labels are then integers 0 … classes − 1.
+    Args:
+        upper_loss: h, (x, y, features, label) → one number.
+        lower_loss: l, likewise.
+        p: dimension of x.
+        q: dimension of y.
+        n_features: columns of the records.
+        classes: number of classes, declared and not read off the data; labels are then integers 0 … classes − 1.
+            Default none: labels are numbers.
+        regulariser: R, (x, y) → one number; default none.
+        predict: (y, features) → class scores, a label or a score; default none.
+        free: terms that the caller expects to touch no data; it claims nothing, it only refuses where the trace
+            disagrees.
+        constants: Lipschitz and swap constants of one's own, labelled "declared" whatever their label.
+        name: for messages.
 
-    Raises InputError, with one sentence, for a loss that is not a scalar float64 function of these arguments, that
-    does not depend on y, that cannot be differentiated twice, or that contradicts `free`.
+    Raises:
+        InputError: for a loss that is not a scalar float64 function of these arguments, that does not depend on y,
+            that cannot be differentiated twice, or that contradicts `free`.
 
     Example:
         >>> import decentral_dp

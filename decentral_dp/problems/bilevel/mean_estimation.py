@@ -5,35 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from decentral_dp.bounded import Array, LipschitzConstants, Split
 from decentral_dp.models.linear_terms import (
     blocks,
-    check_n_features,
     clip_coefficients,
     clip_columns,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.mean_records import MeanRecords, no_matrices, nothing_classified, prepare_records
-from decentral_dp.problems.bilevel.penalties import check_ridge
+from decentral_dp.problems.bilevel.mean_records import MeanProblem, MeanRecords, Optimum
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 
 Agents = Sequence[tuple[MeanRecords, MeanRecords]]
 
 
-class Optimum(NamedTuple):
-    """x*: (p,), y*(x*): (q,), F(x*)."""
-
-    x: Array
-    y: Array
-    value: float
-
-
 @dataclass(frozen=True)
-class MeanEstimation:
+class MeanEstimation(MeanProblem):
     """Lower level: the mean of the train records, pulled toward x; upper level: that of the validation records.
 
         l(y; a) = −aᵀy,     h(y; a) = ½‖y − a‖²,     R(x, y) = ½‖y‖² + ½ ridge ‖y − x‖²
@@ -58,35 +48,8 @@ class MeanEstimation:
         {"lower_grad_y": "train", "upper_grad_y": "validation"}
     )
 
-    n_features: int
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_n_features(self.n_features)
-        check_ridge(self.ridge)
-
-    @classmethod
-    def from_dataset(cls, n_features: int, classes: Sequence[float] = (), ridge: float = 1.0) -> Self:
-        """`classes` is not used: labels are not read."""
-        return cls(n_features, ridge)
-
-    @property
-    def p(self) -> int:
-        return self.n_features
-
-    q = p
-
-    prepare, matrices, accuracy = prepare_records, no_matrices, nothing_classified
-
     def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: MeanRecords,
-        validation: MeanRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
         grad: Array | None = None
         upper: Array | None = None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,17 +14,15 @@ from decentral_dp.bounded import Array, LipschitzConstants, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import (
     blocks,
-    check_n_features,
     clip_coefficients,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.mean_records import MeanRecords, no_matrices, nothing_classified, prepare_records
-from decentral_dp.problems.bilevel.penalties import check_ridge
+from decentral_dp.problems.bilevel.mean_records import MeanProblem, MeanRecords
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 
 
 @dataclass(frozen=True)
-class MeanLowerBound:
+class MeanLowerBound(MeanProblem):
     """Lower level: the upper variable, scaled, whatever the records; upper level: linear in the validation records.
 
         l = 0,     h(y; a) = −slope ⟨y, a⟩,     R(x, y) = ½ ridge ‖y − stretch·x‖²
@@ -47,40 +45,17 @@ class MeanLowerBound:
     name: ClassVar[str] = "mean_lower_bound"
     reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType({"upper_grad_y": "validation"})
 
-    n_features: int
-    ridge: float = 1.0
     slope: float = 1.0
     stretch: float = 1.0
 
     def __post_init__(self) -> None:
-        check_n_features(self.n_features)
-        check_ridge(self.ridge)
+        super().__post_init__()
         for name, value in (("slope", self.slope), ("stretch", self.stretch)):
             if not 0.0 < value < math.inf:
                 raise InputError(f"problem.{name}: got {value}; wanted a positive finite number, for example 1.0.")
 
-    @classmethod
-    def from_dataset(cls, n_features: int, classes: Sequence[float] = (), ridge: float = 1.0) -> Self:
-        """`classes` is not used: labels are not read."""
-        return cls(n_features, ridge)
-
-    @property
-    def p(self) -> int:
-        return self.n_features
-
-    q = p
-
-    prepare, matrices, accuracy = prepare_records, no_matrices, nothing_classified
-
     def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: MeanRecords,
-        validation: MeanRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
         if "upper_grad_y" not in wanted:
             return Terms()

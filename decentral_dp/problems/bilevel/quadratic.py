@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import (
     backward,
     blocks,
-    check_n_features,
     checked_features,
     clip_coefficients,
     curved_sums,
@@ -22,9 +21,9 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.mean_records import nothing_classified
-from decentral_dp.problems.bilevel.penalties import Pull, check_ridge
-from decentral_dp.problems.protocol import LOSS_OF_Y, TERMS, Regulariser, Terms, asked, terms_of_one
+from decentral_dp.problems.bilevel.mean_records import Optimum, VectorProblem
+from decentral_dp.problems.bilevel.penalties import Pull
+from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, StackedProblem, Terms, asked
 
 
 class QuadraticRecords(NamedTuple):
@@ -39,16 +38,8 @@ class QuadraticRecords(NamedTuple):
 Agents = Sequence[tuple[QuadraticRecords, QuadraticRecords]]
 
 
-class Optimum(NamedTuple):
-    """x*: (p,), y*(x*): (q,), F(x*)."""
-
-    x: Array
-    y: Array
-    value: float
-
-
 @dataclass(frozen=True)
-class Quadratic:
+class Quadratic(VectorProblem, StackedProblem):
     """Lower level: squares on train records, pulled toward x; upper level: squares on validation records.
 
         l(y; a, b) = h(y; a, b) = ½(aᵀy − b)²,     R(x, y) = ½ ridge ‖y − x‖²
@@ -67,24 +58,6 @@ class Quadratic:
     name: ClassVar[str] = "quadratic"
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
-    n_features: int
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_n_features(self.n_features)
-        check_ridge(self.ridge)
-
-    @classmethod
-    def from_dataset(cls, n_features: int, classes: Sequence[float] = (), ridge: float = 1.0) -> Self:
-        """`classes` is not used: labels are numbers."""
-        return cls(n_features, ridge)
-
-    @property
-    def p(self) -> int:
-        return self.n_features
-
-    q = p
-
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
         rows = checked_features(features, labels, self.n_features, intercept=False)
@@ -93,18 +66,6 @@ class Quadratic:
             row = int(np.argmin(np.isfinite(target)))
             raise InputError(f"problem: record {row} has a label that is not a finite number; remove or mend it.")
         return QuadraticRecords(rows, target, *feature_norms(rows))
-
-    def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: QuadraticRecords,
-        validation: QuadraticRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
-    ) -> Terms:
-        return terms_of_one(self, x, y, z, train, validation, clip, wanted)
 
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: QuadraticRecords, clip: Clip, wanted: Collection[str]
@@ -150,11 +111,7 @@ class Quadratic:
                 mean += 0.5 * np.square(errors, out=errors) @ weights[part]
         return mean, mean.copy()
 
-    accuracy = nothing_classified
-
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """None: the gradient grows with the label, and no bound on labels is declared."""
-        return None
+    # No constants: the gradient grows with the label, and no bound on labels is declared.
 
     # Ground truth, over all agents' (train, validation) records: weight 1/m for each agent, 1/n for each record.
 

@@ -20,7 +20,7 @@ records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +32,19 @@ from decentral_dp.models.linear_terms import checked_features
 from decentral_dp.models.row_locality import COUNTS, Trial, mixed, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.loss_problem import CELLS, LossRecords, slices
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked, sizes
+from decentral_dp.problems.protocol import (
+    CLIP_OF_TERM,
+    DIRECTED,
+    MATRICES,
+    TERMS,
+    Regulariser,
+    Terms,
+    asked,
+    sizes,
+)
 from decentral_dp.user_code import USER_ERRORS, blamed
 
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
-# Terms that take a direction z.
-_DIRECTED = ("lower_hvp", "lower_jvp")
 # Made-up features beyond this are of a record that was moved far out.
 _FAR = 1e3
 
@@ -70,14 +77,7 @@ class RecordwiseProblem:
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
 
     def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: LossRecords,
-        validation: LossRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
         means: dict[str, Array] = {}
         for term, split in self.reads_records.items():
@@ -155,7 +155,7 @@ class RecordwiseProblem:
         tried = tuple(trials({min(n, most) for n in counts}, self.n_features, self.n_classes))
         shapes = {t: sizes(self.p, self.q)[t] for t in self.reads_records}
         for name, shape in {"lower_loss": (), "upper_loss": (), **shapes}.items():
-            point = (x, y, z) if name in _DIRECTED else (x, y)
+            point = (x, y, z) if name in DIRECTED else (x, y)
             method = getattr(self.author, name)
             try_rows(lambda *r, m=method, at=point: m(*at, *r), shape, f"{self.name}: {name}", tried)
         if hasattr(self.author, "regulariser"):
@@ -168,7 +168,7 @@ class RecordwiseProblem:
 
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
         """(n, width) of a term, not clipped."""
-        point = (x, y, z) if term in _DIRECTED else (x, y)
+        point = (x, y, z) if term in DIRECTED else (x, y)
         return self._at(term, (len(records.features), *sizes(self.p, self.q)[term]), records, *point)
 
     def _at(self, name: str, shape: tuple[int, ...], records: LossRecords, *point: Array) -> Array:
@@ -212,16 +212,31 @@ def _runs(call: Callable[[tuple[Array, ...]], Any], one: tuple[Array, ...]) -> b
 
 
 def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> RecordwiseProblem:
-    """The problem of an author's formulas, tried on made-up records. Raises InputError for what does not fit."""
-    for needed in NEEDED:
-        if not hasattr(author, needed):
-            raise InputError(f"{name}: it has no {needed}, and a bilevel problem needs {', '.join(NEEDED)}. Define it.")
+    """Make the problem of an author's formulas, and try it on made-up records.
+
+    Args:
+        author: the object with the methods that the module's head lists.
+        n_features: columns of the records.
+        n_classes: classes of the labels, 0 where labels are numbers.
+        name: for messages.
+
+    Raises:
+        InputError: for a formula that is missing, does not run, or reads another record.
+    """
+    check_has(author, NEEDED, name, "a bilevel problem")
     if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
         raise InputError(f"{name}: it has a regulariser and no regulariser_value(x, y). Define it: a number.")
     p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
     problem = RecordwiseProblem(author, p, q, n_features, n_classes, name)
     problem.check_rows_apart(COUNTS)
     return problem
+
+
+def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
+    """Refuse an author's object that lacks a method. Raises InputError."""
+    for method in needed:
+        if not hasattr(author, method):
+            raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Define it.")
 
 
 def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, int]:

@@ -20,11 +20,11 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.penalties import Penalty, Pull, SharedStrength, Strengths, check_ridge
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import TERMS, Regulariser, StackedProblem, Terms
+from decentral_dp.problems.protocol import Regulariser, StackedProblem, Terms
 
 
 @dataclass(frozen=True)
-class Regularised:
+class Regularised(StackedProblem):
     """The losses of `model`, which must not use x, with R = `penalty` in place of its own regulariser."""
 
     name: str
@@ -46,18 +46,6 @@ class Regularised:
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
         """As the model's. Raises InputError."""
         return self.model.prepare(features, labels, norm)
-
-    def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: Any,
-        validation: Any,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
-    ) -> Terms:
-        return self.model.terms(x, y, z, train, validation, clip, wanted)
 
     def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
         return self.model.stacked_terms(x, y, z, records, clip, wanted)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, LipschitzConstants, Norm
 from decentral_dp.models.linear_terms import (
     blocks,
     check_classes,
@@ -24,7 +24,8 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import LOSS_OF_Y, TERMS, Regulariser, Terms, asked, terms_of_one
+from decentral_dp.problems.bilevel.linear_classifier import LinearClassifier
+from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, Terms, asked
 
 
 class SoftmaxRecords(NamedTuple):
@@ -37,7 +38,7 @@ class SoftmaxRecords(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SoftmaxHyperparameter:
+class SoftmaxHyperparameter(LinearClassifier):
     """Lower level: cross-entropy on train records, regularised feature by feature; upper level: on validation.
 
         l(y; a, b) = h(y; a, b) = log Σ_r exp(Y_r a) − Y_b a,     R(x, y) = Σ_r Σ_s exp(x_s) Y_rs² / (c p)
@@ -57,23 +58,10 @@ class SoftmaxHyperparameter:
     """
 
     name: ClassVar[str] = "softmax_hyperparameter"
-    reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
-
-    n_features: int
-    classes: tuple[float, ...]
-    intercept: bool = False
 
     def __post_init__(self) -> None:
         check_n_features(self.n_features)
         check_classes(self.classes, self.name)
-
-    @classmethod
-    def from_dataset(cls, n_features: int, classes: Sequence[float], intercept: bool = False) -> Self:
-        return cls(n_features, tuple(float(c) for c in classes), intercept)
-
-    @property
-    def p(self) -> int:
-        return self.n_features + self.intercept
 
     @property
     def q(self) -> int:
@@ -83,18 +71,6 @@ class SoftmaxHyperparameter:
         """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""
         rows = checked_features(features, labels, self.n_features, self.intercept)
         return SoftmaxRecords(rows, class_index(labels, self.classes), *feature_norms(rows))
-
-    def terms(
-        self,
-        x: Array,
-        y: Array,
-        z: Array,
-        train: SoftmaxRecords,
-        validation: SoftmaxRecords,
-        clip: Clip,
-        wanted: Collection[str] = TERMS,
-    ) -> Terms:
-        return terms_of_one(self, x, y, z, train, validation, clip, wanted)
 
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: SoftmaxRecords, clip: Clip, wanted: Collection[str]

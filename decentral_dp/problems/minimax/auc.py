@@ -26,25 +26,21 @@ from scipy.special import expit
 
 from decentral_dp.bounded import Array
 from decentral_dp.problems.minimax.binary_scores import classification, ranking
-from decentral_dp.problems.minimax.composite import Values
+from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import Known
 
 
 @dataclass(frozen=True)
-class AucObjective:
+class AucObjective(Objective):
     """share: π. Labels are 1 (positive) and 0; of the model's outputs the first is the score."""
 
     share: float
-    extra: int = 2
-    q: int = 1
+
+    extra = 2
 
     @property
     def statistics(self) -> Mapping[str, int]:
         return {"dual": 1, "positive": 1}
-
-    @property
-    def start(self) -> Mapping[str, Array]:
-        return {"extra": np.zeros(2), "y": np.zeros(1)}
 
     def given(self, parameters: Array) -> AucObjective:
         return replace(self, share=float(parameters[0]))
@@ -96,7 +92,7 @@ class AucObjective:
         return {"primal": primal, "gradient_norm": gradient(best), **ranking(outputs[:, 0], labels == 1.0)}
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        """A ranking says nothing of where to cut: as many records are told positive as there are positive ones."""
+        """A ranking says nothing of where to cut: as many records are called positive as there are positive ones."""
         count = int((labels == 1.0).sum())
         scores = np.zeros(len(labels))
         scores[np.argsort(-outputs[:, 0], kind="stable")[:count]] = 1.0

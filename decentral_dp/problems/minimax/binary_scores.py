@@ -28,7 +28,7 @@ def classification(scores: Array, labels: Array) -> dict[str, float]:
 
 
 def worst_class(scores: Array, labels: Array) -> dict[str, float]:
-    """ "worst_class_accuracy": the least share of the records of one class that are told rightly."""
+    """ "worst_class_accuracy": the least share of the records of one class that are classified rightly."""
     return {
         "worst_class_accuracy": min((float(np.mean(scores[labels == k] == k)) for k in np.unique(labels)), default=0)
     }

@@ -17,7 +17,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.protocol import Model, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.problems.minimax.protocol import Dual, Known, Scores
+from decentral_dp.problems.minimax.protocol import Dual, Known, Minimax, Scores
 from decentral_dp.problems.protocol import take
 
 # Float64 numbers of one part of a sum, 128 MiB.
@@ -42,26 +42,33 @@ class Values(NamedTuple):
 
 
 class Objective(Protocol):
-    """f as a function of a model's outputs. extra: k, how many coordinates of x are its own. q: of y.
+    """f as a function of a model's outputs. One that inherits has a number y, and no coordinate of x of its own.
 
-    statistics: further terms → width.
+    Args:
+        extra: k, how many coordinates of x are its own.
+        q: of y.
+        statistics: further terms → width.
     """
 
     @property
-    def extra(self) -> int: ...
+    def extra(self) -> int:
+        return 0
 
     @property
-    def q(self) -> int: ...
+    def q(self) -> int:
+        return 1
 
     @property
-    def statistics(self) -> Mapping[str, int]: ...
+    def statistics(self) -> Mapping[str, int]:
+        return {}
 
     @property
     def start(self) -> Mapping[str, Array]:
         """ "extra" (k,) and "y" (q,)."""
-        ...
+        return {"extra": np.zeros(self.extra), "y": np.zeros(self.q)}
 
-    def project_extra(self, extra: Array) -> Array: ...
+    def project_extra(self, extra: Array) -> Array:
+        return extra
 
     def project_y(self, y: Array) -> Array: ...
 
@@ -69,15 +76,15 @@ class Objective(Protocol):
 
     def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
         """(n, width) of a further term."""
-        ...
+        raise ValueError(f"this objective has no term {term}")
 
     def known(self, term: str, extra: Array, y: Array) -> Known | None:
         """Of grad_y and of further terms."""
-        ...
+        return None
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
         """Data-independent gradient: (k,) of grad_x beside the model's weights, (q,) of grad_y."""
-        ...
+        return np.zeros(self.extra if term == "grad_x" else self.q)
 
     def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Any) -> Scores:
         """Of the train records; gradient(y): ‖∇_x F(x, y)‖₂ on all of them."""
@@ -87,7 +94,8 @@ class Objective(Protocol):
 
     def losses(self, outputs: Array, labels: Array) -> Array: ...
 
-    def confidences(self, outputs: Array) -> Array | None: ...
+    def confidences(self, outputs: Array) -> Array | None:
+        return None
 
 
 @runtime_checkable
@@ -98,7 +106,7 @@ class Adjustable(Protocol):
 
 
 @dataclass(frozen=True)
-class Composite:
+class Composite(Minimax):
     """A model and an objective."""
 
     model: Model

@@ -31,7 +31,7 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text
-from decentral_dp.problems.minimax.composite import Composite, Values
+from decentral_dp.problems.minimax.composite import Composite, Objective, Values
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence
 from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
 from decentral_dp.problems.minimax.protocol import Known
@@ -42,25 +42,12 @@ LARGEST_WEIGHT = 1e6
 
 
 @dataclass(frozen=True)
-class DroObjective:
+class DroObjective(Objective):
     """loss: ℓ with its cap B. strength: λ."""
 
     loss: Capped
     divergence: Divergence
     strength: float
-    extra: int = 0
-    q: int = 1
-
-    @property
-    def statistics(self) -> Mapping[str, int]:
-        return {}
-
-    @property
-    def start(self) -> Mapping[str, Array]:
-        return {"extra": np.zeros(0), "y": np.zeros(1)}
-
-    def project_extra(self, extra: Array) -> Array:
-        return extra
 
     def project_y(self, y: Array) -> Array:
         return np.clip(y, 0.0, self.loss.cap)
@@ -70,15 +57,9 @@ class DroObjective:
         weights = self._weights(losses, y[0])[:, None]
         return Values(weights * slopes, np.zeros((len(labels), 0)), weights - 1.0)
 
-    def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
-        raise ValueError(f"this objective has no term {term}")
-
     def known(self, term: str, extra: Array, y: Array) -> Known | None:
         ends = self._weights(np.array([0.0, self.loss.cap]), y[0]) - 1.0
         return Known(np.array([ends.mean()]), float(0.5 * (ends[1] - ends[0])))
-
-    def public(self, term: str, extra: Array, y: Array) -> Array:
-        return np.zeros(0 if term == "grad_x" else 1)
 
     def value(self, losses: Array, eta: float) -> float:
         """F at η, of these losses."""

@@ -33,7 +33,7 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.minimax.composite import Composite, Values
+from decentral_dp.problems.minimax.composite import Composite, Objective, Values
 from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
 from decentral_dp.problems.minimax.protocol import Known
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
@@ -43,13 +43,12 @@ _ROUNDED = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class GroupDroObjective:
+class GroupDroObjective(Objective):
     """loss: ℓ with its cap B. strength: μ. shares: π, (K,)."""
 
     loss: Capped
     strength: float
     shares: Array
-    extra: int = 0
 
     @property
     def q(self) -> int:
@@ -62,9 +61,6 @@ class GroupDroObjective:
     @property
     def start(self) -> Mapping[str, Array]:
         return {"extra": np.zeros(0), "y": np.full(self.q, 1.0 / self.q)}
-
-    def project_extra(self, extra: Array) -> Array:
-        return extra
 
     def project_y(self, y: Array) -> Array:
         """The nearest point of the simplex; NaN where y is not finite."""

@@ -44,9 +44,9 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.formatting import least_text
 from decentral_dp.models.protocol import Model
-from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
+from decentral_dp.problems.minimax.composite import Composite, Labelled, Objective, Values
 from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
-from decentral_dp.problems.minimax.protocol import Known, Scores, anywhere
+from decentral_dp.problems.minimax.protocol import Known, Minimax, Scores
 from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
 
 # The least that h̄ may be promised to be.
@@ -56,7 +56,7 @@ _TERMS = {"inner": "inner", "inner_x": "grad_x", "inner_y": "grad_y"}
 
 
 @dataclass(frozen=True)
-class Inner:
+class Inner(Objective):
     """h = exp((ℓ − shift)/λ) as an objective: grad_x is ∇_x h, grad_y is ∂_λ h, and "inner" h itself.
 
     lowest, highest: of λ. shift: B, and no other for what is released.
@@ -66,8 +66,6 @@ class Inner:
     lowest: float
     highest: float
     shift: float
-    extra: int = 0
-    q: int = 1
 
     @property
     def statistics(self) -> Mapping[str, int]:
@@ -76,9 +74,6 @@ class Inner:
     @property
     def start(self) -> Mapping[str, Array]:
         return {"extra": np.zeros(0), "y": np.array([self.highest])}
-
-    def project_extra(self, extra: Array) -> Array:
-        return extra
 
     def project_y(self, y: Array) -> Array:
         return np.asarray(np.clip(y, self.lowest, self.highest))
@@ -102,9 +97,6 @@ class Inner:
         peak = min(1.0, most)
         return (math.exp(-most), 1.0) if term == "inner" else (0.0, peak * math.exp(-peak) / float(y[0]))
 
-    def public(self, term: str, extra: Array, y: Array) -> Array:
-        return np.zeros(0 if term == "grad_x" else 1)
-
     def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: object) -> Scores:
         return {}
 
@@ -119,7 +111,7 @@ class Inner:
 
 
 @dataclass(frozen=True)
-class KlDro:
+class KlDro(Minimax):
     """loss: ℓ with its cap B. strength: λ₀. radius: ρ."""
 
     model: Model
@@ -161,8 +153,6 @@ class KlDro:
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Labelled:
         return self._h.prepare(features, labels, norm)
-
-    project_x = anywhere
 
     def project_y(self, y: Array) -> Array:
         return self._inner.project_y(y)

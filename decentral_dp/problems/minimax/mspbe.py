@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.problems.minimax.protocol import Scores, anywhere, nothing_known
+from decentral_dp.problems.minimax.protocol import Minimax, Scores
 from decentral_dp.problems.minimax.value_function import ValueFunction
 
 USUAL_RIDGE = 0.01
@@ -74,7 +74,7 @@ class Trajectory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mspbe:
+class Mspbe(Minimax):
     """steps, width: L and d. discount: γ. ridge: ρ. hidden: units of each layer, none for a linear V."""
 
     steps: int
@@ -115,8 +115,6 @@ class Mspbe:
             np.asarray(labels, dtype=np.float64),
             rows[:, -1],
         )
-
-    project_x, project_y, known = anywhere, anywhere, nothing_known
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         return np.zeros(self.p) if term == "grad_x" else -self.ridge * y

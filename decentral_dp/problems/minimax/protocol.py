@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.problems.protocol import TwoVariables
 
 # Numbers by name that a reader wants to see.
 Scores = Mapping[str, float]
@@ -39,19 +40,13 @@ class Known(NamedTuple):
     diameter: float | None = None
 
 
-class Minimax(Protocol):
+class Minimax(TwoVariables, Protocol):
     """A minimax problem.
 
-    p, q: dimensions of x and y. terms: those it has → whether it reads records; of one that reads none `public` is the
+    terms: those it has → whether it reads records; of one that reads none `public` is the
     whole. start: variable → (d,) public start. Records are whatever `prepare` returned: a
     NamedTuple of arrays whose first axis is the records.
     """
-
-    @property
-    def p(self) -> int: ...
-
-    @property
-    def q(self) -> int: ...
 
     @property
     def terms(self) -> Mapping[str, bool]: ...
@@ -68,16 +63,16 @@ class Minimax(Protocol):
         ...
 
     def project_x(self, x: Array) -> Array:
-        """The nearest x that is allowed."""
-        ...
+        """The nearest x that is allowed: any, unless a problem says so."""
+        return x
 
     def project_y(self, y: Array) -> Array:
-        """The nearest point of Y."""
-        ...
+        """The nearest point of Y: any, unless a problem says so."""
+        return y
 
     def known(self, term: str, x: Array, y: Array) -> Known | None:
         """Where this term of any record whatever lies at a public point; None where nothing bounds it."""
-        ...
+        return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         """The data-independent part of grad_x or grad_y (towards better y), (width,).
@@ -146,13 +141,3 @@ class Attackable(Protocol):
     def confidences(self, x: Array, records: Any) -> Array | None:
         """(n,) probability that the model gives to its own answer; None where it gives none."""
         ...
-
-
-def anywhere(problem: object, point: Array) -> Array:
-    """`project_x` or `project_y` of a variable that may be anywhere."""
-    return point
-
-
-def nothing_known(problem: object, term: str, x: Array, y: Array) -> Known | None:
-    """`known` of a problem that bounds no gradient by itself."""
-    return None

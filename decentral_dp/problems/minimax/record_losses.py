@@ -56,7 +56,7 @@ class RecordLoss(NamedTuple):
     own: OwnLoss | None = None
 
     def is_told(self, outputs: Array) -> Array | None:
-        """(n,) the class that the model tells; None where outputs do not say."""
+        """(n,) the class that the model predicts; None where it predicts none."""
         if self.classes >= 2 and self.outputs == self.classes:
             return np.asarray(np.argmax(outputs, axis=1), dtype=np.float64)
         return (outputs[:, 0] > 0.0).astype(np.float64) if self.classes == 2 and self.outputs == 1 else None
@@ -94,7 +94,7 @@ class Capped:
         return out if is_told is None else out | classification(is_told, labels) | worst_class(is_told, labels)
 
     def confidences(self, outputs: Array) -> Array | None:
-        """(n,) probability of the class that is told."""
+        """(n,) probability of the class that is predicted."""
         of = self.loss.probabilities
         return None if of is None else np.asarray(np.max(of(outputs), axis=1))
 

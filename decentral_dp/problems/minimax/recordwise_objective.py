@@ -25,44 +25,40 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import COUNTS, trials
-from decentral_dp.problems.bilevel.recordwise import author_sizes, evaluated, try_rows
+from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluated, try_rows
 from decentral_dp.problems.minimax.binary_scores import classification
-from decentral_dp.problems.minimax.composite import Values
+from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import Known
 
 NEEDED = ("sizes", "loss", "slopes", "project_y")
 
 
 @dataclass(frozen=True)
-class RecordwiseObjective:
+class RecordwiseObjective(Objective):
     """A `composite.Objective` from an author's per-record formulas.
 
     Args:
         author: the object with the methods that the module's head lists.
         outputs: e, outputs of the model.
-        q: dimension of y.
+        width: q, dimension of y.
         n_classes: classes of the labels, 0 where labels are numbers.
         name: for messages.
     """
 
     author: Any
     outputs: int
-    q: int
+    width: int
     n_classes: int
     name: str
-    extra: int = 0
 
     @property
-    def statistics(self) -> Mapping[str, int]:
-        return {}
+    def q(self) -> int:
+        return self.width
 
     @property
     def start(self) -> Mapping[str, Array]:
         y = self.author.start_y() if hasattr(self.author, "start_y") else self.project_y(np.zeros(self.q))
         return {"extra": np.zeros(0), "y": np.asarray(y, dtype=np.float64).reshape(self.q)}
-
-    def project_extra(self, extra: Array) -> Array:
-        return extra
 
     def project_y(self, y: Array) -> Array:
         return np.asarray(self.author.project_y(y), dtype=np.float64).reshape(self.q)
@@ -75,17 +71,12 @@ class RecordwiseObjective:
         )
         return Values(both[:, : self.outputs], np.zeros((len(labels), 0)), both[:, self.outputs :])
 
-    def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
-        raise ValueError(f"{self.name} has no further term {term!r}")
-
     def known(self, term: str, extra: Array, y: Array) -> Known | None:
         return Known(None, float(self.author.radius_y())) if hasattr(self.author, "radius_y") else None
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
-        if term == "grad_x":
-            return np.zeros(0)
-        if not hasattr(self.author, "regulariser_grad"):
-            return np.zeros(self.q)
+        if term == "grad_x" or not hasattr(self.author, "regulariser_grad"):
+            return super().public(term, extra, y)
         return np.asarray(self.author.regulariser_grad(y), dtype=np.float64).reshape(self.q)
 
     def scores(
@@ -103,9 +94,6 @@ class RecordwiseObjective:
     def losses(self, outputs: Array, labels: Array) -> Array:
         """f at the public start of y."""
         return self._losses(outputs, self.start["y"], labels)
-
-    def confidences(self, outputs: Array) -> Array | None:
-        return None
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Run every formula on made-up outputs, for batches of so many, and again with one record replaced.
@@ -128,12 +116,17 @@ class RecordwiseObjective:
 
 
 def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseObjective:
-    """The objective of an author's formulas, tried on made-up records. Raises InputError for what does not fit."""
-    for needed in NEEDED:
-        if not hasattr(author, needed):
-            raise InputError(
-                f"{name}: it has no {needed}, and a minimax objective needs {', '.join(NEEDED)}. Define it."
-            )
+    """Make the objective of an author's formulas, and try it on made-up records.
+
+    Args:
+        author: the object with the methods that the module's head lists.
+        n_classes: classes of the labels, 0 where labels are numbers.
+        name: for messages.
+
+    Raises:
+        InputError: for a formula that is missing, does not run, or reads another record.
+    """
+    check_has(author, NEEDED, name, "a minimax objective")
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
         raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
     outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)

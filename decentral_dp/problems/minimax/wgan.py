@@ -46,7 +46,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.protocol import Model, Slope
 from decentral_dp.problems.minimax.binary_scores import ranking
-from decentral_dp.problems.minimax.protocol import Scores, anywhere, nothing_known
+from decentral_dp.problems.minimax.protocol import Minimax, Scores
 from decentral_dp.problems.protocol import take
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Real(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wgan:
+class Wgan(Minimax):
     """critic: D, of one output, with units hidden in its layers. generator: units of G's layers.
 
     clip: of the gradients by w_D at what is generated, the same as at records.
@@ -110,8 +110,6 @@ class Wgan:
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Real:
         return Real(np.asarray(features))
-
-    project_x, known = anywhere, nothing_known
 
     def project_y(self, y: Array) -> Array:
         with np.errstate(over="ignore"):

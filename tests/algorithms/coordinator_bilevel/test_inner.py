@@ -83,7 +83,7 @@ def test_what_each_solver_asks_for() -> None:
 
 def test_what_reads_no_record_is_published_as_it_is() -> None:
     job = made("mean_lower_bound", ("privacy.clip",))
-    running = LowerObjective("y").slope(job.context, np.zeros(3), np.ones(3), 1.0)
+    running = LowerObjective("y").gradient(job.context, np.zeros(3), np.ones(3), 1.0)
     first = next(running)
     assert isinstance(first, Release)
     np.testing.assert_allclose(first.values["y"], [[1.0, 1.0, 1.0]])

@@ -15,7 +15,7 @@ from decentral_dp.problems.protocol import Problem
 def test_from_dataset_gives_names_and_dimensions():
     logistic = LogisticHyperparameter.from_dataset(30, [0, 1], intercept=True)
     softmax = SoftmaxHyperparameter.from_dataset(13, [0, 1, 2])
-    quadratic = Quadratic.from_dataset(5, ridge=0.2)
+    quadratic = Quadratic(5, ridge=0.2)
     assert [(q.name, q.p, q.q) for q in (logistic, softmax, quadratic)] == [
         ("logistic_hyperparameter", 31, 31),
         ("softmax_hyperparameter", 13, 39),

@@ -1,0 +1,57 @@
+"""What double-loop gossip algorithms share: K gossiped gradient steps on y, then N iterations on the inverse Hessian.
+
+With P v = a_i v_i + Σ_j w_ij v_j, every round begins with
+
+    y^{k+1} = P y^k − β_t ∇_y g_i(x, y^k)     k = 0 … K−1,     y^0 = y^K of the round before
+
+each step over a fresh batch, and each result sent at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Protocol
+
+from decentral_dp.algorithms.protocol import Algorithm, Planned, Public, StepSize
+from decentral_dp.algorithms.sensitivity_rules import Use, grid, released
+from decentral_dp.bounded import Array
+from decentral_dp.exchange import Gossip, Reply, Value
+from decentral_dp.participants.agents import LocalDataset
+
+
+class NestedLoops(Algorithm, Protocol):
+    """An algorithm whose rounds send x once, then y of K inner steps, then what N inverse iterations need.
+
+    Args:
+        y: β; a field of the algorithm, as the others.
+        inner: K.
+        inverse: N.
+    """
+
+    y: StepSize
+    inner: int
+    inverse: int
+
+    @property
+    def releases_per_round(self) -> int:
+        return 1 + self.inner + self.inverse
+
+    def own(self, released: Value, mine: Value) -> Value:
+        """What counts as the agent's own after it sent `mine`: what it released."""
+        return released
+
+    def descend(
+        self, t: int, dataset: LocalDataset, x: Value, y: Value, y_near: Array
+    ) -> Generator[Gossip, Reply, tuple[Value, Array]]:
+        """Take K steps from y; y_near: Σ_j w_ij ỹ_j of the last message."""
+        a = 1.0 - dataset.neighbour_weight
+        for k in range(self.inner):
+            y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
+            reply = yield Gossip(y=y)
+            y, y_near = self.own(reply.released.y, y), reply.neighbour_sum.y
+        return y, y_near
+
+    def planned_descent(self, public: Public) -> Planned:
+        """Exchanges 1 … K send y¹ … y^K, each β_t times a clipped mean."""
+        index, t = grid(public.rounds, self.releases_per_round, range(1, 1 + self.inner))
+        return released(public, index, [Use("lower_grad_y", self.y.series(public.rounds)[t], t)], kept=True)
