@@ -178,14 +178,7 @@ class RunInProgress:
         if self._leased:
             return False
         self.close()
-        shutil.rmtree(self._place)
-        for name in ("scenario.toml", "result.json"):
-            (self.folder / name).unlink(missing_ok=True)
-        for empty in (self.folder, *self.folder.parents):
-            try:
-                empty.rmdir()
-            except OSError:
-                break
+        _remove(self.folder)
         return True
 
     def complete(self) -> None:
@@ -217,15 +210,38 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
     except FileExistsError:
         raise InputError(f"--out: another run writes {folder} already. Give another folder.") from None
     lock = _locked(folder)
+    try:
+        _begin(folder, job, keep_secret)
+        return RunInProgress(folder, job, lock)
+    except BaseException:
+        # Nothing was released, and nothing stays.
+        lock.close()
+        _remove(folder)
+        raise
+
+
+def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     root = None if secret else job.root.hex()
     about = {"root": root, "check": _digest(str(root).encode()), "given": given(job), "versions": machine()}
-    _write_synced(place / _ROOT, json.dumps(about).encode(), mode=0o600)
-    (place / _JOURNAL).touch()
+    _write_synced(folder / IN_PROGRESS / _ROOT, json.dumps(about).encode(), mode=0o600)
+    (folder / IN_PROGRESS / _JOURNAL).touch()
     _write_synced(folder / "scenario.toml", resolved_toml(job.scenario).encode())
     reason = f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
     _write_synced(folder / "result.json", _partial(job, job.rounds, "running", reason))
-    return RunInProgress(folder, job, lock)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder of a run that has released nothing, and folders above that it leaves empty."""
+    shutil.rmtree(folder / IN_PROGRESS)
+    for path in folder.iterdir():
+        if path.name.lstrip(".").removesuffix(".part") in ("scenario.toml", "result.json"):
+            path.unlink()
+    for empty in (folder, *folder.parents):
+        try:
+            empty.rmdir()
+        except OSError:
+            break
 
 
 def find(folder: Path) -> tuple[Found, IO[bytes]]:
