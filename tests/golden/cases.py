@@ -51,10 +51,6 @@ def is_planned_only(name: str) -> bool:
     return name.endswith("_full")
 
 
-def run_names() -> list[str]:
-    return [name for name in scenario_names() if not is_planned_only(name)]
-
-
 def plan_overrides() -> list[str]:
     return ['run.device="cpu"']
 

@@ -8,7 +8,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,13 +71,15 @@ def scenario(name: str, ray: bool = True) -> dict[str, Any]:
 
 
 def plan(name: str) -> dict[str, Any]:
+    job = planned(name)
+    return {"epsilon": numbers(job.budget.epsilon), "rounds": int(job.rounds), "ledger": ledger(job.ledger.to_frame())}
+
+
+@lru_cache(maxsize=1)
+def planned(name: str) -> decentral_dp.Job:
+    """The job as shipped, on the processor."""
     with threadpool_limits(limits=1):
-        job = decentral_dp.build(decentral_dp.load(name, plan_overrides()))
-        return {
-            "epsilon": numbers(job.budget.epsilon),
-            "rounds": int(job.rounds),
-            "ledger": ledger(job.ledger.to_frame()),
-        }
+        return decentral_dp.build(decentral_dp.load(name, plan_overrides()))
 
 
 def seeded(name: str) -> dict[str, Any]:
@@ -97,17 +99,26 @@ def noise_free(name: str) -> dict[str, Any]:
 @cache
 def finished(name: str, noise: bool = True) -> Finished:
     """A short run on the local engine, once per process."""
-    return _finished(name, run_overrides(name, noise))
+    return _kept(performed(name, noise=noise))
+
+
+@lru_cache(maxsize=1)
+def performed(name: str, *, noise: bool) -> decentral_dp.Run:
+    """The same with all that a run has, which is too much to be kept of every scenario."""
+    return _run(name, run_overrides(name, noise))
 
 
 @cache
 def finished_on_ray(name: str) -> Finished:
-    return _finished(name, [*run_overrides(name), *ray_overrides(finished(name).agents)])
+    return _kept(_run(name, [*run_overrides(name), *ray_overrides(finished(name).agents)]))
 
 
-def _finished(name: str, overrides: list[str]) -> Finished:
+def _run(name: str, overrides: list[str]) -> decentral_dp.Run:
     with threadpool_limits(limits=1):
-        done = decentral_dp.run(decentral_dp.load(name, overrides))
+        return decentral_dp.run(decentral_dp.load(name, overrides))
+
+
+def _kept(done: decentral_dp.Run) -> Finished:
     agents = len(done.ledger["agent"].unique())
     return Finished(dict(done.released), done.ledger, done.result["status"], agents)
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conformance.checks import checked
+
 from . import measure, record
-from .cases import ON_RAY, run_names, scenario_names
+from .cases import ON_RAY, is_planned_only, scenario_names
 from .compare import ELSEWHERE, EXACT, array_differences, differences
 
 ELSEWHERE_REASON = (
@@ -32,21 +34,39 @@ def _same_processor(recorded: dict[str, Any]) -> bool:
     return bool(recorded["canary"] == measure.canary())
 
 
-@pytest.mark.parametrize("name", scenario_names())
+@pytest.fixture(scope="module", params=scenario_names())
+def name(request: pytest.FixtureRequest) -> str:
+    """Of a module, so that all tests of a scenario follow each other and share its plan and its run."""
+    return str(request.param)
+
+
+def _is_run(name: str) -> None:
+    if is_planned_only(name):
+        pytest.skip("its records are files that are not shipped: it is planned, and not run")
+
+
 def test_plan(name: str) -> None:
+    assert measure.planned(name).status in ("ok", "budget_reached")
     assert not differences(measure.plan(name), _recorded(name)["plan"])
 
 
-@pytest.mark.parametrize("name", run_names())
 def test_seeded_releases_to_the_bit(name: str) -> None:
+    _is_run(name)
     recorded = _recorded(name)
     if not _same_processor(recorded):
         pytest.skip(ELSEWHERE_REASON)
     assert not differences(measure.seeded(name), recorded["seeded"])
 
 
-@pytest.mark.parametrize("name", run_names())
+def test_a_short_run_is_what_every_run_is(name: str) -> None:
+    _is_run(name)
+    run = measure.performed(name, noise=True)
+    assert run.result["engine"] == "local"
+    checked(run, min(2, measure.planned(name).scenario.algorithm.rounds))
+
+
 def test_releases_without_noise(name: str) -> None:
+    _is_run(name)
     recorded = _recorded(name)
     tolerance = EXACT if _same_processor(recorded) else ELSEWHERE
     found, wanted = measure.noise_free(name), recorded["noise_free"]
@@ -57,8 +77,8 @@ def test_releases_without_noise(name: str) -> None:
         assert not array_differences(value, wanted["released"][channel], tolerance, channel)
 
 
-@pytest.mark.parametrize("name", run_names())
 def test_ray_gives_the_same(name: str, request: pytest.FixtureRequest) -> None:
+    _is_run(name)
     if name not in ON_RAY and not request.config.getoption("--all-on-ray"):
         pytest.skip("one scenario of each kind is run on Ray; --all-on-ray runs every one")
     request.getfixturevalue("ray_cluster")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,11 +53,16 @@ class Copy:
         text = path.read_text(encoding="utf-8")
         if text.count(mutation.old) != 1:
             return Verdict("broken", f"{mutation.file} holds the text {text.count(mutation.old)} times: {mutation.old}")
-        path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+        self._write(path, text.replace(mutation.old, mutation.new))
         try:
             return self.tested(mutation.tests)
         finally:
-            path.write_text(text, encoding="utf-8")
+            self._write(path, text)
+
+    def _write(self, path: Path, text: str) -> None:
+        path.write_text(text, encoding="utf-8")
+        # Compiled files are told by size and second, which an error that is planted quickly may share.
+        Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
     def tested(self, tests: tuple[str, ...]) -> Verdict:
         """What these tests say of the package as it is in this folder."""
@@ -65,12 +71,12 @@ class Copy:
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junit-xml={report}"]
         environment = os.environ | {
             "PYTHONPATH": str(self.folder),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
             # Hypothesis would write examples, and try those of another error first.
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.folder / "examples"),
         }
-        environment.pop("PYTEST_ADDOPTS", None)
+        for unwanted in ("PYTEST_ADDOPTS", "PYTHONDONTWRITEBYTECODE"):
+            environment.pop(unwanted, None)
         shutil.rmtree(self.folder / "examples", ignore_errors=True)
         command = [sys.executable, "-m", "pytest", *options, *tests]
         try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from unittest import mock
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
+from decentral_dp.simulation import job_builder
 from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
@@ -26,6 +29,7 @@ from tests.support.replay import (
     Noise,
     certified_change,
     conversation,
+    crossed,
     realised_change,
     replay,
 )
@@ -67,6 +71,7 @@ ORACLES: dict[str, tuple[Oracle, Oracle]] = {
         },
     ),
     "crossed": (CROSSED, CROSSED_PENALTY),
+    "from_losses": (CROSSED, CROSSED_PENALTY),
 }
 
 
@@ -119,11 +124,22 @@ def base(
     return content
 
 
-def made(kind: str, content: dict[str, Any]) -> Job:
-    """A job on a named problem, or on "crossed", whose terms all read records."""
-    problem = {"kind": "quadratic" if kind == "crossed" else kind, **({"ridge": RIDGE} if kind == "quadratic" else {})}
-    content = content | {"problem": content["problem"] | problem}
-    return build(decentral_dp.load(content), Crossed(2) if kind == "crossed" else None)
+def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
+    """A job on a named problem, or on "crossed", whose terms all read records, or the same "from_losses".
+
+    Without a budget, and not rehearsed, unless `priced`: the two take ten times as long as all else in these tests.
+    """
+    own = {"crossed": Crossed, "from_losses": crossed}
+    problem = {"kind": "quadratic" if kind in own else kind, **({"ridge": RIDGE} if kind == "quadratic" else {})}
+    scenario = decentral_dp.load(content | {"problem": content["problem"] | problem})
+    return built(scenario, own[kind](2) if kind in own else None, priced=priced)
+
+
+def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
+    """As `made` builds it."""
+    left_out: Any = {"price": lambda *_: None, "needs_rehearsal": lambda _: False}
+    with nullcontext() if priced else mock.patch.multiple(job_builder, **left_out):
+        return build(scenario, problem)
 
 
 def finished(job: Job) -> Outcome:
@@ -141,13 +157,25 @@ def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
     return recorded, planned
 
 
+def meddled(step: Any, sent: Callable[[Any], Any], heard: Callable[[Any, Any], Any]) -> Any:
+    """A step whose messages and replies are changed on the way: heard(exchange, reply) → reply."""
+    reply = None
+    try:
+        while True:
+            exchange = step.send(reply)
+            exchange.values = sent(exchange.values)
+            reply = heard(exchange, (yield exchange))
+    except StopIteration as done:
+        return done.value
+
+
 def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:
     """Planned is recorded whichever of the five terms read records: what reads none is free, and not listed."""
     for n in range(1, 2 ** len(TERMS)):
         read = {t: kind for k, (t, kind) in enumerate(Crossed.reads_records.items()) if n >> k & 1}
         problem = type("Partly", (Crossed,), {"reads_records": read})(2)
         for guarantee in ("certified", "as_printed"):
-            job = build(decentral_dp.load(base({**algorithm, "rounds": 2}, guarantee)), problem)
+            job = built(decentral_dp.load(base({**algorithm, "rounds": 2}, guarantee)), problem)
             assert finished(job).ledger.same_releases(job.ledger), (guarantee, read)
 
 
@@ -169,7 +197,7 @@ class Loop:
         self.weights = self.job.topology.mixing.toarray()
         self.algorithm: Any = self.job.algorithm
         self.printed = self.algorithm.protocol == "printed"
-        self.reads_x = self.kind == "crossed"
+        self.reads_x = self.kind in ("crossed", "from_losses")
         self.per_round = self.algorithm.releases_per_round
         self.told = [{} for _ in range(self.job.rounds * self.per_round + 1)]
 
@@ -259,41 +287,42 @@ LABELS = np.array([1.0, 1.0, -1.0])
 READ = (Stream("all"), Stream("accumulate", batch=1), Stream("minibatch", batch=1))
 # (round, exchange, rng) → what the agent says, and what it receives, (1, ·).
 Scene = Callable[[int, int, np.random.Generator], tuple[dict[str, np.ndarray], np.ndarray]]
+# kind of record → features and labels.
+World = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def opposite_labels(rng: np.random.Generator, kind: str, worst: bool) -> tuple[World, World]:
+    """Three records of each kind; in the other world the first of one kind is replaced, by its opposite if `worst`."""
+    d, n = 2, LABELS.size
+    one = {k: (rng.normal(size=(n, d)) * 10.0 ** rng.integers(0, 3), LABELS.copy()) for k in ("train", "validation")}
+    if worst:
+        for rows, _ in one.values():
+            rows[0] = [1e3, 0.0]
+    other = {k: (rows.copy(), labels.copy()) for k, (rows, labels) in one.items()}
+    if worst:
+        other[kind][1][0] *= -1
+    else:
+        other[kind][0][0] = rng.normal(size=d) * 100
+    return one, other
 
 
 def worlds(
-    algorithm: Any, rounds: int, scene: Scene, kind: str, norm: Any, stream: Stream, seed: int, worst: bool,
-    problem: Any = None,
+    algorithm: Any, problem: Any, rounds: int, scene: Scene, pair: tuple[World, World], norm: Any, stream: Stream,
+    rng: np.random.Generator,
 ) -> list[list[dict[str, Any]]]:  # fmt: skip
-    """One agent on one transcript, its first record of this kind replaced, by its opposite if `worst`."""
-    rng = np.random.default_rng([7, seed])
-    d, n = 2, LABELS.size
-    problem = problem or Crossed(d)
-    features = {k: rng.normal(size=(n, d)) * 10.0 ** rng.integers(0, 3) for k in ("train", "validation")}
-    labels = {k: LABELS.copy() for k in features}
-    if worst:
-        for rows in features.values():
-            rows[0] = [1e3, 0.0]
-    other = {k: v.copy() for k, v in features.items()}, {k: v.copy() for k, v in labels.items()}
-    if worst:
-        other[1][kind][0] *= -1
-    else:
-        other[0][kind][0] = rng.normal(size=d) * 100
-    pairs = [
+    """What one agent wants to say on one transcript, in each of two worlds."""
+    script = [
         scene(*divmod(index, algorithm.releases_per_round), rng)
         for index in range(rounds * algorithm.releases_per_round + 1)
     ]
-    own, received = [p[0] for p in pairs], [p[1] for p in pairs[:-1]]
-    runs = []
-    for rows, marks in ((features, labels), other):
-        records = [problem.prepare(rows[k], marks[k], norm) for k in ("train", "validation")]
-        runs.append(
-            replay(
-                algorithm, problem, *records, rounds=rounds, neighbour_weight=0.6, own=own, received=received,
-                clip=Clip(norm, **CLIPS), stream=stream,
-            )
-        )  # fmt: skip
-    return runs
+    own, received = [s[0] for s in script], [s[1] for s in script[:-1]]
+    return [
+        replay(
+            algorithm, problem, *(problem.prepare(*world[k], norm) for k in ("train", "validation")), rounds=rounds,
+            neighbour_weight=0.6, own=own, received=received, clip=Clip(norm, **CLIPS), stream=stream,
+        )
+        for world in pair
+    ]  # fmt: skip
 
 
 def shares(runs: list[list[dict[str, Any]]], kind: Any, norm: Any) -> dict[str, np.ndarray]:
@@ -305,7 +334,7 @@ def shares(runs: list[list[dict[str, Any]]], kind: Any, norm: Any) -> dict[str, 
     return out
 
 
-def public_of(rounds: int, stream: Stream, norm: Any = "l1") -> Public:
+def public_of(rounds: int, stream: Stream, problem: Any) -> Public:
     """What is public about the agent of `worlds`."""
     t, counts = np.arange(rounds)[:, None], np.full((1, 1), LABELS.size)
     kinds = ("train", "validation")
@@ -314,11 +343,11 @@ def public_of(rounds: int, stream: Stream, norm: Any = "l1") -> Public:
         {k: stream.averaged(t, counts) * 1.0 for k in kinds},
         {k: stream.rate(t, counts)[0] for k in kinds},
         np.array([0.6]),
-        Crossed(2).reads_records,
-        Clip(norm, **CLIPS),
+        problem.reads_records,
+        Clip("l1", **CLIPS),
         None,
-        2,
-        2,
+        problem.p,
+        problem.q,
     )
 
 
@@ -329,3 +358,22 @@ class Unclipped(Crossed):
         self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
         return super().terms(x, y, z, train, validation, Clip(clip.norm), wanted)
+
+
+@dataclass(frozen=True)
+class Small:
+    """What small jobs are made of. all_read: the kind whose terms all read records; problem, unclipped: as an object.
+
+    base: algorithm table, guarantee, mechanism → scenario. made: kind, scenario → job. neighbours: rng, kind of record,
+    whether at worst → two worlds.
+    """
+
+    base: Callable[..., dict[str, Any]]
+    made: Callable[..., Job]
+    all_read: str
+    problem: Any
+    unclipped: Any
+    neighbours: Callable[[np.random.Generator, str, bool], tuple[World, World]]
+
+
+SMALL = Small(base, made, "crossed", Crossed(2), Unclipped(2), opposite_labels)

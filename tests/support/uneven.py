@@ -16,8 +16,8 @@ import numpy as np
 import decentral_dp
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms
-from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from tests.support.naive import CLIPS, Small, World, built
 
 M = np.array([[1.0, 0.0], [0.5, 1.0], [1.0, -2.0]])
 C = np.array([[0.3, 0.0], [0.0, 0.4], [0.1, -0.2]])
@@ -169,8 +169,6 @@ def base(algorithm: Mapping[str, Any], guarantee: str = "certified", mechanism: 
     return content
 
 
-CLIPS = {"x": 0.4, "y": 0.5, "z": 0.3}
-UNCLIPPED = dict.fromkeys("xyz", np.inf)
 # Which terms read records: all, none of a Jacobian, only what every problem has.
 PROBLEMS = {
     "all": Uneven(),
@@ -180,5 +178,24 @@ PROBLEMS = {
 }
 
 
-def made(content: Mapping[str, Any], problem: str = "all") -> Job:
-    return build(decentral_dp.load(content), PROBLEMS[problem])
+def made(kind: str, content: Mapping[str, Any], *, priced: bool = False) -> Job:
+    """A job on one of PROBLEMS, without a budget unless `priced`."""
+    return built(decentral_dp.load(content), PROBLEMS[kind], priced=priced)
+
+
+def turned_records(rng: np.random.Generator, kind: str, worst: bool) -> tuple[World, World]:
+    """Three records of each kind; in the other world the first of one kind is another, at worst its opposite."""
+    rows = {k: rng.normal(size=(3, 2)) * 10.0 ** rng.integers(0, 3) for k in ("train", "validation")}
+    one = {k: (r, rng.choice([-1.0, 1.0], size=3)) for k, r in rows.items()}
+    if worst:
+        for features, _ in one.values():
+            features[0] = [1e4, 2e4]
+    other = {k: (features.copy(), labels.copy()) for k, (features, labels) in one.items()}
+    if worst and kind == "train":
+        other[kind][1][0] *= -1
+    else:
+        other[kind][0][0] *= -1 if worst else rng.normal(size=2)
+    return one, other
+
+
+SMALL = Small(base, made, "all", Uneven(), Uneven(clipped=False), turned_records)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,8 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models import linear_model
-from decentral_dp.problems.minimax import composite
-from tests.support.coordinator_replay import Listening, Scripted, keyed, performed, scripted, with_noise, without
+from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
-from tests.support.neighbours import exceeded, widest
 from tests.support.spider_loop import SpiderLoop, made, table
 
 SGD: dict[str, Any] = {"kind": "dp_sgd_dual", "x": {"scale": 0.8, "decay": 0.2}}
@@ -36,38 +32,10 @@ PROBLEMS = pytest.mark.parametrize("problem", ["auc_maximisation", "dro"])
 # The loops --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rate", [1.0, 0.4, 0.03])
-@PROBLEMS
-@BOTH
-def test_it_is_the_loop_over_raw_records(algorithm: dict[str, Any], problem: str, rate: float) -> None:
-    job = made(algorithm | {"rate": rate}, problem)
-    agree(job, SpiderLoop(job, with_noise))
-
-
 @BOTH
 def test_the_dual_variable_may_have_a_step_of_its_own(algorithm: dict[str, Any]) -> None:
     job = made(algorithm | {"y": {"scale": 0.1, "decay": 0.1}})
     agree(job, SpiderLoop(job, with_noise))
-
-
-@pytest.mark.parametrize("rate", [1.0, 0.4])
-@BOTH
-def test_without_noise_it_is_the_loop_without_clips(algorithm: dict[str, Any], rate: float) -> None:
-    job = made(algorithm | {"rate": rate}, privacy=NONE)
-    agree(job, SpiderLoop(job, without), Listening(job))
-
-
-@BOTH
-def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(algorithm: dict[str, Any]) -> None:
-    job = made(algorithm)
-    loop = SpiderLoop(job, with_noise)
-    prices = {c.channel: c.sensitivity["train"][0, 0] for c in job.ledger.channels}
-
-    def scale(index: int, channel: str) -> float:
-        return 2.0 * loop.bounds[index, channel] / (loop.rate * loop.n) / prices[channel]
-
-    loop.say = keyed(job, scale)
-    agree(job, loop, Listening(job), atol=1e-7)
 
 
 @PROBLEMS
@@ -143,32 +111,7 @@ def test_both_gradients_are_clipped_as_one_vector(problem: str) -> None:
                 np.testing.assert_allclose(found, whole * min(1.0, bound / size) if size else whole, atol=1e-12)
 
 
-@PROBLEMS
-@BOTH
-def test_no_neighbour_exceeds_a_sensitivity_and_some_come_close(algorithm: dict[str, Any], problem: str) -> None:
-    found = widest(made(algorithm | {"rate": 1.0}, problem, problem={"normalise": "none"}))
-    assert not exceeded(found)
-    assert min(found.values()) > 0.5
-
-
-@BOTH
-def test_a_forgotten_clip_is_found(algorithm: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (linear_model, composite):
-        monkeypatch.setattr(module, "clip_factors", lambda norms, bound: np.isfinite(norms) * 1.0)
-    assert exceeded(widest(made(algorithm | {"rate": 1.0}, problem={"normalise": "none"})))
-
-
 # Plans ------------------------------------------------------------------------------------------------------------
-
-
-@BOTH
-def test_no_release_costs_more_than_planned(algorithm: dict[str, Any]) -> None:
-    job = made(algorithm)
-    outcome = performed(job.coordinator_node(), job.rounds)[0]
-    assert outcome.ledger.costs_within(job.ledger)
-    dearer = replace(job.ledger, channels=tuple(replace(c, scale=1.01 * c.scale) for c in job.ledger.channels))
-    assert not outcome.ledger.costs_within(dearer)
-    assert 0.995 * 6.0 <= job.budget.epsilon.max() <= 6.0
 
 
 def test_half_of_dp_spiders_budget_is_for_anchors() -> None:
@@ -177,19 +120,6 @@ def test_half_of_dp_spiders_budget_is_for_anchors() -> None:
     assert lines["d"].rounds.tolist() == [2, 3, 5, 6]
     squares = [float((c.sensitivity["train"] ** 2).sum()) for c in lines.values()]
     assert squares[0] == pytest.approx(squares[1])
-
-
-@pytest.mark.parametrize("blocks", [2, 3])
-@BOTH
-def test_the_cut_into_blocks_changes_nothing(algorithm: dict[str, Any], blocks: int) -> None:
-    ends = []
-    for cut in (1, blocks):
-        job = made(algorithm, run={"blocks": cut})
-        outcome, seen = performed(job.coordinator_node(), job.rounds)
-        ends.append((outcome.ledger, seen[-1]))
-    assert ends[0][0].same_releases(ends[1][0])
-    for name in ("x", "y"):
-        np.testing.assert_allclose(ends[1][1][name], ends[0][1][name], atol=1e-12)
 
 
 # As printed -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,8 @@ from decentral_dp.algorithms.coordinator_minimax.recursive_spider import Recursi
 from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed
 from decentral_dp.algorithms.coordinator_minimax.spider_schedule import is_anchor
 from decentral_dp.exchange import Ask, Release
-from decentral_dp.models import linear_model
-from decentral_dp.problems.minimax import composite
-from tests.support.coordinator_replay import SCALE, Listening, Scripted, keyed, performed, scripted, with_noise, without
+from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
-from tests.support.neighbours import exceeded, widest
 from tests.support.spider_loop import SpiderLoop, made
 
 RECURSIVE: dict[str, Any] = {
@@ -36,36 +32,6 @@ KL = "kl_dro"
 
 
 # The loop ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rate", [1.0, 0.4, 0.03])
-def test_it_is_the_loop_over_raw_records(rate: float) -> None:
-    job = made(RECURSIVE | {"rate": rate}, KL)
-    agree(job, SpiderLoop(job, with_noise))
-
-
-def test_a_clip_of_the_scenario_takes_the_place_of_a_larger_ball() -> None:
-    job = made(RECURSIVE, KL, privacy={"clip": {"x": 0.2, "y": 0.1}})
-    agree(job, SpiderLoop(job, with_noise))
-
-
-@pytest.mark.parametrize("rate", [1.0, 0.4])
-def test_without_noise_it_is_the_loop_without_clips(rate: float) -> None:
-    job = made(RECURSIVE | {"rate": rate}, KL, privacy=NONE)
-    agree(job, SpiderLoop(job, without, scale=lambda index, channel: 0.0), Listening(job))
-
-
-def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams() -> None:
-    job = made(RECURSIVE, KL)
-    prices = {(c.channel, int(i)): c.sensitivity["train"][k, 0] for c in job.ledger.channels for k, i in
-              enumerate(c.rounds)}  # fmt: skip
-    loop = SpiderLoop(job, with_noise)
-
-    def scale(index: int, channel: str) -> float:
-        return 2.0 * loop.bounds[index, channel] / (loop.rate * loop.n) / prices[channel, index]
-
-    loop.say, loop.scale = keyed(job, scale), scale
-    agree(job, loop, Listening(job), atol=1e-7)
 
 
 def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
@@ -96,15 +62,6 @@ def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
 
 
 # The plan ---------------------------------------------------------------------------------------------------------
-
-
-def test_no_release_costs_more_than_planned() -> None:
-    job = made(RECURSIVE, KL)
-    outcome = performed(job.coordinator_node(), job.rounds)[0]
-    assert outcome.ledger.costs_within(job.ledger)
-    dearer = replace(job.ledger, channels=tuple(replace(c, scale=1.01 * c.scale) for c in job.ledger.channels))
-    assert not outcome.ledger.costs_within(dearer)
-    assert 0.995 * 6.0 <= job.budget.epsilon.max() <= 6.0
 
 
 def test_three_releases_a_round_are_one_event_and_share_alike() -> None:
@@ -145,36 +102,11 @@ def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
     assert math.exp(-5.0 / 0.6) < SCALE
 
 
-@pytest.mark.parametrize("blocks", [2, 3])
-def test_the_cut_into_blocks_changes_nothing(blocks: int) -> None:
-    ends = []
-    for cut in (1, blocks):
-        job = made(RECURSIVE, KL, run={"blocks": cut})
-        outcome, seen = performed(job.coordinator_node(), job.rounds)
-        ends.append((outcome.ledger, seen[-1]))
-    assert ends[0][0].same_releases(ends[1][0])
-    for name in ("x", "y"):
-        np.testing.assert_allclose(ends[1][1][name], ends[0][1][name], atol=1e-12)
-
-
 # Sensitivity ------------------------------------------------------------------------------------------------------
 
 
 def far_apart(**changes: Any) -> Any:
     return made(RECURSIVE | {"rate": 1.0} | changes, KL, problem={"normalise": "none"})
-
-
-def test_no_neighbour_exceeds_a_sensitivity_and_some_come_close() -> None:
-    found = widest(far_apart())
-    assert set(found) == {"gx", "dx", "gy", "dy", "s"}
-    assert not exceeded(found)
-    assert min(found["gx"], found["dx"], found["s"]) > 0.7
-
-
-def test_a_forgotten_clip_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (linear_model, composite):
-        monkeypatch.setattr(module, "clip_factors", lambda norms, bound: np.isfinite(norms) * 1.0)
-    assert exceeded(widest(far_apart()))
 
 
 def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generator[Any, Any, State]:
@@ -203,15 +135,6 @@ def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) ->
     test = test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change
     with pytest.raises(AssertionError):
         test()
-
-
-def test_what_is_noised_is_the_difference_and_not_the_estimate() -> None:
-    job = made(RECURSIVE, KL)
-    releaser = Listening(job)
-    scripted(job, releaser)
-    changes = [w for (_, channel), w in releaser.wanted.items() if channel in ("dx", "dy")]
-    assert len(changes) == 8
-    assert all((w.public == 0.0).all() for w in changes)
 
 
 # As printed -------------------------------------------------------------------------------------------------------
@@ -271,8 +194,3 @@ def test_refusals(missing: str) -> None:
 def test_only_for_a_function_of_means() -> None:
     with pytest.raises(InputError, match=r"algorithm\.kind: recursive_spider needs an inner function"):
         made(RECURSIVE, "dro")
-
-
-def test_without_a_clip_it_is_refused() -> None:
-    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
-        made(RECURSIVE, KL, privacy={"clip": {}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,32 +11,22 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
-from decentral_dp.errors import InputError
-from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.naive import (
     CLIPS,
-    ORACLES,
-    READ,
     STREAM_NAMES,
     STREAMS,
-    UNCLIPPED,
     Loop,
-    Unclipped,
     Vectors,
-    agree,
     base,
     checked_on_every_problem,
     finished,
-    ledgers,
     made,
-    public_of,
     series,
-    shares,
     squares,
-    worlds,
 )
-from tests.support.replay import Noise, certified_change, conversation, loud, quiet
+from tests.support.replay import conversation, loud
 
 ALGORITHM = {
     "kind": "bsa",
@@ -82,41 +73,87 @@ class Naive(Loop):
         return self.told
 
 
-def check(kind: str, content: dict[str, Any], noise: Noise, clips: dict[str, float]) -> Job:
-    job = made(kind, content)
-    agree(job, noise, Naive(job, kind, noise, clips).run())
-    return job
+# Planted bugs -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", list(ORACLES))
-def test_without_noise_it_is_the_loop(kind: str) -> None:
-    for stream in STREAMS[:2]:
-        content = base(ALGORITHM, "none")
-        content["problem"]["stream"] = stream
-        job = check(kind, content, quiet, UNCLIPPED)
-        last = finished(job).last
-        for channel, value in conversation(job)[-1].items():
-            np.testing.assert_allclose(last.released[channel], value, atol=1e-13)
+class Stepped(Bsa):
+    """Prices answers as if they were multiplied by the step already."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
+        return out | {"gy": out["gy"]._replace(sensitivity={k: 0.5 * s for k, s in out["gy"].sensitivity.items()})}
 
 
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-@pytest.mark.parametrize("kind", list(ORACLES))
-def test_answers_are_used_with_their_noise(kind: str, mechanism: str) -> None:
-    for stream in STREAMS[:2]:
-        content = base(ALGORITHM, mechanism=mechanism)
-        content["problem"]["stream"] = stream
-        check(kind, content, loud, CLIPS)
+class Own(Bsa):
+    """Goes on from the agent's own v before noise."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        inner, reply = super().step(t, dataset, s), None
+        try:
+            while True:
+                exchange = inner.send(reply)
+                reply = yield exchange
+                if "v" in exchange.values:
+                    reply = reply._replace(mean=type("Mean", (), {"v": exchange.values["v"]})())
+        except StopIteration as done:
+            return done.value
 
 
-@pytest.mark.parametrize("kind", list(ORACLES))
-def test_printed_does_the_same_and_clips_nothing(kind: str) -> None:
-    check(kind, base(ALGORITHM, "as_printed"), loud, UNCLIPPED)
+# What all have in common --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("inner", "inverse", "rounds"), [(1, 1, 1), (3, 1, 2), (1, 4, 2)])
-def test_short_loops(inner: int, inverse: int, rounds: int) -> None:
-    job = check("crossed", base(ALGORITHM | {"inner": inner, "inverse": inverse, "rounds": rounds}), loud, CLIPS)
-    assert finished(job).ledger.same_releases(job.ledger)
+class TestBsa(GossipConformance):
+    table = ALGORITHM
+    blocks = (1, 2, 3, 4)
+    short = (
+        {"inner": 1, "inverse": 1, "rounds": 1},
+        {"inner": 3, "inverse": 1, "rounds": 2},
+        {"inner": 1, "inverse": 4, "rounds": 2},
+    )
+    plans = ({"x": {"scale": 0.0}}, {"y": {"scale": 0.0}})
+    moved = MappingProxyType({"train": {"gy", "v", "gx"}, "validation": {"v", "gx"}})
+    bugs = (Stepped, Own)
+    refused = (
+        ("inner", None, "algorithm.inner: missing"),
+        ("smoothness", None, "algorithm.smoothness: missing"),
+        ("inner", 0, "algorithm.inner"),
+        ("z", {"scale": 0.1}, "algorithm.z: bsa takes none"),
+    )
+
+    test_protocols_differ_only_by_noise = None
+
+    def told(self, job: Job, *rest: Any) -> Told:
+        return Naive(job, *rest).run()
+
+    def free(self, kind: str) -> set[str]:
+        return {"x", "y"} if kind == "crossed" else {"x", "y", "gx"}
+
+    def same_ends(self, ends: Any) -> None:
+        """To the last bit: the mean of all answers adds up in the same order everywhere."""
+        for end in ends:
+            for channel in "xy":
+                assert np.array_equal(end[channel], ends[0][channel])
+                assert (end[channel] == end[channel][0]).all()
+
+    def certified(self) -> Bsa:
+        return Bsa(StepSize(0.1, 0.2), StepSize(0.1), 2, 3, 2.0, start={"x": 9.0, "y": 9.0})
+
+    def scene(self, worst: bool) -> Any:
+        """Means of answers that keep the points away from where any term vanishes."""
+
+        def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+            own = {c: rng.normal(size=(1, 2)) for c in ("gy", "v", "gx")}
+            return own, 1.0 + rng.random(size=(1, 4 if e == 0 else 2))
+
+        return say
+
+    def reached(self, kind: str, stream: str, every: Shares) -> None:
+        first = np.arange(9) % 3 == 0
+        read, unread = (~first, first) if kind == "train" else (first, ~first)
+        assert largest(every, "gx").min() > 0.999
+        assert kind == "validation" or largest(every, "gy").min() > 0.999
+        assert largest(every, "v")[read].min() > 0.999
+        assert (largest(every, "v")[unread] == 0.0).all()
 
 
 # What it finds ------------------------------------------------------------------------------------------------------
@@ -168,30 +205,6 @@ def test_the_graph_plays_no_part_and_all_agents_hold_the_same() -> None:
 # The ledger ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-@pytest.mark.parametrize("kind", ["crossed", "logistic_hyperparameter"])
-def test_planned_is_recorded_however_the_agents_are_hosted(kind: str, mechanism: str, stream: Any) -> None:
-    ends = []
-    for blocks in (1, 2, 3, 4):
-        content = base(ALGORITHM, mechanism=mechanism, run={"blocks": blocks})
-        content["problem"] |= {"stream": stream, "partition": {"kind": "dirichlet", "alpha": 3.0}}
-        content["problem"]["synthetic"] = {"dimension": 2, "records": 16, "test_records": 4}
-        job = made(kind, content)
-        assert np.isfinite(job.budget.epsilon).all()
-        outcome = finished(job)
-        assert outcome.ledger.same_releases(job.ledger)
-        assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9))
-        free = {c.channel for c in job.ledger.channels if not c.mechanism.charged}
-        assert free == ({"x", "y"} if kind == "crossed" else {"x", "y", "gx"})
-        ends.append(outcome.last)
-    # To the last bit: the mean of all answers adds up in the same order everywhere.
-    for channel in "xy":
-        for end in ends:
-            assert np.array_equal(end.released[channel], ends[0].released[channel])
-            assert (end.released[channel] == end.released[channel][0]).all()
-
-
 @pytest.mark.parametrize(("agents", "per_actor"), [(3, 1), (20, 12)])
 def test_ray_gives_the_same_bits(ray_cluster: None, agents: int, per_actor: int) -> None:
     content = base(ALGORITHM, topology={"kind": "ring", "agents": agents})
@@ -219,7 +232,7 @@ def test_planned_is_recorded_without_a_certificate(guarantee: str, stream: Any) 
     for kind in ("crossed", "quadratic"):
         content = base(ALGORITHM, guarantee)
         content["problem"]["stream"] = stream
-        job = made(kind, content)
+        job = made(kind, content, priced=True)
         assert finished(job).ledger.same_releases(job.ledger)
         assert np.isinf(job.budget.epsilon).all()
         lines = {c.channel: c for c in job.ledger.channels}
@@ -230,13 +243,6 @@ def test_planned_is_recorded_without_a_certificate(guarantee: str, stream: Any) 
         assert (lines["v"].sensitivity["train"][first] == 0.0).all()
         assert lines["x"].mechanism.name == lines["y"].mechanism.name == "free"
         assert (lines["gx"].mechanism.name == "free") == (kind == "quadratic")
-
-
-@pytest.mark.parametrize("still", [{"x": {"scale": 0.0}}, {"y": {"scale": 0.0}}])
-@pytest.mark.parametrize("guarantee", ["certified", "as_printed"])
-def test_steps_of_zero_are_planned(still: dict[str, Any], guarantee: str) -> None:
-    job = made("crossed", base(ALGORITHM | still, guarantee))
-    assert finished(job).ledger.same_releases(job.ledger)
 
 
 def test_planned_is_recorded_whatever_reads_records() -> None:
@@ -272,106 +278,3 @@ def test_the_plan_is_the_hand_made_one(stream: Any) -> None:
     assert lines["gy"].rounds.tolist() == [1, 2, 8, 9, 15, 16]
     assert lines["v"].rounds.tolist() == [3, 4, 5, 10, 11, 12, 17, 18, 19]
     assert lines["gx"].rounds.tolist() == [6, 13, 20]
-
-
-# Adversaries --------------------------------------------------------------------------------------------------------
-
-ROUNDS, INNER, INVERSE = 3, 2, 3
-
-
-def certified() -> Bsa:
-    return Bsa(StepSize(0.1, 0.2), StepSize(0.1), INNER, INVERSE, 2.0, start={"x": 9.0, "y": 9.0})
-
-
-def scene(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Means of answers that keep the points away from where any term vanishes."""
-    own = {c: rng.normal(size=(1, 2)) for c in ("gy", "v", "gx")}
-    return own, 1.0 + rng.random(size=(1, 4 if e == 0 else 2))
-
-
-@pytest.mark.parametrize("stream", READ, ids=STREAM_NAMES)
-@pytest.mark.parametrize("norm", ["l1", "l2"])
-@pytest.mark.parametrize("kind", ["train", "validation"])
-def test_no_neighbour_exceeds_the_certificate(kind: str, norm: Any, stream: Any) -> None:
-    best: dict[str, np.ndarray] = {}
-    for seed in range(6):
-        runs = worlds(certified(), ROUNDS, scene, kind, norm, stream, seed, seed % 2 == 0)
-        for channel, share in shares(runs, kind, norm).items():
-            assert (share <= 1.0 + 1e-9).all(), (channel, seed)
-            best[channel] = np.maximum(best.get(channel, 0.0), share)
-    if stream.kind == "minibatch":
-        return
-    first = np.arange(ROUNDS * INVERSE) % INVERSE == 0
-    assert best["gx"].min() > 0.999
-    assert (best["gy"].min() > 0.999) if kind == "train" else (best["gy"] == 0.0).all()
-    read, unread = (~first, first) if kind == "train" else (first, ~first)
-    assert best["v"][read].min() > 0.999
-    assert (best["v"][unread] == 0.0).all()
-
-
-def test_the_released_plan_states_what_the_replay_carries() -> None:
-    for stream in READ:
-        planned = certified().planned_releases(public_of(ROUNDS, stream))
-        run = worlds(certified(), ROUNDS, scene, "train", "l1", stream, 0, True)[0]
-        for kind in ("train", "validation"):
-            for channel, sizes in certified_change(run, kind).items():
-                listed = planned[channel].sensitivity.get(kind, np.zeros((sizes.size, 1)))
-                np.testing.assert_allclose(listed[:, 0], sizes, rtol=1e-12)
-
-
-# Planted bugs -------------------------------------------------------------------------------------------------------
-
-
-class Stepped(Bsa):
-    """Prices answers as if they were multiplied by the step already."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        out = super().planned_releases(public)
-        return out | {"gy": out["gy"]._replace(sensitivity={k: 0.5 * s for k, s in out["gy"].sensitivity.items()})}
-
-
-class Own(Bsa):
-    """Goes on from the agent's own v before noise."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        inner, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                exchange = inner.send(reply)
-                reply = yield exchange
-                if "v" in exchange.values:
-                    reply = reply._replace(mean=type("Mean", (), {"v": exchange.values["v"]})())
-        except StopIteration as done:
-            return done.value
-
-
-@pytest.mark.parametrize("bug", [Stepped, Own])
-def test_a_planted_bug_is_refused_by_the_comparison_of_plan_and_record(bug: Any) -> None:
-    job = made("crossed", base(ALGORITHM))
-    a = job.algorithm
-    assert isinstance(a, Bsa)
-    recorded, planned = ledgers(job, bug(a.x, a.y, a.inner, a.inverse, a.smoothness, start=a.start))
-    assert not recorded.same_releases(planned)
-    recorded, planned = ledgers(job, a)
-    assert recorded.same_releases(planned)
-
-
-def test_a_forgotten_clip_exceeds_the_certificate() -> None:
-    runs = worlds(certified(), ROUNDS, scene, "train", "l1", READ[0], 0, True, Unclipped(2))
-    assert min(share.max() for share in shares(runs, "train", "l1").values()) > 10.0
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("inner", None, "algorithm.inner: missing"),
-        ("smoothness", None, "algorithm.smoothness: missing"),
-        ("inner", 0, "algorithm.inner"),
-        ("z", {"scale": 0.1}, "algorithm.z: bsa takes none"),
-    ],
-)
-def test_refusals(key: str, value: Any, words: str) -> None:
-    content = base(ALGORITHM)
-    content["algorithm"] = {k: v for k, v in (content["algorithm"] | {key: value}).items() if v is not None}
-    with pytest.raises(InputError, match=words):
-        build(decentral_dp.load(content))

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-import decentral_dp
 from decentral_dp.algorithms.gossip import spdb
 from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.errors import InputError
-from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from tests.conformance.gossip import GossipConformance, Shares, Told, largest, with_fields_of
 from tests.support.naive import (
     CLIPS,
-    ORACLES,
-    READ,
     STREAM_NAMES,
     STREAMS,
     UNCLIPPED,
     Loop,
-    Unclipped,
-    agree,
     base,
     checked_on_every_problem,
     finished,
     ledgers,
     made,
-    public_of,
     series,
-    shares,
     squares,
-    worlds,
 )
-from tests.support.replay import Noise, certified_change, conversation, loud, quiet
+from tests.support.replay import conversation, quiet
 
 ALGORITHM = {
     "kind": "spdb",
@@ -87,41 +79,100 @@ class Naive(Loop):
         return self.told
 
 
-def check(kind: str, content: dict[str, Any], noise: Noise, clips: dict[str, float]) -> Job:
-    job = made(kind, content)
-    agree(job, noise, Naive(job, kind, noise, clips).run())
-    return job
+# Planted bugs -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", list(ORACLES))
-def test_without_noise_it_is_the_loop(kind: str) -> None:
-    for stream in STREAMS[:2]:
-        content = base(ALGORITHM, "none")
-        content["problem"]["stream"] = stream
-        job = check(kind, content, quiet, UNCLIPPED)
-        last = finished(job).last
-        for channel, value in conversation(job)[-1].items():
-            np.testing.assert_allclose(last.released[channel], value, atol=1e-13)
+class Half(Spdb):
+    """Forgets that one term of x reads train and the other validation records."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
+        return out | {
+            "x": out["x"]._replace(sensitivity={k: s * (k == "train") for k, s in out["x"].sensitivity.items()})
+        }
 
 
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-@pytest.mark.parametrize("kind", list(ORACLES))
-def test_released_values_are_used_with_their_noise(kind: str, mechanism: str) -> None:
-    for stream in STREAMS[:2]:
-        content = base(ALGORITHM, mechanism=mechanism)
-        content["problem"]["stream"] = stream
-        check(kind, content, loud, CLIPS)
+class Personal(Spdb):
+    """Keeps y to itself, as nobody mixes it, and still takes gradients there."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        inner, reply = super().step(t, dataset, s), None
+        try:
+            while True:
+                reply = yield inner.send(reply)
+                if "y" in reply.released:
+                    reply = reply._replace(released=type("Own", (), {"x": reply.released["x"], "y": s.y})())
+        except StopIteration as done:
+            return done.value
 
 
-@pytest.mark.parametrize("kind", list(ORACLES))
-def test_printed_has_noise_on_what_is_received_only(kind: str) -> None:
-    check(kind, base(ALGORITHM, "as_printed"), loud, UNCLIPPED)
+class Reused(Spdb):
+    """One fresh batch for everything in a round, charged as if it were forgotten after each release."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        class Same:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(dataset, name)
+
+            def batch(self, t: int, draw: int = 0) -> Any:
+                return dataset.batch(t, 0)
+
+        return (yield from super().step(t, Same(), s))  # type: ignore[arg-type] # a shard in all that is used
 
 
-@pytest.mark.parametrize(("inverse", "rounds"), [(1, 1), (1, 3), (5, 2)])
-def test_short_runs_and_series(inverse: int, rounds: int) -> None:
-    job = check("crossed", base(ALGORITHM | {"inverse": inverse, "rounds": rounds}), loud, CLIPS)
-    assert finished(job).ledger.same_releases(job.ledger)
+def test_a_batch_used_twice_is_refused() -> None:
+    content = base(ALGORITHM)
+    content["problem"]["stream"] = STREAMS[2]
+    job = made("crossed", content)
+    with pytest.raises(ValueError, match="a second time"):
+        ledgers(job, with_fields_of(Reused, job.algorithm))
+
+
+# What all have in common --------------------------------------------------------------------------------------------
+
+
+class TestSpdb(GossipConformance):
+    table = ALGORITHM
+    short = ({"inverse": 1, "rounds": 1}, {"inverse": 1, "rounds": 3}, {"inverse": 5, "rounds": 2})
+    plans = ({}, {"x": {"scale": 0.0}}, {"y": {"scale": 0.0}}, {"dual": {"scale": 0.0}}, {"penalty": 0.0})
+    moved = MappingProxyType({"train": {"x", "y", "v"}, "validation": {"x", "v"}})
+    bugs = (Half, Personal)
+    refused = (
+        ("penalty", None, "algorithm.penalty: missing"),
+        ("dual", None, "algorithm.dual: missing"),
+        ("penalty", -1.0, "algorithm.penalty"),
+        ("smoothness", 0.0, "algorithm.smoothness"),
+        ("momentum", 0.5, "algorithm.momentum: spdb takes none"),
+    )
+
+    def told(self, job: Job, *rest: Any) -> Told:
+        return Naive(job, *rest).run()
+
+    def free(self, kind: str) -> set[str]:
+        return set() if kind == "crossed" else {"x"}
+
+    def certified(self) -> Spdb:
+        return Spdb(StepSize(0.5, 0.2), StepSize(0.4), 1.0, StepSize(0.3), 2.0, 3, start={"x": 1.0, "y": 1.0})
+
+    def scene(self, worst: bool) -> Any:
+        """Points away from where any term vanishes."""
+
+        def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+            own = {c: 1.0 + rng.random(size=(1, 2)) for c in ("x", "y", "v")}
+            return own, rng.normal(size=(1, 4 if e == 0 else 2))
+
+        return say
+
+    def reached(self, kind: str, stream: str, every: Shares) -> None:
+        first = np.arange(9) % 3 == 0
+        read, unread = (~first, first) if kind == "train" else (first, ~first)
+        assert largest(every, "x").min() > 0.999
+        assert kind == "validation" or largest(every, "y").min() > 0.999
+        assert largest(every, "v")[read].min() > 0.999
+        assert (largest(every, "v")[unread] == 0.0).all()
+
+
+# What is special ----------------------------------------------------------------------------------------------------
 
 
 class Spied(NamedTuple):
@@ -220,42 +271,6 @@ def test_one_agent_finds_the_optimum() -> None:
 # The ledger ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-@pytest.mark.parametrize("kind", ["crossed", "logistic_hyperparameter"])
-def test_planned_is_recorded_however_the_agents_are_hosted(kind: str, mechanism: str, stream: Any) -> None:
-    ends = []
-    for blocks in (1, 3):
-        content = base(ALGORITHM, mechanism=mechanism, run={"blocks": blocks})
-        content["problem"] |= {"stream": stream, "partition": {"kind": "dirichlet", "alpha": 3.0}}
-        content["problem"]["synthetic"] = {"dimension": 2, "records": 16, "test_records": 4}
-        job = made(kind, content)
-        assert np.isfinite(job.budget.epsilon).all()
-        outcome = finished(job)
-        assert outcome.ledger.same_releases(job.ledger)
-        assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9))
-        free = {c.channel for c in job.ledger.channels if c.mechanism.name == "free"}
-        assert free == (set() if kind == "crossed" else {"x"})
-        ends.append(outcome.last)
-    for channel in "xy":
-        np.testing.assert_allclose(ends[0].released[channel], ends[1].released[channel], rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("guarantee", ["none", "as_printed"])
-@pytest.mark.parametrize("still", [{}, {"x": {"scale": 0.0}}, {"y": {"scale": 0.0}}, {"dual": {"scale": 0.0}}])
-def test_planned_is_recorded_without_a_certificate(guarantee: str, still: dict[str, Any]) -> None:
-    for kind in ("crossed", "quadratic"):
-        job = made(kind, base(ALGORITHM | still, guarantee))
-        assert finished(job).ledger.same_releases(job.ledger)
-        assert np.isinf(job.budget.epsilon).all()
-
-
-@pytest.mark.parametrize("still", [{"x": {"scale": 0.0}}, {"y": {"scale": 0.0}}, {"penalty": 0.0}])
-def test_steps_of_zero_are_planned(still: dict[str, Any]) -> None:
-    job = made("crossed", base(ALGORITHM | still))
-    assert finished(job).ledger.same_releases(job.ledger)
-
-
 def test_planned_is_recorded_whatever_reads_records() -> None:
     checked_on_every_problem(ALGORITHM)
 
@@ -292,118 +307,6 @@ def test_the_plan_is_the_hand_made_one(stream: Any) -> None:
     assert lines["v"].rounds.tolist() == [1, 2, 3, 5, 6, 7, 9, 10, 11]
 
 
-# Adversaries --------------------------------------------------------------------------------------------------------
-
-ROUNDS, INVERSE = 3, 3
-
-
-def certified(kind: type[Spdb] = Spdb) -> Spdb:
-    return kind(StepSize(0.5, 0.2), StepSize(0.4), 1.0, StepSize(0.3), 2.0, INVERSE, start={"x": 1.0, "y": 1.0})
-
-
-def scene(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Points away from where any term vanishes."""
-    own = {c: 1.0 + rng.random(size=(1, 2)) for c in ("x", "y", "v")}
-    return own, rng.normal(size=(1, 4 if e == 0 else 2))
-
-
-@pytest.mark.parametrize("stream", READ, ids=STREAM_NAMES)
-@pytest.mark.parametrize("norm", ["l1", "l2"])
-@pytest.mark.parametrize("kind", ["train", "validation"])
-def test_no_neighbour_exceeds_the_certificate(kind: str, norm: Any, stream: Any) -> None:
-    best: dict[str, np.ndarray] = {}
-    for seed in range(6):
-        runs = worlds(certified(), ROUNDS, scene, kind, norm, stream, seed, seed % 2 == 0)
-        for channel, share in shares(runs, kind, norm).items():
-            assert (share <= 1.0 + 1e-9).all(), (channel, seed)
-            best[channel] = np.maximum(best.get(channel, 0.0), share)
-    if stream.kind == "minibatch":
-        return
-    first = np.arange(ROUNDS * INVERSE) % INVERSE == 0
-    assert best["x"].min() > 0.999
-    assert (best["y"].min() > 0.999) if kind == "train" else (best["y"] == 0.0).all()
-    read, unread = (~first, first) if kind == "train" else (first, ~first)
-    assert best["v"][read].min() > 0.999
-    assert (best["v"][unread] == 0.0).all()
-
-
-def test_the_released_plan_states_what_the_replay_carries() -> None:
-    for stream in READ:
-        planned = certified().planned_releases(public_of(ROUNDS, stream))
-        run = worlds(certified(), ROUNDS, scene, "train", "l1", stream, 0, True)[0]
-        for kind in ("train", "validation"):
-            for channel, sizes in certified_change(run, kind).items():
-                listed = planned[channel].sensitivity.get(kind, np.zeros((sizes.size, 1)))
-                np.testing.assert_allclose(listed[:, 0], sizes, rtol=1e-12)
-
-
-# Planted bugs -------------------------------------------------------------------------------------------------------
-
-
-class Half(Spdb):
-    """Forgets that one term of x reads train and the other validation records."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        out = super().planned_releases(public)
-        return out | {
-            "x": out["x"]._replace(sensitivity={k: s * (k == "train") for k, s in out["x"].sensitivity.items()})
-        }
-
-
-class Personal(Spdb):
-    """Keeps y to itself, as nobody mixes it, and still takes gradients there."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        inner, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                reply = yield inner.send(reply)
-                if "y" in reply.released:
-                    reply = reply._replace(released=type("Own", (), {"x": reply.released["x"], "y": s.y})())
-        except StopIteration as done:
-            return done.value
-
-
-class Reused(Spdb):
-    """One fresh batch for everything in a round, charged as if it were forgotten after each release."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        class Same:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(dataset, name)
-
-            def batch(self, t: int, draw: int = 0) -> Any:
-                return dataset.batch(t, 0)
-
-        return (yield from super().step(t, Same(), s))  # type: ignore[arg-type] # a shard in all that is used
-
-
-@pytest.mark.parametrize("bug", [Half, Personal])
-def test_a_planted_bug_is_refused_by_the_comparison_of_plan_and_record(bug: Any) -> None:
-    job = made("crossed", base(ALGORITHM))
-    a = job.algorithm
-    assert isinstance(a, Spdb)
-    recorded, planned = ledgers(job, bug(a.x, a.y, a.penalty, a.dual, a.smoothness, a.inverse, start=a.start))
-    assert not recorded.same_releases(planned)
-    recorded, planned = ledgers(job, a)
-    assert recorded.same_releases(planned)
-
-
-def test_a_batch_used_twice_is_refused() -> None:
-    content = base(ALGORITHM)
-    content["problem"]["stream"] = STREAMS[2]
-    job = made("crossed", content)
-    a = job.algorithm
-    assert isinstance(a, Spdb)
-    with pytest.raises(ValueError, match="a second time"):
-        ledgers(job, Reused(a.x, a.y, a.penalty, a.dual, a.smoothness, a.inverse, start=a.start))
-
-
-def test_a_forgotten_clip_exceeds_the_certificate() -> None:
-    runs = worlds(certified(), ROUNDS, scene, "train", "l1", READ[0], 0, True, Unclipped(2))
-    assert min(share.max() for share in shares(runs, "train", "l1").values()) > 10.0
-
-
 def test_the_series_is_shared_with_nobody() -> None:
     """Neighbours hear v, since everybody hears everything, but no value of theirs enters it."""
     assert spdb.solved.__module__ == "decentral_dp.algorithms.gossip.neumann"
@@ -416,20 +319,3 @@ def test_the_series_is_shared_with_nobody() -> None:
         for k in range(3):
             np.testing.assert_allclose(said[1 + k]["v"][i], v, atol=1e-12)
             v = v - loop.mean("lower_hvp", 0, i, x, y, v) / 3.0
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("penalty", None, "algorithm.penalty: missing"),
-        ("dual", None, "algorithm.dual: missing"),
-        ("penalty", -1.0, "algorithm.penalty"),
-        ("smoothness", 0.0, "algorithm.smoothness"),
-        ("momentum", 0.5, "algorithm.momentum: spdb takes none"),
-    ],
-)
-def test_refusals(key: str, value: Any, words: str) -> None:
-    content = base(ALGORITHM)
-    content["algorithm"] = {k: v for k, v in (content["algorithm"] | {key: value}).items() if v is not None}
-    with pytest.raises(InputError, match=words):
-        build(decentral_dp.load(content))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,32 +16,23 @@ from decentral_dp.algorithms.printed.printed_vrdsbo import PrintedVrdsbo
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.errors import InputError
-from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.naive import (
     CLIPS,
-    ORACLES,
-    READ,
     STREAM_NAMES,
     STREAMS,
-    UNCLIPPED,
     Loop,
-    Unclipped,
     Vectors,
-    agree,
     base,
     checked_on_every_problem,
     finished,
-    ledgers,
     made,
-    public_of,
     series,
     shares,
     squares,
-    worlds,
 )
-from tests.support.replay import Noise, certified_change, conversation, loud, quiet
+from tests.support.replay import conversation, loud
 
 ALGORITHM = {
     "kind": "vrdsbo",
@@ -109,55 +101,127 @@ class Naive(Loop):
         return out
 
 
-def check(kind: str, content: dict[str, Any], noise: Noise, clips: dict[str, float]) -> Job:
-    job = made(kind, content)
-    agree(job, noise, Naive(job, kind, noise, clips).run())
-    return job
+# Planted bugs -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", list(ORACLES))
-def test_without_noise_it_is_the_loop(kind: str) -> None:
-    for stream in STREAMS[:2]:
-        content = base(ALGORITHM, "none")
-        content["problem"]["stream"] = stream
-        job = check(kind, content, quiet, UNCLIPPED)
-        last = finished(job).last
-        for channel, value in conversation(job)[-1].items():
-            np.testing.assert_allclose(last.released[channel], value, atol=1e-13)
+class Once(Vrdsbo):
+    """Forgets that the old point moves too."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
+        return out | {"zg": out["zg"]._replace(sensitivity={k: s * 0 + s[0] for k, s in out["zg"].sensitivity.items()})}
 
 
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-@pytest.mark.parametrize("kind", list(ORACLES))
-def test_released_values_are_used_with_their_noise(kind: str, mechanism: str) -> None:
-    for stream in STREAMS[:2]:
-        content = base(ALGORITHM, mechanism=mechanism)
-        content["problem"]["stream"] = stream
-        check(kind, content, loud, CLIPS)
+class Unreleased(Vrdsbo):
+    """Keeps its series to itself."""
+
+    @property
+    def releases_per_round(self) -> int:
+        return 2
+
+    def _directions(self, at: Any, x: Any, y: Any) -> Any:
+        yield from ()
+        w = solve_unreleased([at] * self.inverse, x, y, self.smoothness)
+        return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        inner, reply = super().step(t, dataset, s), None
+        try:
+            while True:
+                exchange = inner.send(reply)
+                reply = None
+                if "v" not in exchange.values:
+                    reply = yield exchange
+        except StopIteration as done:
+            return done.value
 
 
-@pytest.mark.parametrize("kind", list(ORACLES))
-def test_printed_has_noise_on_what_is_received_only(kind: str) -> None:
-    check(kind, base(ALGORITHM, "as_printed"), loud, UNCLIPPED)
+# What all have in common --------------------------------------------------------------------------------------------
+
+ROUNDS, INVERSE = 4, 2
+E = 2 + 2 * INVERSE
+KAPPA = 1.0 - 0.36
 
 
-def test_the_published_steps_forget_the_old_point_at_first() -> None:
-    """α = 3, η = 1.2/(t+1)^.95: 1 − α η² is −3.3 and −0.16 at t = 0, 1. Then nothing of the old point is sent."""
-    more = {"averaging": {"scale": 1.2, "decay": 0.95}, "momentum": 3.0, "rounds": 4}
-    job = check("crossed", base(ALGORITHM | more), loud, CLIPS)
-    assert isinstance(job.algorithm, Vrdsbo | PrintedVrdsbo)
-    assert [job.algorithm.kept(t) for t in range(2)] == [0.0, 0.0]
-    assert job.algorithm.kept(2) == pytest.approx(1 - 3 * (1.2 / 3**0.95) ** 2)
-    outcome = finished(job)
-    assert outcome.ledger.same_releases(job.ledger)
-    v = next(c for c in job.ledger.channels if c.channel == "v")
-    # Eight exchanges a round; three vectors a round, and three of the old point from t = 2 on.
-    assert v.rounds.tolist() == [1, 2, 3, 9, 10, 11, *range(17, 23), *range(25, 31)]
+class TestVrdsbo(GossipConformance):
+    table = ALGORITHM
+    rounds = ROUNDS
+    short = ({"inverse": 1, "rounds": 1}, {"inverse": 1, "rounds": 3}, {"inverse": 5, "rounds": 2})
+    plans = ({}, {"x": {"scale": 0.0}}, {"averaging": {"scale": 0.0}}, {"momentum": 0.0})
+    moved = MappingProxyType({"train": {"zf", "zg", "v"}, "validation": {"zf", "v"}})
+    bugs = (Once, Unreleased)
+    refused = (
+        ("averaging", None, "algorithm.averaging: missing"),
+        ("momentum", None, "algorithm.momentum: missing"),
+        ("momentum", -1.0, "algorithm.momentum"),
+        ("smoothness", 0.0, "algorithm.smoothness"),
+        ("inverse", 0, "algorithm.inverse"),
+        ("dual", {"scale": 0.1}, "algorithm.dual: vrdsbo takes none"),
+    )
 
+    def told(self, job: Job, *rest: Any) -> Told:
+        return Naive(job, *rest).run()
 
-@pytest.mark.parametrize(("inverse", "rounds"), [(1, 1), (1, 3), (5, 2)])
-def test_short_runs_and_series(inverse: int, rounds: int) -> None:
-    job = check("crossed", base(ALGORITHM | {"inverse": inverse, "rounds": rounds}), loud, CLIPS)
-    assert finished(job).ledger.same_releases(job.ledger)
+    def free(self, kind: str) -> set[str]:
+        return {"x", "y"} if kind == "crossed" else {"x", "y", "zf"}
+
+    def certified(self) -> Vrdsbo:
+        return Vrdsbo(StepSize(0.5), StepSize(0.5), StepSize(0.6), 1.0, 2.0, INVERSE, start={"x": 1.0, "y": 1.0})
+
+    def scene(self, worst: bool) -> Any:
+        """At worst w changes sign between old and new point, always the same way until the last round, y at each."""
+
+        def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+            own = {c: rng.normal(size=(1, 2)) for c in ("v", "zf", "zg")}
+            received = rng.normal(size=(1, 4 if e in (0, E - 1) else 2))
+            if worst:
+                sign = 1.0 if t == ROUNDS - 1 else -1.0
+                own["v"] = np.array([[sign if e <= INVERSE else -sign, 0.0]])
+                own["zf"], own["zg"] = np.zeros((1, 2)), np.array([[30.0 ** (t + 1) * (-1) ** t, 0.0]])
+                received[0, 0] = 1.0
+            return own, received
+
+        return say
+
+    def reached(self, kind: str, stream: str, every: Shares) -> None:
+        best = {channel: largest(every, channel) for channel in every[0]}
+        # The first round sends one series, the others two; each begins with ∇_y f.
+        start = np.resize([True, False], best["v"].size)
+        if kind == "train":
+            # The bound on Z^F is reached when every chain of the past was against it.
+            assert best["zf"][-1] > 0.999
+            assert best["zg"][:2].min() > 0.999
+            # V telescopes: c_t − c_{t−1} is all that one record can do.
+            assert best["zg"].min() > 0.999 / (1.0 + KAPPA) * (1.0 if stream == "all" else 0.6)
+            assert best["v"][~start].min() > 0.999
+            assert (best["v"][start] == 0.0).all()
+        else:
+            assert best["zf"][0] > 0.999
+            assert best["v"][start].min() > 0.999
+            assert (best["v"][~start] == 0.0).all()
+
+    def test_the_published_steps_forget_the_old_point_at_first(self) -> None:
+        """α = 3, η = 1.2/(t+1)^.95: 1 − α η² is −3.3 and −0.16 at t = 0, 1. Then nothing of the old point is sent."""
+        more = {"averaging": {"scale": 1.2, "decay": 0.95}, "momentum": 3.0, "rounds": 4}
+        job = self.agrees(self.job(algorithm=more), "crossed", loud, CLIPS)
+        assert isinstance(job.algorithm, Vrdsbo | PrintedVrdsbo)
+        assert [job.algorithm.kept(t) for t in range(2)] == [0.0, 0.0]
+        assert job.algorithm.kept(2) == pytest.approx(1 - 3 * (1.2 / 3**0.95) ** 2)
+        outcome = finished(job)
+        assert outcome.ledger.same_releases(job.ledger)
+        v = next(c for c in job.ledger.channels if c.channel == "v")
+        # Eight exchanges a round; three vectors a round, and three of the old point from t = 2 on.
+        assert v.rounds.tolist() == [1, 2, 3, 9, 10, 11, *range(17, 23), *range(25, 31)]
+
+    def test_a_state_that_forgets_its_past_exceeds_the_certificate(self) -> None:
+        """With the memory of U left out of its sensitivity, the worst transcript goes beyond it."""
+        runs = self.worlds("train")
+        share = shares(runs, "train", "l1")["zf"][-1]
+        last = runs[0][ROUNDS * E - 1]["zf"]
+        assert isinstance(last, Bounded)
+        stated = last.sensitivities["train"].sensitivity[0]
+        unit = 2 * CLIPS["x"] / 3
+        assert share * stated > 1.2 * (1.0 + KAPPA) * unit
 
 
 # What it finds ------------------------------------------------------------------------------------------------------
@@ -226,42 +290,6 @@ def test_a_complete_graph_agrees_at_once() -> None:
 # The ledger ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-@pytest.mark.parametrize("kind", ["crossed", "logistic_hyperparameter"])
-def test_planned_is_recorded_however_the_agents_are_hosted(kind: str, mechanism: str, stream: Any) -> None:
-    ends = []
-    for blocks in (1, 3):
-        content = base(ALGORITHM, mechanism=mechanism, run={"blocks": blocks})
-        content["problem"] |= {"stream": stream, "partition": {"kind": "dirichlet", "alpha": 3.0}}
-        content["problem"]["synthetic"] = {"dimension": 2, "records": 16, "test_records": 4}
-        job = made(kind, content)
-        assert np.isfinite(job.budget.epsilon).all()
-        outcome = finished(job)
-        assert outcome.ledger.same_releases(job.ledger)
-        assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9))
-        free = {c.channel for c in job.ledger.channels if c.mechanism.name == "free"}
-        assert free == ({"x", "y"} if kind == "crossed" else {"x", "y", "zf"})
-        ends.append(outcome.last)
-    for channel in "xy":
-        np.testing.assert_allclose(ends[0].released[channel], ends[1].released[channel], rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("guarantee", ["none", "as_printed"])
-@pytest.mark.parametrize("still", [{}, {"x": {"scale": 0.0}}, {"averaging": {"scale": 0.0}}, {"momentum": 0.0}])
-def test_planned_is_recorded_without_a_certificate(guarantee: str, still: dict[str, Any]) -> None:
-    for kind in ("crossed", "quadratic"):
-        job = made(kind, base(ALGORITHM | still, guarantee))
-        assert finished(job).ledger.same_releases(job.ledger)
-        assert np.isinf(job.budget.epsilon).all()
-
-
-@pytest.mark.parametrize("still", [{"x": {"scale": 0.0}}, {"averaging": {"scale": 0.0}}, {"momentum": 0.0}])
-def test_steps_of_zero_are_planned(still: dict[str, Any]) -> None:
-    job = made("crossed", base(ALGORITHM | still))
-    assert finished(job).ledger.same_releases(job.ledger)
-
-
 def test_a_problem_with_a_constant_hessian_pays_for_the_first_vector_only() -> None:
     """There v_1, v_2, … are functions of the released v_0."""
     content = base(ALGORITHM)
@@ -310,157 +338,6 @@ def test_the_plan_is_the_hand_made_one(stream: Any) -> None:
     n = {k: s if seen is None else min(s, seen[0]) for k, s in size.items()}
     assert v.sensitivity["validation"][0, group] == pytest.approx(2 * CLIPS["z"] / n["validation"], rel=1e-11)
     assert v.sensitivity["train"][1, group] == pytest.approx(2 * CLIPS["z"] / n["train"] / 3.0, rel=1e-11)
-
-
-# Adversaries --------------------------------------------------------------------------------------------------------
-
-ROUNDS, INVERSE = 4, 2
-E = 2 + 2 * INVERSE
-
-
-def certified(kind: type[Vrdsbo] = Vrdsbo) -> Vrdsbo:
-    return kind(StepSize(0.5), StepSize(0.5), StepSize(0.6), 1.0, 2.0, INVERSE, start={"x": 1.0, "y": 1.0})
-
-
-def scene(worst: bool) -> Any:
-    """At worst w changes sign between old and new point, always the same way until the last round, and y at each."""
-
-    def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        own = {c: rng.normal(size=(1, 2)) for c in ("v", "zf", "zg")}
-        received = rng.normal(size=(1, 4 if e in (0, E - 1) else 2))
-        if worst:
-            sign = 1.0 if t == ROUNDS - 1 else -1.0
-            own["v"] = np.array([[sign if e <= INVERSE else -sign, 0.0]])
-            own["zf"], own["zg"] = np.zeros((1, 2)), np.array([[30.0 ** (t + 1) * (-1) ** t, 0.0]])
-            received[0, 0] = 1.0
-        return own, received
-
-    return say
-
-
-@pytest.mark.parametrize("stream", READ, ids=STREAM_NAMES)
-@pytest.mark.parametrize("norm", ["l1", "l2"])
-@pytest.mark.parametrize("kind", ["train", "validation"])
-def test_no_neighbour_exceeds_the_certificate(kind: str, norm: Any, stream: Any) -> None:
-    best: dict[str, np.ndarray] = {}
-    for seed in range(6):
-        worst = seed % 2 == 0
-        runs = worlds(certified(), ROUNDS, scene(worst), kind, norm, stream, seed, worst)
-        for channel, share in shares(runs, kind, norm).items():
-            assert (share <= 1.0 + 1e-9).all(), (channel, seed)
-            best[channel] = np.maximum(best.get(channel, 0.0), share)
-    if stream.kind == "minibatch":
-        return
-    kappa = 1.0 - 0.36
-    # The first round sends one series, the others two; each begins with ∇_y f.
-    start = np.resize([True, False], best["v"].size)
-    if kind == "train":
-        # The bound on Z^F is reached when every chain of the past was against it.
-        assert best["zf"][-1] > 0.999
-        assert best["zg"][:2].min() > 0.999
-        # V telescopes: c_t − c_{t−1} is all that one record can do.
-        assert best["zg"].min() > 0.999 / (1.0 + kappa) * (1.0 if stream.kind == "all" else 0.6)
-        assert best["v"][~start].min() > 0.999
-        assert (best["v"][start] == 0.0).all()
-    else:
-        assert best["zf"][0] > 0.999
-        assert (best["zg"] == 0.0).all()
-        assert best["v"][start].min() > 0.999
-        assert (best["v"][~start] == 0.0).all()
-
-
-def test_the_released_plan_states_what_the_replay_carries() -> None:
-    for stream in READ:
-        planned = certified().planned_releases(public_of(ROUNDS, stream))
-        run = worlds(certified(), ROUNDS, scene(True), "train", "l1", stream, 0, True)[0]
-        for kind in ("train", "validation"):
-            for channel, sizes in certified_change(run, kind).items():
-                listed = planned[channel].sensitivity.get(kind, np.zeros((sizes.size, 1)))
-                np.testing.assert_allclose(listed[:, 0], sizes, rtol=1e-12)
-
-
-# Planted bugs -------------------------------------------------------------------------------------------------------
-
-
-class Once(Vrdsbo):
-    """Forgets that the old point moves too."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        out = super().planned_releases(public)
-        return out | {"zg": out["zg"]._replace(sensitivity={k: s * 0 + s[0] for k, s in out["zg"].sensitivity.items()})}
-
-
-class Unreleased(Vrdsbo):
-    """Keeps its series to itself."""
-
-    @property
-    def releases_per_round(self) -> int:
-        return 2
-
-    def _directions(self, at: Any, x: Any, y: Any) -> Any:
-        yield from ()
-        w = solve_unreleased([at] * self.inverse, x, y, self.smoothness)
-        return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        inner, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                exchange = inner.send(reply)
-                reply = None
-                if "v" not in exchange.values:
-                    reply = yield exchange
-        except StopIteration as done:
-            return done.value
-
-
-@pytest.mark.parametrize("bug", [Once, Unreleased])
-def test_a_planted_bug_is_refused_by_the_comparison_of_plan_and_record(bug: Any) -> None:
-    job = made("crossed", base(ALGORITHM))
-    a = job.algorithm
-    assert isinstance(a, Vrdsbo)
-    broken = bug(a.x, a.y, a.averaging, a.momentum, a.smoothness, a.inverse, start=a.start)
-    recorded, planned = ledgers(job, broken)
-    assert not recorded.same_releases(planned)
-    recorded, planned = ledgers(job, a)
-    assert recorded.same_releases(planned)
-
-
-def test_a_state_that_forgets_its_past_exceeds_the_certificate() -> None:
-    """With the memory of U left out of its sensitivity, the worst transcript goes beyond it."""
-    runs = worlds(certified(), ROUNDS, scene(True), "train", "l1", READ[0], 0, True)
-    share = shares(runs, "train", "l1")["zf"][-1]
-    last = runs[0][ROUNDS * E - 1]["zf"]
-    assert isinstance(last, Bounded)
-    stated = last.sensitivities["train"].sensitivity[0]
-    kappa, unit = 1.0 - 0.36, 2 * CLIPS["x"] / 3
-    assert share * stated > 1.2 * (1.0 + kappa) * unit
-
-
-def test_a_forgotten_clip_exceeds_the_certificate() -> None:
-    runs = worlds(certified(), ROUNDS, scene(True), "train", "l1", READ[0], 0, True, Unclipped(2))
-    assert min(share.max() for share in shares(runs, "train", "l1").values()) > 10.0
-
-
-# Refusals -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("averaging", None, "algorithm.averaging: missing"),
-        ("momentum", None, "algorithm.momentum: missing"),
-        ("momentum", -1.0, "algorithm.momentum"),
-        ("smoothness", 0.0, "algorithm.smoothness"),
-        ("inverse", 0, "algorithm.inverse"),
-        ("dual", {"scale": 0.1}, "algorithm.dual: vrdsbo takes none"),
-    ],
-)
-def test_refusals(key: str, value: Any, words: str) -> None:
-    content = base(ALGORITHM)
-    content["algorithm"] = {k: v for k, v in (content["algorithm"] | {key: value}).items() if v is not None}
-    with pytest.raises(InputError, match=words):
-        build(decentral_dp.load(content))
 
 
 def test_too_small_an_l_diverges_and_says_so() -> None:

@@ -1,0 +1,253 @@
+"""What holds of every algorithm whose agents gossip: they say what the formulas say, and the plan lists what they say.
+
+A test class that inherits `GossipConformance` names an algorithm, and brings its formulas as a loop over agents.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from decentral_dp.algorithms.protocol import Planned
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.jobs import Job
+from tests.support import naive
+from tests.support.naive import CLIPS, READ, STREAM_NAMES, STREAMS, UNCLIPPED, Scene, finished, ledgers, shares
+from tests.support.replay import Noise, certified_change, conversation, loud, quiet, realised_change
+
+Told = Sequence[Mapping[str, np.ndarray]]
+Shares = list[dict[str, np.ndarray]]
+
+
+def largest(every: Shares, channel: str) -> np.ndarray:
+    """Over the seeds, release by release."""
+    return np.max([one[channel] for one in every], axis=0)
+
+
+def with_fields_of(kind: type, algorithm: Any) -> Any:
+    """The same algorithm as another class."""
+    return kind(**{name: getattr(algorithm, name) for name in inspect.signature(kind).parameters})
+
+
+def halved(planned: Mapping[str, Planned], *channels: str) -> dict[str, Planned]:
+    """As if a record that is replaced only left a mean, or only came to it."""
+    half = {c: planned[c]._replace(sensitivity={k: s / 2 for k, s in planned[c].sensitivity.items()}) for c in channels}
+    return {**planned, **half}
+
+
+class GossipConformance:
+    """table: the [algorithm] table. small: what jobs are made of. kinds: problems of the comparisons with the loop.
+
+    plans: changes of the table, each of which has to be planned; unproven: without a certificate, all cost ∞ to all.
+    short: changes of the table to be compared with the loop too.
+    moved: kind of record → the channels that one such record can move. bugs: subclasses whose plan is not their record.
+    leaks: (subclass, kind of record) where something moves that counts as public.
+    refused: (key, value or None to leave it out, what the error says).
+    """
+
+    table: ClassVar[Mapping[str, Any]]
+    small: ClassVar[naive.Small] = naive.SMALL
+    kinds: ClassVar[Sequence[str]] = ("logistic_hyperparameter", "quadratic", "crossed")
+    longer: ClassVar[Mapping[str, Any]] = {}
+    hosted: ClassVar[Sequence[str]] = ("crossed", "logistic_hyperparameter")
+    blocks: ClassVar[Sequence[int]] = (1, 3)
+    planned_on: ClassVar[Sequence[str]] = ("crossed", "quadratic")
+    plans: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
+    unproven: ClassVar[bool] = True
+    short: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    moved: ClassVar[Mapping[str, set[str]]]
+    rounds: ClassVar[int] = 3
+    seeds: ClassVar[int] = 6
+    bugs: ClassVar[Sequence[type]] = ()
+    leaks: ClassVar[Sequence[tuple[type, str]]] = ()
+    refused: ClassVar[Sequence[tuple[str, Any, str]]] = ()
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        cases: dict[str, Sequence[Any]] = {
+            "kind": self.kinds,
+            "host": self.hosted,
+            "plan": self.plans,
+            "brief": self.short,
+            "bug": self.bugs,
+            "leak": self.leaks,
+            "refusal": self.refused,
+        }
+        for name in cases.keys() & set(metafunc.fixturenames):
+            metafunc.parametrize(name, cases[name], ids=str if name in ("plan", "brief") else None)
+
+    def content(
+        self, guarantee: str = "certified", mechanism: str = "laplace", stream: Any = "all", **tables: Any
+    ) -> dict[str, Any]:
+        """A small scenario; keyword tables change it."""
+        content = self.small.base({**self.table, **tables.pop("algorithm", {})}, guarantee, mechanism, **tables)
+        content["problem"]["stream"] = stream
+        return content
+
+    def made(self, kind: str, content: Mapping[str, Any], *, priced: bool = False) -> Job:
+        return self.small.made(kind, dict(content), priced=priced)
+
+    def job(self, kind: str = "", *guarantee: str, **more: Any) -> Job:
+        """Without a budget, on the problem whose terms all read records unless named; see `content` for the rest."""
+        return self.made(kind or self.small.all_read, self.content(*guarantee, **more))
+
+    def told(self, job: Job, kind: str, noise: Noise, clips: Mapping[str, float], **how: Any) -> Told:
+        """All that is said, by loops over agents and records."""
+        raise NotImplementedError
+
+    def agrees(self, job: Job, kind: str, noise: Noise, clips: Mapping[str, float]) -> Job:
+        naive.agree(job, noise, self.told(job, kind, noise, clips))
+        return job
+
+    def certified(self) -> Any:
+        """The algorithm for replays of one agent."""
+        raise NotImplementedError
+
+    def scene(self, worst: bool) -> Scene:
+        """What the agent says and hears in a replay."""
+        raise NotImplementedError
+
+    def reached(self, kind: str, stream: str, every: Shares) -> None:
+        """Asserts where the bound is reached; every: realised over certified change per seed, of which 0, 2, … are at
+        worst."""
+        raise NotImplementedError
+
+    def worlds(
+        self, kind: str, norm: Any = "l1", stream: Any = READ[0], seed: int = 0, algorithm: Any = None,
+        problem: Any = None,
+    ) -> list[list[dict[str, Any]]]:  # fmt: skip
+        """One agent in two worlds that differ in one record of this kind, at worst where the seed is even."""
+        worst, rng = seed % 2 == 0, np.random.default_rng([7, seed])
+        pair = self.small.neighbours(rng, kind, worst)
+        return naive.worlds(
+            algorithm or self.certified(), problem or self.small.problem, self.rounds, self.scene(worst), pair, norm,
+            stream, rng,
+        )  # fmt: skip
+
+    # It says what its formulas say ------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("stream", STREAMS[:2], ids=STREAM_NAMES[:2])
+    def test_without_noise_it_is_the_loop(self, kind: str, stream: Any) -> None:
+        job = self.agrees(self.job(kind, "none", stream=stream, algorithm=self.longer), kind, quiet, UNCLIPPED)
+        # The real engine and mechanism say the same.
+        last = finished(job).last
+        for channel, value in conversation(job)[-1].items():
+            np.testing.assert_allclose(last.released[channel], value, atol=1e-13)
+
+    @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+    def test_released_values_are_used_with_their_noise(self, kind: str, mechanism: str) -> None:
+        for stream in STREAMS[:2]:
+            self.agrees(self.job(kind, mechanism=mechanism, stream=stream), kind, loud, CLIPS)
+
+    def test_printed_has_its_noise_where_the_paper_has_it(self, kind: str) -> None:
+        self.agrees(self.job(kind, "as_printed"), kind, loud, UNCLIPPED)
+
+    def test_protocols_differ_only_by_noise(self) -> None:
+        """The loops above can tell: with noise the two protocols are far apart, without it they are one."""
+        wide = self.content()
+        wide["privacy"]["clip"] = dict.fromkeys("xyz", 1e6)
+        jobs = [self.made(self.small.all_read, content) for content in (wide, self.content("as_printed"))]
+        with_noise, without = ([conversation(j, n)[-1]["x"] for j in jobs] for n in (loud, quiet))
+        np.testing.assert_allclose(*without, atol=1e-12)
+        assert np.abs(with_noise[0] - with_noise[1]).max() > 0.01
+
+    def test_short_runs_and_loops(self, brief: Mapping[str, Any]) -> None:
+        job = self.agrees(self.job(algorithm=brief), self.small.all_read, loud, CLIPS)
+        assert finished(job).ledger.same_releases(job.ledger)
+
+    # The ledger -------------------------------------------------------------------------------------------------------
+
+    def free(self, kind: str) -> set[str] | None:
+        """The channels without noise; None where it is not said."""
+        return None
+
+    def hosted_content(self, mechanism: str, stream: Any, blocks: int) -> dict[str, Any]:
+        content = self.content("certified", mechanism, stream, run={"blocks": blocks})
+        content["problem"]["partition"] = {"kind": "dirichlet", "alpha": 3.0}
+        content["problem"]["synthetic"] = {"dimension": 2, "records": 16, "test_records": 4}
+        return content
+
+    def same_ends(self, ends: Sequence[Mapping[str, np.ndarray]]) -> None:
+        for end in ends[1:]:
+            for channel, value in ends[0].items():
+                np.testing.assert_allclose(end[channel], value, rtol=0, atol=1e-9)
+
+    @pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
+    @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+    def test_planned_is_recorded_however_the_agents_are_hosted(self, host: str, mechanism: str, stream: Any) -> None:
+        ends = []
+        for blocks in self.blocks:
+            # The plan does not know of blocks.
+            job = self.made(host, self.hosted_content(mechanism, stream, blocks), priced=not ends)
+            assert ends or np.isfinite(job.budget.epsilon).all()
+            outcome = finished(job)
+            assert outcome.ledger.same_releases(job.ledger)
+            assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9)), "the comparison has no power"
+            free = {c.channel for c in job.ledger.channels if not c.mechanism.charged}
+            assert self.free(host) in (None, free)
+            ends.append(outcome.last.released)
+        self.same_ends(ends)
+
+    @pytest.mark.parametrize("guarantee", ["none", "as_printed", "certified"])
+    def test_steps_of_zero_and_short_loops_are_planned(self, guarantee: str, plan: Mapping[str, Any]) -> None:
+        for kind in self.planned_on:
+            infinite = self.unproven and guarantee != "certified"
+            job = self.made(kind, self.content(guarantee, algorithm=plan), priced=infinite)
+            assert finished(job).ledger.same_releases(job.ledger)
+            assert not infinite or np.isinf(job.budget.epsilon).all()
+
+    # Adversaries ------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("stream", READ, ids=STREAM_NAMES)
+    @pytest.mark.parametrize("norm", ["l1", "l2"])
+    @pytest.mark.parametrize("split", ["train", "validation"])
+    def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(
+        self, split: str, norm: Any, stream: Any
+    ) -> None:
+        every = [shares(self.worlds(split, norm, stream, seed), split, norm) for seed in range(self.seeds)]
+        for seed, one in enumerate(every):
+            for channel, share in one.items():
+                assert (share <= 1.0 + 1e-9).all(), (channel, seed)
+                assert channel in self.moved[split] or (share == 0.0).all(), (channel, seed)
+        # A fresh batch may leave the record out.
+        if stream.kind != "minibatch":
+            self.reached(split, stream.kind, every)
+
+    def test_the_released_plan_states_what_the_replay_carries(self) -> None:
+        """The certificate tested above is the one that is priced."""
+        for stream in READ:
+            planned = self.certified().planned_releases(naive.public_of(self.rounds, stream, self.small.problem))
+            run = self.worlds("train", stream=stream)[0]
+            for split in ("train", "validation"):
+                for channel, sizes in certified_change(run, split).items():
+                    listed = planned[channel].sensitivity.get(split, np.zeros((sizes.size, 1)))
+                    np.testing.assert_allclose(listed[:, 0], sizes, rtol=1e-12)
+
+    def test_a_forgotten_clip_exceeds_the_certificate(self) -> None:
+        found = shares(self.worlds("train", problem=self.small.unclipped), "train", "l1")
+        assert min(found[channel].max() for channel in self.moved["train"]) > 10.0
+
+    # Planted bugs and refusals ----------------------------------------------------------------------------------------
+
+    def test_a_planted_bug_is_refused_by_the_comparison_of_plan_and_record(self, bug: type) -> None:
+        job = self.job()
+        recorded, planned = ledgers(job, with_fields_of(bug, job.algorithm))
+        assert not recorded.same_releases(planned)
+        recorded, planned = ledgers(job, job.algorithm)
+        assert recorded.same_releases(planned)
+
+    def test_a_planted_leak_is_seen_by_the_replay(self, leak: tuple[type, str]) -> None:
+        """Where plan and record agree about a bug, what neighbours say does not."""
+        broken = with_fields_of(leak[0], self.certified())
+        with pytest.raises(ValueError, match="counts as public"):
+            realised_change(*self.worlds(leak[1], algorithm=broken))
+
+    def test_refusals(self, refusal: tuple[str, Any, str]) -> None:
+        key, value, words = refusal
+        content = self.content()
+        content["algorithm"] = {k: v for k, v in (content["algorithm"] | {key: value}).items() if v is not None}
+        with pytest.raises(InputError, match=words):
+            self.made(self.small.all_read, content)
