@@ -215,7 +215,7 @@ def test_no_neighbour_varies_the_score_further(loss: str) -> None:
     rng = np.random.default_rng(23)
     grid = np.log(np.geomspace(0.02, 30.0, 12))[:, None]
     worst = 0.0
-    for _ in range(120):
+    for _ in range(60):
         data, other, role, n = neighbours(rng, loss, 2, 1.0, 1.0)
         gap = np.subtract(*(pooled(loss, z["train"], z["validation"]).scores_along(grid[::-1]) for z in (data, other)))
         allowed = Score.of_value(bounds(loss, n, d=2), grid[0], grid[-1]).oscillation
