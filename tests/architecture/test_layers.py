@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -78,9 +79,16 @@ ONLY_IN = {
 }
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a file's syntax tree; a file is read once for all tests."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@functools.cache
 def imports(path: Path) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -111,15 +119,14 @@ MODULES = {module_of(path): path for path in SOURCES}
 
 def own_imports(path: Path, annotations: bool = True) -> set[str]:
     """Modules of the package that a file imports anywhere in it; annotations: with those that only types need."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     typed = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if not annotations and id(node) in typed:
             continue
         if isinstance(node, ast.Import):
@@ -194,8 +201,7 @@ def test_importing_is_light(statement: str) -> None:
 
 def test_no_global_randomness_and_no_asserts() -> None:
     for path in SOURCES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert not any(isinstance(n, ast.Assert) for n in ast.walk(tree)), path
+        assert not any(isinstance(n, ast.Assert) for n in nodes(path)), path
         text = path.read_text(encoding="utf-8")
         assert "np.random.seed" not in text, path
         assert "torch.manual_seed" not in text, path
@@ -205,8 +211,7 @@ def test_algorithms_do_not_open_bounded_values() -> None:
     """What an algorithm computes from `.value` or `.private` would leave without a price: a plain array is free."""
     opened = {"value", "private"}
     for path in [p for p in SOURCES if inside(p, "algorithms")]:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        wrong = [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in opened]
+        wrong = [n.attr for n in nodes(path) if isinstance(n, ast.Attribute) and n.attr in opened]
         assert not wrong, f"{path.relative_to(PACKAGE)} reads {wrong}"
 
 

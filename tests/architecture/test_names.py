@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import tokenize
@@ -41,6 +42,7 @@ def words(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
+@functools.cache
 def identifiers(path: Path) -> set[str]:
     text = io.StringIO(path.read_text(encoding="utf-8"))
     return {token.string for token in tokenize.generate_tokens(text.readline) if token.type == tokenize.NAME}

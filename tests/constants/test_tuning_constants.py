@@ -125,7 +125,7 @@ def neighbours(rng: np.random.Generator, loss: str, d: int, radius: float, bound
 def test_no_neighbour_moves_a_minimiser_further(loss: str, penalised: bool) -> None:
     rng = np.random.default_rng(17 + 2 * LOSSES.index(loss) + penalised)
     worst = 0.0
-    for _ in range(150):
+    for _ in range(80):
         radius, bound = float(rng.choice([0.5, 1.0, 3.0])), float(rng.choice([0.3, 1.0]))
         w, lam = float(10.0 ** rng.uniform(-2.5, 1.5)), float(10.0 ** rng.uniform(-2, 2))
         data, other, role, n = neighbours(rng, loss, 3, radius, bound)
@@ -176,7 +176,7 @@ def test_pulled_minimisers_leave_the_ball_of_the_plain_ones(w: float, lam: float
 def test_no_neighbour_moves_the_slope_further(loss: str) -> None:
     rng = np.random.default_rng(5)
     worst = {"train": 0.0, "validation": 0.0}
-    for _ in range(400):
+    for _ in range(150):
         radius, bound = float(rng.choice([0.5, 1.0, 3.0])), float(rng.choice([0.3, 1.0]))
         w = float(10.0 ** rng.uniform(-2.5, 1.5))
         data, other, role, _ = neighbours(rng, loss, 3, radius, bound)
@@ -215,7 +215,7 @@ def test_no_neighbour_varies_the_score_further(loss: str) -> None:
     rng = np.random.default_rng(23)
     grid = np.log(np.geomspace(0.02, 30.0, 12))[:, None]
     worst = 0.0
-    for _ in range(120):
+    for _ in range(60):
         data, other, role, n = neighbours(rng, loss, 2, 1.0, 1.0)
         gap = np.subtract(*(pooled(loss, z["train"], z["validation"]).scores_along(grid[::-1]) for z in (data, other)))
         allowed = Score.of_value(bounds(loss, n, d=2), grid[0], grid[-1]).oscillation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +87,9 @@ def test_a_share_keeps_all_negative_records_and_the_positive_ones_it_takes(
     negatives: int, positives: int, percent: int, seed: int
 ) -> None:
     labels = np.random.default_rng(seed).permutation(np.repeat([0, 1], [negatives, positives]))
-    data, share = dataset(labels, ("no", "yes")), Fraction(percent, 100)
+    data = dataset(labels, ("no", "yes"))
     # The largest count whose share of all is at most the one wanted.
-    wanted = max(k for k in range(40000) if k <= share * (negatives + k))
+    wanted = max(k for k in range(40000) if 100 * k <= percent * (negatives + k))
     table = {"share": percent / 100}
     if not 1 <= wanted <= positives:
         assert f"takes {wanted} positive ones" in refusal(data, table)

@@ -149,9 +149,9 @@ def test_candidates_follow_the_exact_law(name: str) -> None:
     expected = density(exact / scale)
     assert np.abs(log_law(selection, scores, scale) - np.log(expected)).max() <= 1.01 * selection.facts.unit / scale
     quick, rng = replace(selection, score=constant(scores)), np.random.default_rng(7)
-    drawn = np.array([quick.draw(rng, scale) for _ in range(1500)])
+    drawn = np.array([quick.draw(rng, scale) for _ in range(700)])
     counts = np.array([(drawn == point).all(axis=1).sum() for point in points])
-    assert counts.sum() == 1500
+    assert counts.sum() == 700
     assert not rejected(counts, expected)
     assert rejected(counts, density(exact / (2.0 * scale)))
     assert rejected(counts, density(2.0 * exact / scale))
@@ -164,7 +164,7 @@ def test_the_continuum_against_quadrature() -> None:
 
     facts, rng = Score({"train": 0.1}, 1e-12, 2.0), np.random.default_rng(8)
     selection, scale = BoxExponential(facts, UNIT, score), 0.3
-    drawn = [selection.draw(rng, scale)[0] for _ in range(400)]
+    drawn = [selection.draw(rng, scale)[0] for _ in range(200)]
 
     def law(at: float) -> Callable[[Any], Any]:
         total = np.cumsum(density(score(FINE[:, None]) / at))
@@ -198,11 +198,9 @@ def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
             points = candidates(Domain("box", low=-1.5, high=1.5), p, 17 if p == 1 else 2)
             selection = FiniteExponential(make(both[0].bounds, low, high), points, both[0].scores)
             price = selection.sensitivity[kind]
+            scores = [pool.gradient_norms(points) if norm else pool.scores(points) for pool in both]
             for scale in (price / 3.0, price / 0.1):
-                laws = [
-                    log_law(selection, pool.gradient_norms(points) if norm else pool.scores(points), scale)
-                    for pool in both
-                ]
+                laws = [log_law(selection, s, scale) for s in scores]
                 worst = max(worst, float(np.abs(laws[0] - laws[1]).max()) * scale / price)
     return worst, price
 
@@ -338,7 +336,7 @@ def test_regularised_draws_follow_the_density(shape: str, method: str) -> None:
     assert selection.mechanism == "gaussian"
     assert selection.facts.certified
     rng, scale = np.random.default_rng(12), 0.3
-    drawn = [selection.draw(rng, scale)[0] for _ in range(400)]
+    drawn = [selection.draw(rng, scale)[0] for _ in range(200)]
 
     def cdf(at: float) -> Callable[[Any], Any]:
         total = np.cumsum(law_of(selection, at))
@@ -432,7 +430,7 @@ def test_a_quadratic_upper_level_in_several_dimensions() -> None:
     assert facts.curvature == 0.0
     selection = RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic())
     scale = 0.5 * facts.strength**0.5
-    x = np.array([selection.draw(np.random.default_rng([3, i]), scale) for i in range(400)])
+    x = np.array([selection.draw(np.random.default_rng([3, i]), scale) for i in range(200)])
     # Curvature of Φ by differences of an independent Φ, and its minimiser by Newton's method on it.
     step = 1e-3
     units = step * np.eye(D)

@@ -14,11 +14,11 @@ import pytest
 
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.page import write_report
-from decentral_dp.reporting.plots import FIGURES, write_plots
+from decentral_dp.reporting.plots import write_plots
 from decentral_dp.reporting.plots.axes import change
-from decentral_dp.reporting.plots.drawing import Curve, curve, read_drawing
+from decentral_dp.reporting.plots.drawing import Curve, curve
 from decentral_dp.reporting.plots.network_plots import layout
-from tests.support.run_folders import ALL_FIGURES, DOT, privacy_of, read_page, write_run
+from tests.support.run_folders import ALL_FIGURES, DOT, axes_of, figure_of, privacy_of, read_page, write_run
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,6 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def as_printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("as_printed"), guarantee="as_printed")
-
-
-def axes_of(name: str, folder: Path) -> list[Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    assert FIGURES[name](figure, read_drawing(folder))
-    return figure.axes
 
 
 def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
@@ -92,7 +84,7 @@ def test_the_upper_variable_is_drawn_per_coordinate(tmp_path: Path) -> None:
     assert ax.get_title(loc="left") == "x ends between −2.9 and −2; it started at −3"
     for bad in (np.full((3, 2), np.inf), np.zeros((3, 101))):
         np.savez(folder / "state.npz", published_x=bad)
-        assert "upper_variable" not in {p.stem for p in write_plots(folder)}
+        assert figure_of("upper_variable", folder) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +107,7 @@ def test_names_of_budgets_do_not_overlap(tmp_path: Path, guarantee: str, changes
 
 def test_no_figure_of_a_budget_that_nothing_spends(tmp_path: Path) -> None:
     folder = write_run(tmp_path, changes={"privacy": privacy_of(tmp_path, epsilon_max=0.0)})
-    assert "epsilon" not in {p.stem for p in write_plots(folder)}
+    assert figure_of("epsilon", folder) is None
 
 
 def test_certified_and_claimed_budgets_are_both_on_the_axis(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -649,7 +650,8 @@ def test_cells_of_another_package_or_of_other_inputs_are_computed_anew_and_repla
 
 def test_processes_compute_what_this_process_computes(mixed: Findings, tmp_path: Path) -> None:
     seen: list[tuple[int, int, int]] = []
-    study = load_study(mixed_content())
+    # Pictures are drawn by this process, and are those of `mixed`.
+    study = load_study({**mixed_content(), "plots": []})
     parallel = conduct(study, tmp_path / "out", jobs=2, progress=lambda *state: seen.append(state))
     assert seen[-1] == (8, 8, 2)
     for name in ("results", "cells"):
@@ -705,23 +707,23 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Path, how: signal.Signals) -> None:
     out = tmp_path / "out"
-    content = {"scenario": str(tmp_path / "base.toml"), "seeds": 60, "set": {"algorithm": {"rounds": 40}}}
+    content = {"scenario": str(tmp_path / "base.toml"), "seeds": 12}
     make()
     (tmp_path / "long.toml").write_text(tomli_w.dumps(content))
-    # Each of the two workers stays in its 26th cell: however late the interrupt comes, the study is not done before.
+    # Each of the two workers stays in its 6th cell: however late the interrupt comes, the study is not done before.
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "sitecustomize.py").write_text(
         "import time, decentral_dp.studies.study_runs as c\n"
         "real, done = c.compute, []\n"
         "def compute(task):\n"
         "    done.append(task)\n"
-        "    return real(task) if len(done) <= 25 else time.sleep(300)\n"
+        "    return real(task) if len(done) <= 5 else time.sleep(300)\n"
         "c.compute = compute\n"
     )
     order = ["study", str(tmp_path / "long.toml"), "--out", str(out), "--jobs", "2"]
@@ -734,47 +736,26 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
         env={**os.environ, "PYTHONPATH": path},
     )
     with started:
-        wait_for(lambda: len(files(out)) >= 3)
+        # Killed while both workers are in cells of five minutes, which they do not end; interrupted at any time.
+        wait_for(lambda: len(files(out)) >= (10 if how == signal.SIGKILL else 3))
+        assert how == signal.SIGINT or len(workers_in(out)) == 2
         os.kill(started.pid, how)
         said = started.communicate(timeout=60)
-    wait_for(lambda: not workers_in(out))
+    wait_for(lambda: not workers_in(out), seconds=30.0)
     before = files(out)
-    assert 3 <= len(before) <= 50
+    assert 3 <= len(before) <= 10
     if how == signal.SIGINT:
         assert started.returncode == 130
         assert said[0] == ""
         assert said[1].startswith(f"Interrupted; {len(before)} finished cells are kept in {out}")
     # Of the same study the first few seeds are enough to compare.
-    few = {**content, "seeds": 8}
+    few = {**content, "seeds": 4}
     alone = conduct(load_study(few), tmp_path / "alone", jobs=1)
     resumed = conduct(load_study(few), out, jobs=1)
-    assert resumed.computed < 8
+    assert resumed.computed < 4
     after = files(out)
     assert {name: after[name] for name in before} == before
     pd.testing.assert_frame_equal(without_times(resumed.results), without_times(alone.results))
-
-
-def test_workers_end_at_once_where_their_parent_was_killed(make: Make, tmp_path: Path) -> None:
-    # Cells that would take five minutes: a worker that ends with its cell only is far too late on any machine.
-    (tmp_path / "slow").mkdir()
-    (tmp_path / "slow" / "sitecustomize.py").write_text(
-        "import pathlib, time, decentral_dp.studies.study_runs as c\n"
-        "def compute(task):\n"
-        "    pathlib.Path(task.folder, f'{task.key}.begun').touch()\n"
-        "    time.sleep(300)\n"
-        "c.compute = compute\n"
-    )
-    make()
-    (tmp_path / "study.toml").write_text('scenario = "base.toml"\nseeds = 2\n')
-    order = ["study", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out"), "--jobs", "2"]
-    path = os.pathsep.join([str(tmp_path / "slow"), str(Path(cli.__file__).parents[2])])
-    with subprocess.Popen(
-        [sys.executable, "-m", "decentral_dp.cli.main", *order], env={**os.environ, "PYTHONPATH": path}
-    ) as started:
-        wait_for(lambda: len(list(tmp_path.glob("*.begun"))) == 2)
-        assert len(workers_in(tmp_path)) == 2
-        started.kill()
-    wait_for(lambda: not workers_in(tmp_path), seconds=30.0)
 
 
 # --- command line, shipped studies ------------------------------------------------------------------------------------
@@ -941,6 +922,10 @@ def test_shipped_studies(name: str, tmp_path: Path) -> None:
     assert all(isinstance(task, Task) for task in tasks)
     assert study.title
     assert study.claims
-    assert isinstance(tasks[0], Task)
-    record = cell_files.compute(tasks[0])
+    # A few rounds show whether a cell of it can be computed; what it finds is not asked here.
+    first = copy.deepcopy(found[0])
+    first.content["algorithm"]["rounds"] = min(5, first.content["algorithm"]["rounds"])
+    task = task_of(first, study.kind, study.rounds)
+    assert isinstance(task, Task)
+    record = cell_files.compute(task)
     assert record["status"] in ("ok", "budget_reached", "diverged"), record["reason"]

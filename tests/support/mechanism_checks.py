@@ -13,7 +13,7 @@ from decentral_dp.privacy.mechanisms.protocol import Unnoised
 DRAWS = 50_000
 
 
-def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int = DRAWS, seed: int = 5) -> np.ndarray:
+def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int, seed: int = 5) -> np.ndarray:
     """(draws, d) noised copies of one query (d,), by the mechanism's own sampler."""
     d, rng = query.size, np.random.default_rng(seed)
     g = m.grid(scale, d).reshape(1, 1)
@@ -23,23 +23,25 @@ def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int = DRAWS
     return np.asarray(g * integers)
 
 
-def deviation_complaints(m: NoiseMechanism, scale: float = 0.7) -> list[str]:
+def deviation_complaints(m: NoiseMechanism, scale: float = 0.7, draws: int = DRAWS) -> list[str]:
     """Whether the noise has the deviation that is stated, within six standard errors of a law of kurtosis below 10."""
-    found = float(drawn(m, np.full(1, 0.3), scale).std())
+    found = float(drawn(m, np.full(1, 0.3), scale, draws).std())
     wanted = m.deviation * scale
-    if abs(found / wanted - 1.0) < 6.0 * 1.5 / math.sqrt(DRAWS):
+    if abs(found / wanted - 1.0) < 6.0 * 1.5 / math.sqrt(draws):
         return []
     return [f"{m.name}: noise of deviation {found:.4g}, stated {wanted:.4g}"]
 
 
-def price_complaints(m: NoiseMechanism, size: float = 0.8, scale: float = 0.7, width: int = 1) -> list[str]:
+def price_complaints(
+    m: NoiseMechanism, size: float = 0.8, scale: float = 0.7, width: int = 1, draws: int = DRAWS
+) -> list[str]:
     """Whether more than the price shows: half-spaces along the move, each with room for five standard errors.
 
     The move is as long as allowed in the mechanism's norm, and goes along all coordinates at once.
     """
     step = size / width if m.norm == "l1" else size / math.sqrt(width)
     here, there = np.zeros(width), np.full(width, step)
-    a, b = drawn(m, here, scale, seed=6), drawn(m, there, scale, seed=7)
+    a, b = drawn(m, here, scale, draws, seed=6), drawn(m, there, scale, draws, seed=7)
     # The log-likelihood ratio's direction: of heavy tails sums of signs, of normal noise sums.
     score = (lambda v: (v > 0.5 * step).sum(axis=1)) if m.unit == "ε" else (lambda v: v.sum(axis=1))
     left, right = score(a), score(b)
@@ -47,7 +49,7 @@ def price_complaints(m: NoiseMechanism, size: float = 0.8, scale: float = 0.7, w
     out = []
     for cut in np.unique(np.quantile(np.concatenate([left, right]), [0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98])):
         for one, other in (((left < cut).sum(), (right < cut).sum()), ((right >= cut).sum(), (left >= cut).sum())):
-            p, q = _least(int(one)), _most(int(other))
+            p, q = _least(int(one), draws), _most(int(other), draws)
             if p - _allowed(m, loss, q) > 0.0:
                 out.append(f"{m.name}: an event of {p:.4g} in one world and {q:.4g} in the other, at {loss:.3g}")
     return out[:1]
@@ -60,11 +62,11 @@ def _allowed(m: NoiseMechanism, loss: float, q: float) -> float:
     return min(math.exp(loss) * q, 1.0 - math.exp(-loss) * (1.0 - q))
 
 
-def _most(count: int) -> float:
+def _most(count: int, draws: int) -> float:
     """An upper confidence bound on a probability, by the normal law and five deviations, but never 0."""
-    p = (count + 13.0) / (DRAWS + 26.0)
-    return min(1.0, p + 5.0 * math.sqrt(p * (1.0 - p) / DRAWS))
+    p = (count + 13.0) / (draws + 26.0)
+    return min(1.0, p + 5.0 * math.sqrt(p * (1.0 - p) / draws))
 
 
-def _least(count: int) -> float:
-    return max(0.0, 1.0 - _most(DRAWS - count))
+def _least(count: int, draws: int) -> float:
+    return max(0.0, 1.0 - _most(draws - count, draws))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize, minimize_scalar
+from scipy.spatial.distance import pdist
 
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -149,5 +150,4 @@ def released(context: MinimaxContext, asked: ClippedQuery, records: Any) -> Arra
 
 def furthest(context: MinimaxContext, asked: ClippedQuery, worlds: list[Any]) -> float:
     """The longest way between the means of any two neighbouring worlds: all differ in one record."""
-    means = [released(context, asked, w) for w in worlds]
-    return max(float(np.linalg.norm(a - b)) for k, a in enumerate(means) for b in means[:k])
+    return float(pdist(np.array([released(context, asked, w) for w in worlds])).max())

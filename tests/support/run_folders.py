@@ -18,6 +18,8 @@ import pandas as pd
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
 from decentral_dp.reporting.page import write_report
+from decentral_dp.reporting.plots import FIGURES
+from decentral_dp.reporting.plots.drawing import read_drawing
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
 SCENARIO = """title = "{title}"
@@ -260,6 +262,21 @@ class Page(HTMLParser):
 
     def row(self, head: str) -> list[str]:
         return next(row[1:] for row in self.rows if row and row[0] == head)
+
+
+def figure_of(name: str, folder: Path) -> Any | None:
+    """A figure; None where it is left out."""
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    return figure if FIGURES[name](figure, read_drawing(folder)) else None
+
+
+def axes_of(name: str, folder: Path) -> list[Any]:
+    figure = figure_of(name, folder)
+    assert figure is not None
+    axes: list[Any] = figure.axes
+    return axes
 
 
 def read_page(path: Path) -> Page:

@@ -17,7 +17,8 @@ import decentral_dp
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms
 from decentral_dp.simulation.jobs import Job
-from tests.support.naive import CLIPS, Small, World, built
+from tests.support import naive
+from tests.support.naive import Small, World, built
 
 M = np.array([[1.0, 0.0], [0.5, 1.0], [1.0, -2.0]])
 C = np.array([[0.3, 0.0], [0.0, 0.4], [0.1, -0.2]])
@@ -146,24 +147,11 @@ def stationary(job: Job, inverse: Any) -> np.ndarray:
 
 
 def base(algorithm: Mapping[str, Any], guarantee: str = "certified", mechanism: str = "laplace", **changes: Any) -> Any:
-    """A small scenario; keyword tables change it."""
-    privacy: dict[str, Any] = {"guarantee": guarantee}
-    if guarantee != "none":
-        privacy |= {"mechanism": mechanism, **{c: {"scale": 3.0, "decay": 0.1} for c in "xyz"}}
-    if guarantee == "certified":
-        privacy["clip"] = dict(CLIPS)
-    content: dict[str, Any] = {
-        "seed": 4,
-        "problem": {
-            "kind": "quadratic",
-            "data": "synthetic_classification",
-            "normalise": "l2",
-            "synthetic": {"dimension": 2, "records": 12, "test_records": 8},
-        },
-        "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"rounds": 3, "init": {"x": 0.7, "y": -0.4}, **algorithm},
-        "privacy": privacy,
-    }
+    """The small scenario of `naive` with ten times the noise, records of length 1 and no validation part of its own."""
+    content = naive.base(algorithm, guarantee, mechanism)
+    content["privacy"] |= {c: {**content["privacy"][c], "scale": 3.0} for c in "xyz" if c in content["privacy"]}
+    content["problem"].pop("validation")
+    content["problem"]["normalise"] = "l2"
     for table, values in changes.items():
         content[table] = content.get(table, {}) | values
     return content

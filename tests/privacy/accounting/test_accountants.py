@@ -466,7 +466,7 @@ def test_agents_with_the_same_releases_share_a_price_and_order_is_kept() -> None
 
 
 def test_more_columns_than_are_composed_one_by_one() -> None:
-    factors = np.random.default_rng(4).uniform(0.5, 8.0, 3 * MOST_COLUMNS)
+    factors = np.random.default_rng(4).uniform(0.5, 8.0, 2 * MOST_COLUMNS)
     few, many = stream(40), stream(40, [1] * factors.size).rescaled(factors)
     budget = price(many, DELTA)
     each = np.array([epsilon_of(few.rescaled(f), DELTA)[0] for f in factors])

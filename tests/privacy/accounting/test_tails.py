@@ -126,7 +126,7 @@ def test_a_job_says_what_its_finite_shards_cost_for_ever(
     """Steps that decay faster than noise by more than t^{1/2} have a finite ε(δ), and no finite pure ε."""
     base = scenario(
         problem={"stream": stream},
-        algorithm={"rounds": 300, "y": {"decay": 0.9}, "z": {"decay": 0.8}},
+        algorithm={"rounds": 60, "y": {"decay": 0.9}, "z": {"decay": 0.8}},
         privacy={"mechanism": mechanism, "y": {"decay": 0.1}, "z": {"decay": 0.1}},
     )
     job = build(decentral_dp.load(base))

@@ -86,7 +86,7 @@ def test_inaccuracy_costs_four_times_its_bound() -> None:
 
 def test_choices_follow_the_law() -> None:
     rng, scores = np.random.default_rng(21), np.array([0.3, 0.0, 0.5, 0.1])
-    counts = np.bincount([choose(rng, scores, 2.0, 0.5).value for _ in range(6000)], minlength=4)
+    counts = np.bincount([choose(rng, scores, 2.0, 0.5).value for _ in range(4000)], minlength=4)
     true = np.exp(-2.0 * scores / 0.5)
     assert not rejected(counts, true)
     assert rejected(counts, true * [1.0, 1.25, 1.0, 1.0])

@@ -57,6 +57,9 @@ def general(**more):
     return from_losses(everything, everything, p=3, q=3, n_features=3, regulariser=curved, **more)
 
 
+PROBLEM = general()
+
+
 def draw(seed, n, d, labels=2):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, d)), rng.integers(labels, size=n).astype(np.float64)
@@ -101,7 +104,7 @@ def records_of(problem, seed, n, labels=2):
 @pytest.mark.parametrize("cells", [1, 100, 2**21])
 def test_terms_are_the_clipped_means_of_a_naive_loop(clip, cells, monkeypatch):
     monkeypatch.setattr(loss_problem, "CELLS", cells)
-    problem = general()
+    problem = PROBLEM
     train, validation = records_of(problem, 1, 11), records_of(problem, 2, 7)
     x, y, z = np.random.default_rng(3).normal(size=(3, 3))
     got = problem.terms(x, y, z, train, validation, clip)
@@ -111,7 +114,7 @@ def test_terms_are_the_clipped_means_of_a_naive_loop(clip, cells, monkeypatch):
 
 
 def test_terms_are_the_finite_differences_of_the_losses():
-    problem = general()
+    problem = PROBLEM
     features, labels = draw(4, 5, 3)
     records = problem.prepare(features, labels, "l1")
     x, y, z = np.random.default_rng(5).normal(size=(3, 3))
@@ -266,7 +269,7 @@ def test_an_operation_without_a_forward_derivative_is_differentiated_backwards()
 
 
 def test_losses_of_a_grid_are_weighted_means_whatever_the_blocks(monkeypatch):
-    problem = general()
+    problem = PROBLEM
     features, labels = draw(14, 6, 3)
     records = problem.prepare(features, labels, "l1")
     x, y = np.random.default_rng(15).normal(size=(2, 5, 3))
@@ -305,7 +308,7 @@ def test_accuracy_of_scores_labels_and_class_scores(predict, classes, labels, ri
 
 @pytest.mark.parametrize("clip", CLIPS)
 def test_a_record_that_is_not_finite_counts_as_zero_in_every_term(clip):
-    problem = general()
+    problem = PROBLEM
     features, labels = draw(16, 6, 3)
     x, y, z = np.random.default_rng(17).normal(size=(3, 3))
     sound = LossRecords(features[2:], labels[2:])
@@ -321,7 +324,7 @@ def test_a_record_that_is_not_finite_counts_as_zero_in_every_term(clip):
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("bad", [np.nan, INF, 1e200])
 def test_a_point_that_is_not_finite_gives_finite_terms(clip, bad):
-    problem = general()
+    problem = PROBLEM
     records = records_of(problem, 18, 6)
     for place in range(3):
         point = [np.ones(3) for _ in range(3)]
@@ -392,9 +395,6 @@ def test_one_replaced_record_moves_a_mean_by_at_most_its_sensitivity(record, lab
     after = problem.terms(x, y, z, other, other, clip)
     for a, b in zip(before, after, strict=True):
         assert np.linalg.norm(a - b, 1 if norm == "l1" else 2) <= 2 * bound / 4 * summation_slack(4, 3)
-
-
-PROBLEM = general()
 
 
 def test_the_sensitivity_is_attained():
@@ -588,7 +588,7 @@ def test_constants_are_declared_or_absent():
 
 
 def test_threads_are_as_before_and_read_only_records_are_fine():
-    problem = general()
+    problem = PROBLEM
     records = records_of(problem, 26, 4)
     for array in records:
         array.setflags(write=False)
