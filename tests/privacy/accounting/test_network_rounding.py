@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp import topology
-from decentral_dp.adversaries.curious_neighbours import network_budget
+from decentral_dp.adversaries.curious_neighbours import prepare
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
@@ -149,7 +149,7 @@ def test_the_certified_number_by_hand() -> None:
 
 def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() -> None:
     job = job_of()
-    view = network_budget(job, [[3], [0, 1]])
+    view = prepare(job, [[3], [0, 1]]).view()
     told = of(job)
     seen = job.stream.averaged(np.arange(job.rounds)[:, None], job.counts["train"])
     step = LAMBDA * (np.arange(job.rounds) + 1.0) ** -0.2
