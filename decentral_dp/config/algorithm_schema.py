@@ -16,7 +16,17 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.algorithm_fields import registered_fields
-from decentral_dp.config.table_types import Channel, Count, Finite, NonNegative, Positive, Table, optional, require_keys
+from decentral_dp.config.table_types import (
+    Channel,
+    Count,
+    Decay,
+    Finite,
+    NonNegative,
+    Positive,
+    Table,
+    optional,
+    require_keys,
+)
 from decentral_dp.user_code import in_file, installed
 
 
@@ -24,7 +34,7 @@ class Step(Table):
     """Step size λ_t = scale/(t+1)^decay."""
 
     scale: NonNegative = Field(description="λ_0, the first step.")
-    decay: NonNegative = Field(default=0.0, description="Exponent of the decay in rounds; 0 keeps the step constant.")
+    decay: Decay = Field(default=0.0, description="Exponent of the decay in rounds; 0 keeps the step constant.")
 
 
 class DomainTable(Table):

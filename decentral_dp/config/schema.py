@@ -25,7 +25,17 @@ from decentral_dp.config.algorithm_schema import (
     which_table,
 )
 from decentral_dp.config.problem_schema import ProblemTable
-from decentral_dp.config.table_types import Channel, Count, Finite, NonNegative, Positive, Seed, Table, Target, optional
+from decentral_dp.config.table_types import (
+    Channel,
+    Count,
+    Decay,
+    Finite,
+    Positive,
+    Seed,
+    Table,
+    Target,
+    optional,
+)
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.user_code import in_file, installed
 
@@ -70,10 +80,12 @@ class Noise(Table):
         "Scale at round 0: a standard deviation (Gaussian) or the scale of a Laplace law; one number or "
         "one per agent. Left out: the target epsilon sets it."
     )
-    decay: NonNegative | list[NonNegative] = Field(
+    decay: Decay | list[Decay] = Field(
         default=0.0, description="Exponent of the decay in rounds; one number or one per agent."
     )
-    decay_per_agent: Finite = Field(default=0.0, description="Added to the decay of agent i = 1..m, times i.")
+    decay_per_agent: Annotated[float, Field(ge=-100, le=100)] = Field(
+        default=0.0, description="Added to the decay of agent i = 1..m, times i."
+    )
 
 
 class MechanismTable(Table):

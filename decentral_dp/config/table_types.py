@@ -20,13 +20,18 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-Count = Annotated[int, Field(ge=1)]
+# What is counted fits into memory, and what numbers are drawn from into 64 bits.
+Count = Annotated[int, Field(ge=1, le=10**9)]
+
+
+# Beyond it what decays is zero, or infinite where it divides, after a few rounds.
+Decay = Annotated[float, Field(ge=0, le=100)]
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-Seed = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 # Beyond these a target says nothing, and solving for it would meet the ends of float64.
