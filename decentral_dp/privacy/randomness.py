@@ -35,7 +35,7 @@ def seeded_root(seed: int, scenario: bytes) -> bytes:
 
 
 def secret_root() -> bytes:
-    """Return 256 bits from the operating system, never written anywhere.
+    """Return 256 bits from the operating system.
 
     Example:
         >>> len(secret_root())

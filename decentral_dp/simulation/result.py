@@ -152,6 +152,11 @@ class RunResult(Mapping[str, Any]):
         return self._table("versions")
 
     @property
+    def root_was_kept(self) -> bool:
+        """Whether the root of secret noise lay in the run's folder until the run was complete."""
+        return bool(self.content.get("root_was_kept"))
+
+    @property
     def setting(self) -> Setting:
         """Who trusts whom, and what is solved."""
         return self.privacy.setting

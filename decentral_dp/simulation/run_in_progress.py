@@ -153,6 +153,11 @@ class RunInProgress:
         self._journal.flush()
         os.fsync(self._journal.fileno())
 
+    @property
+    def keeps_secret(self) -> bool:
+        """Whether the root of the noise lies in the folder."""
+        return json.loads((self._place / _ROOT).read_text())["root"] is not None
+
     # --- how it ends ------------------------------------------------------------------------------------------------
 
     @property

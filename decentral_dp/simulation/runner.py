@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -190,6 +190,9 @@ def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, 
     folder = kept.folder
     try:
         done = _finished(job, progress, kept, found)
+        if job.scenario.seed is None and kept.keeps_secret:
+            result = RunResult(done.result.privacy, {**done.result.content, "root_was_kept": True})
+            done = replace(done, result=result)
         write_contents(done, folder)
     except KeyboardInterrupt:
         if kept.discard():

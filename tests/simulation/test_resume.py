@@ -20,6 +20,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+from decentral_dp.reporting.page import write_report
 from decentral_dp.simulation import run_in_progress, runner
 from decentral_dp.simulation.result import read_result
 
@@ -162,6 +163,13 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     assert len(rows) == len(done.metrics)
     assert not any(root.hex() in p.read_bytes().decode("latin-1") for p in folder.rglob("*") if p.is_file())
     assert not (folder / "in_progress").exists()
+    assert "until the run was complete" in _page(folder)
+    decentral_dp.run(small, out=tmp_path / "forgotten", keep_secret=False)
+    assert "was written nowhere" in _page(tmp_path / "forgotten")
+
+
+def _page(folder: Path) -> str:
+    return write_report(folder).read_text()
 
 
 def test_what_was_not_kept_is_not_drawn_again(small: dict[str, Any], tmp_path: Path) -> None:

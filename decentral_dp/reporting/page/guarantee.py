@@ -28,7 +28,7 @@ def guarantee_section(result: RunResult) -> list[Html]:
     notes = [tag("li", str(note)) for note in privacy.notes]
     return [
         *blocks,
-        *_about_noise(privacy),
+        *_about_noise(privacy, result.root_was_kept),
         *(trusted.who_saw(privacy) if result.privacy.is_trusted else []),
         adjacency,
         *_coverage(privacy, result),
@@ -93,10 +93,15 @@ def _note(guarantee: str, verdict: str, words: str) -> Html:
     return tag("p", tag("strong", verdict), words, class_=f"note {level}")
 
 
-def _about_noise(privacy: PrivacyStatement) -> list[Html]:
+def _about_noise(privacy: PrivacyStatement, root_was_kept: bool) -> list[Html]:
     noise = privacy.noise
     if noise == "secret":
-        return [tag("p", "The noise came from the operating system and was written nowhere.")]
+        kept = (
+            ". Its root lay in this folder, for its owner only to read, until the run was complete."
+            if root_was_kept
+            else " and was written nowhere."
+        )
+        return [tag("p", "The noise came from the operating system", kept)]
     if noise in ("", "off"):
         return []
     words = (
