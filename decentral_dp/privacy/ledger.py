@@ -177,10 +177,15 @@ class Ledger:
         if not self.channels:
             pd.DataFrame().to_parquet(path)
             return
-        tables = (
-            pa.Table.from_pandas(f.astype(dict.fromkeys(_NAMES, object)), preserve_index=False)
-            for f in self._frames(rows)
+        # As where frames are put together: what has one value throughout stays a category, the rest are strings.
+        splits = {split for c in self.channels for split in (*c.sensitivity, *["none"] * (not c.sensitivity))}
+        named: tuple[set[str], ...] = (
+            {c.channel for c in self.channels},
+            {c.mechanism.name for c in self.channels},
+            {*splits},
         )
+        strings = {name: str for name, values in zip(_NAMES, named, strict=True) if len(values) > 1}
+        tables = (pa.Table.from_pandas(f.astype(strings), preserve_index=False) for f in self._frames(rows))
         first = next(tables)
         with pq.ParquetWriter(path, first.schema) as writer:
             for table in itertools.chain([first], tables):

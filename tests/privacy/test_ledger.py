@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import decentral_dp
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -218,3 +221,13 @@ def test_a_batch_of_its_own_at_every_index_is_listed() -> None:
     [y, z] = assemble([(np.zeros(1, dtype=np.int64), recorder)], 1).channels
     assert y.rate["train"].ravel().tolist() == [0.25, 0.25, 1.0]
     assert z.rate["validation"].ravel().tolist() == [1.0, 0.25]
+
+
+@pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_bilevel", "exponential_mechanism"])
+def test_a_ledger_is_written_in_parts_as_it_is_in_one(name: str, tmp_path: Path) -> None:
+    ledger = decentral_dp.build(name).ledger
+    ledger.to_parquet(tmp_path / "parts.parquet", rows=7)
+    ledger.to_frame().to_parquet(tmp_path / "whole.parquet", index=False)
+    parts, whole = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("parts", "whole"))
+    pd.testing.assert_frame_equal(parts, whole)
+    assert len(whole)
