@@ -1,7 +1,5 @@
 """Cost of per-record clipped gradients of a network, as a ratio to the plain batch gradient in the same run."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -10,19 +8,9 @@ from torch.nn import functional
 
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.meta_learning import MetaLearning
+from tests.benchmarks.timing import fastest
 
 RECORDS = 50
-
-
-def fastest(functions, rounds):
-    """Shortest time of each, in seconds; the functions take turns, so that a busy machine slows all alike."""
-    best = [float("inf")] * len(functions)
-    for _ in range(rounds):
-        for k, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            best[k] = min(best[k], time.perf_counter() - start)
-    return best
 
 
 def tensors(network, x):

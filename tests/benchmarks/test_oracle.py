@@ -1,24 +1,12 @@
 """Cost of the logistic oracle, as a ratio to the bare products over the same records in the same run."""
 
-import time
-
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-
-
-def fastest(functions, rounds):
-    """Shortest time of each, in seconds; the functions take turns, so that a busy machine slows all alike."""
-    best = [float("inf")] * len(functions)
-    for _ in range(rounds):
-        for k, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            best[k] = min(best[k], time.perf_counter() - start)
-    return best
+from tests.benchmarks.timing import fastest
 
 
 @pytest.mark.parametrize(("n", "d"), [(20_000, 200), (100_000, 64)])

@@ -1,7 +1,5 @@
 """Cost of a private step of a network, as a ratio to a plain step of torch in the same run."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -16,19 +14,9 @@ from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
+from tests.benchmarks.timing import fastest
 
 SHARE, CLIP = 0.4, 1.0
-
-
-def fastest(functions, rounds):
-    """Shortest time of each, in seconds; the functions take turns, so that a busy machine slows all alike."""
-    best = [float("inf")] * len(functions)
-    for _ in range(rounds):
-        for k, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            best[k] = min(best[k], time.perf_counter() - start)
-    return best
 
 
 def auc(module, features, positive, a, b, y):

@@ -19,17 +19,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
-
-
-def fastest(functions, rounds):
-    """Shortest time of each, in seconds; the functions take turns, so that a busy machine slows all alike."""
-    best = [float("inf")] * len(functions)
-    for _ in range(rounds):
-        for k, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            best[k] = min(best[k], time.perf_counter() - start)
-    return best
+from tests.benchmarks.timing import fastest
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,6 @@ class TestDsboJhip(TrackingConformance):
             "printed": (*_round, *product((3, 4), _products), (5, "upper_grad_x")),
         }
     )
-    test_short_runs_and_loops = None
 
     def told(self, *job: Any, separately: bool | None = None) -> Told:
         return naive(*job, separately=separately)

@@ -143,8 +143,6 @@ class TestGbdsbo(GossipConformance):
         ("smoothness", None, r"algorithm\.smoothness: missing"),
     )
 
-    test_short_runs_and_loops = None
-
     def told(self, *job: Any) -> Told:
         return naive(*job)
 

@@ -112,7 +112,6 @@ class SingleLevel(GossipConformance):
     planned_on = ("quadratic",)
     rounds, seeds = 4, 12
     moved = MappingProxyType({"train": {"y"}, "validation": set()})
-    test_short_runs_and_loops = None
     # Nobody sends x.
     test_protocols_differ_only_by_noise = None
 
