@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.protocol import Problem
 from tests.support.replay import CROSSED, CROSSED_PENALTY, Crossed, crossed
 
 D, COUNTS = 2, {"train": (3, 5), "validation": (4, 2)}
@@ -23,7 +25,11 @@ FRESH = Stream("minibatch", batch=2)
 CLIP = {"x": 0.7, "y": 0.5, "z": 0.3}
 VECTORS = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
 MATRICES = ("lower_hessian", "lower_jacobian", "lower_hessian_product")
-PROBLEM = crossed(D)
+
+
+@functools.cache
+def from_crossed_losses() -> Problem:
+    return crossed(D)
 
 
 def rows(seed: int = 1, size: float = 1.0) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
@@ -32,8 +38,9 @@ def rows(seed: int = 1, size: float = 1.0) -> dict[str, list[tuple[np.ndarray, n
 
 
 def dataset(
-    records: Any, norm: Any = "l1", stream: Stream = ALL, problem: Any = PROBLEM, clip: Any = None
+    records: Any, norm: Any = "l1", stream: Stream = ALL, problem: Any = None, clip: Any = None
 ) -> LocalDataset:
+    problem = problem or from_crossed_losses()
     prepared: Any = {k: [problem.prepare(a, b, norm) for a, b in pairs] for k, pairs in records.items()}
     batches = Streams(seeded_root(2, b"batch"), "batch", [0, 1])
     clip = clip or Clip(norm, **CLIP)
@@ -227,7 +234,7 @@ def test_a_state_that_is_kept_is_charged_for_its_rounding() -> None:
 @given(st.integers(0, 2**32 - 1), st.sampled_from(VECTORS))
 def test_by_hand_and_from_losses_agree(seed: int, name: str) -> None:
     records, at = rows(seed, size=2.0), point(seed)
-    ours, theirs = (ask(dataset(records, problem=p).batch(0), name, at) for p in (Crossed(D), PROBLEM))
+    ours, theirs = (ask(dataset(records, problem=p).batch(0), name, at) for p in (Crossed(D), from_crossed_losses()))
     np.testing.assert_allclose(ours.private, theirs.private, atol=1e-12)
     np.testing.assert_allclose(ours.public, theirs.public, atol=1e-12)
 

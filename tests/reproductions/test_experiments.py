@@ -39,8 +39,13 @@ from decentral_dp.statistics import exactly, over_seeds
 
 
 @functools.cache
-def quick(name: str) -> Finding:
+def _quick(name: str) -> Finding:
     return run(name, seed=0, quick=True)
+
+
+def quick(name: str) -> Finding:
+    """Measured once, whether it is asked for by its name or by its number."""
+    return _quick(name_of(name))
 
 
 # Findings -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,9 @@ def general(**more):
     return from_losses(everything, everything, p=3, q=3, n_features=3, regulariser=curved, **more)
 
 
-PROBLEM = general()
+@functools.cache
+def shared():
+    return general()
 
 
 def draw(seed, n, d, labels=2):
@@ -104,7 +107,7 @@ def records_of(problem, seed, n, labels=2):
 @pytest.mark.parametrize("cells", [1, 100, 2**21])
 def test_terms_are_the_clipped_means_of_a_naive_loop(clip, cells, monkeypatch):
     monkeypatch.setattr(loss_problem, "CELLS", cells)
-    problem = PROBLEM
+    problem = shared()
     train, validation = records_of(problem, 1, 11), records_of(problem, 2, 7)
     x, y, z = np.random.default_rng(3).normal(size=(3, 3))
     got = problem.terms(x, y, z, train, validation, clip)
@@ -114,7 +117,7 @@ def test_terms_are_the_clipped_means_of_a_naive_loop(clip, cells, monkeypatch):
 
 
 def test_terms_are_the_finite_differences_of_the_losses():
-    problem = PROBLEM
+    problem = shared()
     features, labels = draw(4, 5, 3)
     records = problem.prepare(features, labels, "l1")
     x, y, z = np.random.default_rng(5).normal(size=(3, 3))
@@ -269,7 +272,7 @@ def test_an_operation_without_a_forward_derivative_is_differentiated_backwards()
 
 
 def test_losses_of_a_grid_are_weighted_means_whatever_the_blocks(monkeypatch):
-    problem = PROBLEM
+    problem = shared()
     features, labels = draw(14, 6, 3)
     records = problem.prepare(features, labels, "l1")
     x, y = np.random.default_rng(15).normal(size=(2, 5, 3))
@@ -308,7 +311,7 @@ def test_accuracy_of_scores_labels_and_class_scores(predict, classes, labels, ri
 
 @pytest.mark.parametrize("clip", CLIPS)
 def test_a_record_that_is_not_finite_counts_as_zero_in_every_term(clip):
-    problem = PROBLEM
+    problem = shared()
     features, labels = draw(16, 6, 3)
     x, y, z = np.random.default_rng(17).normal(size=(3, 3))
     sound = LossRecords(features[2:], labels[2:])
@@ -324,7 +327,7 @@ def test_a_record_that_is_not_finite_counts_as_zero_in_every_term(clip):
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("bad", [np.nan, INF, 1e200])
 def test_a_point_that_is_not_finite_gives_finite_terms(clip, bad):
-    problem = PROBLEM
+    problem = shared()
     records = records_of(problem, 18, 6)
     for place in range(3):
         point = [np.ones(3) for _ in range(3)]
@@ -385,7 +388,7 @@ def test_evaluation_that_raises_is_nan_in_its_row_only():
     bound=st.sampled_from([1e-3, 1.0, 50.0]),
 )
 def test_one_replaced_record_moves_a_mean_by_at_most_its_sensitivity(record, label, norm, bound):
-    problem = PROBLEM
+    problem = shared()
     features, labels = draw(21, 4, 3)
     x, y, z = np.random.default_rng(22).normal(size=(3, 3))
     clip = Clip(norm, bound, bound, bound)
@@ -578,7 +581,7 @@ def test_records_that_do_not_fit_are_refused():
 def test_constants_are_declared_or_absent():
     square = np.ones((3, 3))
     given = LipschitzConstants({"train": square, "validation": square}, square, {"train": np.ones(3)}, True, "analytic")
-    assert general().constants({"x": 1.0, "y": 1.0, "z": 1.0}, 1.0) is None
+    assert shared().constants({"x": 1.0, "y": 1.0, "z": 1.0}, 1.0) is None
     declared = general(constants=given).constants({}, None)
     assert declared.label == "declared"
     assert declared.data is given.data
@@ -588,7 +591,7 @@ def test_constants_are_declared_or_absent():
 
 
 def test_threads_are_as_before_and_read_only_records_are_fine():
-    problem = PROBLEM
+    problem = shared()
     records = records_of(problem, 26, 4)
     for array in records:
         array.setflags(write=False)
