@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_loader
@@ -69,7 +70,13 @@ def in_file(kind: str) -> InFile | None:
 
 def installed(what: str) -> dict[str, Any]:
     """Name → entry point, of the components that installed packages declare. what: a key of `GROUPS`."""
-    return {point.name: point for point in entry_points(group=GROUPS[what])}
+    return _installed(GROUPS[what], tuple(sys.path))
+
+
+@cache
+def _installed(group: str, path: tuple[str, ...]) -> dict[str, Any]:
+    # Reading what all installed packages declare takes milliseconds, and every name in a scenario is looked up.
+    return {point.name: point for point in entry_points(group=group)}
 
 
 def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
