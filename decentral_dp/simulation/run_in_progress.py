@@ -107,8 +107,11 @@ class RunInProgress:
         self._kept, self._written = (0, 0) if found is None else (found.kept, len(found.rows))
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
+        self._goes_on = found is not None
         self._journal = (self._place / _JOURNAL).open("ab")
         if found is not None:
+            # A line that was cut off was never acted on, and must not run into the next one.
+            self._journal.truncate((self._place / _JOURNAL).read_bytes().rfind(b"\n") + 1)
             self._write(resumed=found.kept)
 
     # --- from the engine --------------------------------------------------------------------------------------------
@@ -180,7 +183,7 @@ class RunInProgress:
 
     def discard(self) -> bool:
         """Remove the folder, if nothing was released. Returns whether it did."""
-        if self._leased:
+        if self._leased or self._goes_on:
             return False
         self.close()
         _remove(self.folder)
@@ -377,8 +380,11 @@ def machine() -> dict[str, str]:
 
 def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
     """The text of result.json: the price of what is released after so many rounds."""
-    ledger = job.ledger.until(released)
-    spent: Any = replace(job, rounds=released, ledger=ledger, budget=price(ledger, job.scenario.privacy.delta))  # type: ignore[type-var] # every job is a dataclass
+    spent: Any = job
+    if released < job.rounds:
+        ledger = job.ledger.until(released)
+        budget = price(ledger, job.scenario.privacy.delta)
+        spent = replace(spent, rounds=released, ledger=ledger, budget=budget)
     content = {
         "title": job.scenario.title,
         "status": status,

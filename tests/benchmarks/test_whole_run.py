@@ -16,7 +16,7 @@ from decentral_dp.simulation.jobs import Job
 AGENTS, RECORDS, WIDTH, ROUNDS = 1000, 20, 64, 20
 
 
-def job_of() -> Job:
+def job_of(rounds: int = ROUNDS) -> Job:
     """A ring of 1000 agents with 20 + 20 records of 64 features each."""
     draw, n = np.random.default_rng(0), 2 * AGENTS * RECORDS
     data = {
@@ -31,9 +31,9 @@ def job_of() -> Job:
         "seed": 1,
         "problem": {"kind": "logistic_hyperparameter", "data": "breast_cancer", "classes": [-1, 1], "normalise": "l1"},
         "topology": {"kind": "ring", "agents": AGENTS},
-        "algorithm": {"kind": "ldp_dsbo", "rounds": ROUNDS, "x": step, "y": step, "z": step},
+        "algorithm": {"kind": "ldp_dsbo", "rounds": rounds, "x": step, "y": step, "z": step},
         "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}},
-        "run": {"evaluate_every": ROUNDS},
+        "run": {"evaluate_every": rounds},
     }
     return decentral_dp.build(decentral_dp.load(content), data=data)
 

@@ -252,6 +252,16 @@ def test_files_cut_short_are_refused_or_made_up_for_never_misread(small: dict[st
     assert 0 < went_on < 24
 
 
+def test_a_line_that_was_cut_off_does_not_run_into_the_next(small: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    _cut_off(small, folder, 4)
+    with (folder / "in_progress" / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"leased": 1')
+    with pytest.raises(Stopped):
+        decentral_dp.resume(folder, progress=_cut_at(8))
+    _assert_same(decentral_dp.resume(folder), _uninterrupted(small))
+
+
 @pytest.mark.parametrize("failing", [0, 2, 5, 9, 16])
 def test_a_disk_that_is_full_at_any_write_loses_nothing(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
