@@ -26,9 +26,7 @@ def _thousand_agents() -> Job:
     return job_of(rounds=400)
 
 
-@pytest.mark.parametrize(
-    ("make", "limit"), [(_ten_agents, 1.1), (_thousand_agents, 1.05)], ids=["10 agents", "1000 agents"]
-)
+@pytest.mark.parametrize(("make", "limit"), [(_ten_agents, 1.1), (_thousand_agents, 1.05)], ids=["10", "1000"])
 def test_a_record_against_none(make: Any, limit: float, benchmark: Any, tmp_path: Path) -> None:
     job, number = make(), itertools.count()
 
