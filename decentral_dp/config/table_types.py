@@ -20,8 +20,8 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-# What is counted fits into memory, and what numbers are drawn from into 64 bits.
-Count = Annotated[int, Field(ge=1, le=10**9)]
+# What is counted fits into 64 bits with room for products, and seeds into 64 bits.
+Count = Annotated[int, Field(ge=1, le=10**12)]
 
 
 # Beyond it what decays is zero, or infinite where it divides, after a few rounds.
