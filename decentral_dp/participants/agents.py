@@ -32,7 +32,7 @@ from decentral_dp.exchange import Value
 from decentral_dp.participants.batch import Batch, Group, mean_sensitivity
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Started, stacked, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Started, Steepening, stacked, take
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16
@@ -80,6 +80,7 @@ class LocalDataset:
         self._batches = batches
         # Asked once: checking a protocol at run time costs as much as a small round.
         self._stackable = stacked(problem)
+        self._steepening = problem if isinstance(problem, Steepening) else None
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
 
     def public(self, value: float, dimension: int) -> Array:
@@ -91,6 +92,15 @@ class LocalDataset:
         start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
         weights = self._problem.start.get(channel) if isinstance(self._problem, Started) else None
         return start if weights is None else start + weights
+
+    def within_steps(self, x: Value, step: float) -> Value:
+        """Keep a free x where steps of this size are stable: step·‖∇²_yy R‖ ≤ 1, coordinate by coordinate.
+
+        The bound is public, and so is x: cutting it is post-processing. An x that reads records is left as it is.
+        """
+        if self._steepening is None or isinstance(x, Bounded) or step <= 0.0:
+            return x
+        return np.minimum(x, self._steepening.largest_x(1.0 / step))
 
     def reads_records(self, channel: str) -> bool:
         """Whether any term that feeds this channel reads records."""

@@ -220,6 +220,15 @@ class Started(Protocol):
 
 
 @runtime_checkable
+class Steepening(Protocol):
+    """A problem whose regulariser curves more the larger x is, whatever the records."""
+
+    def largest_x(self, curvature: float) -> float:
+        """The largest coordinate of x at which no eigenvalue of ∇²_yy R is above `curvature`; public."""
+        ...
+
+
+@runtime_checkable
 class Changed(Protocol):
     """A problem whose ∇_x l reads records."""
 

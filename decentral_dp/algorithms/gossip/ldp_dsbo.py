@@ -21,6 +21,10 @@ right-hand side; the messages are the same:
 Algorithms 1 and 2 of the paper keep everything un-noised except what is received; that form, and what it is worth, is
 in `printed_ldp_dsbo`.
 
+Where x is free and sets how strongly y is regularised, it is cut from above, coordinate by coordinate, where the
+regulariser's curvature reaches 1/max(λ_y, λ_z): beyond, the steps of y and z overshoot, and at a small budget the noise
+of z drives x there. The bound is public, so that cutting costs nothing. The paper has no such bound.
+
 Without noise all coincide. One agent (W = 0) runs plain single-loop bilevel descent; on a complete graph with
 Metropolis weights all agents hold the same average each round up to their own steps.
 
@@ -87,7 +91,9 @@ class LdpDsbo(Algorithm):
         if self.protocol == "private":
             kept = State(*(dataset.remembered(t, v) for v in s))
         d = dataset.oracle(t, released.x, released.y, released.z)
-        return step_along((self.x(t), self.y(t), self.z(t)), 1.0 - dataset.neighbour_weight, kept, neighbour_sum, d)
+        steps = (self.x(t), self.y(t), self.z(t))
+        following = step_along(steps, 1.0 - dataset.neighbour_weight, kept, neighbour_sum, d)
+        return following._replace(x=dataset.within_steps(following.x, max(steps[1:])))
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
         met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in CHANNELS}

@@ -100,6 +100,9 @@ class LogisticHyperparameter(LinearClassifier):
             asked(wanted, LOSS_OF_Y),
         )
 
+    def largest_x(self, curvature: float) -> float:
+        return PENALTY.largest_x(curvature)
+
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         return PENALTY.terms(x, y, z)
 

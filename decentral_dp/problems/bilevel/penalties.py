@@ -20,6 +20,10 @@ class Penalty(Protocol):
         """p: how many upper variables there are for q lower ones."""
         ...
 
+    def largest_x(self, curvature: float) -> float:
+        """The largest coordinate of x at which no eigenvalue of ∇²_yy R is above `curvature`."""
+        ...
+
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         """∇_y R, ∇²_yy R·z and ∇²_xy R·z, row by row."""
         ...
@@ -33,11 +37,19 @@ class Penalty(Protocol):
         ...
 
 
+def largest_strength(curvature: float) -> float:
+    """The x with exp(x) = curvature: beyond it a penalty ½ exp(x) y² curves more."""
+    return math.log(curvature)
+
+
 class Strengths(NamedTuple):
     """R(x, y) = ½ Σ_s exp(x_s) y_s²: one strength for every lower variable."""
 
     def uppers(self, q: int) -> int:
         return q
+
+    def largest_x(self, curvature: float) -> float:
+        return largest_strength(curvature)
 
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -65,6 +77,9 @@ class SharedStrength(NamedTuple):
     def uppers(self, q: int) -> int:
         return 1
 
+    def largest_x(self, curvature: float) -> float:
+        return largest_strength(curvature)
+
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         with np.errstate(over="ignore", invalid="ignore"):
             strength = np.exp(x)
@@ -90,6 +105,10 @@ class Pull(NamedTuple):
 
     def uppers(self, q: int) -> int:
         return q
+
+    def largest_x(self, curvature: float) -> float:
+        """None is too large: x moves the minimum, and leaves the curvature."""
+        return math.inf
 
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -55,6 +55,9 @@ class Regularised(StackedProblem):
     ) -> dict[str, Array]:
         return self.model.matrices(x, y, matrix, train, clip, wanted)
 
+    def largest_x(self, curvature: float) -> float:
+        return self.penalty.largest_x(curvature)
+
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         return self.penalty.terms(x, y, z)
 

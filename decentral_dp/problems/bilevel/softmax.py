@@ -25,6 +25,7 @@ from decentral_dp.models.linear_terms import (
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.linear_classifier import LinearClassifier
+from decentral_dp.problems.bilevel.penalties import largest_strength
 from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, Terms, asked
 
 
@@ -109,6 +110,10 @@ class SoftmaxHyperparameter(LinearClassifier):
             clip,
             asked(wanted, LOSS_OF_Y),
         )
+
+    def largest_x(self, curvature: float) -> float:
+        """Of R = (1/q) Σ exp(x_s) y_s², which curves by 2 exp(x_s)/q."""
+        return largest_strength(0.5 * self.q * curvature)
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         shape = (len(y), len(self.classes), self.p)

@@ -1,0 +1,85 @@
+"""The first sweep over a budget: x stays where the steps of y and z are stable, and no run diverges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.regularised_losses import (
+    biased_regularisation,
+    logistic_regularisation,
+    ridge_hyperparameter,
+    ridge_regularisation,
+)
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.protocol import Steepening
+
+MAIN = "ring_breast_cancer"
+SWEEP = [(0.1, 1), (1.0, 1), (1.0, 2), (16.0, 1)]
+
+
+def _run(epsilon: float, seed: int, *more: str) -> decentral_dp.Run:
+    changes = [f"privacy.epsilon={epsilon}", f"seed={seed}", "run.evaluate_every=150", *more]
+    return decentral_dp.run(decentral_dp.load(MAIN, changes))
+
+
+@pytest.mark.parametrize(("epsilon", "seed"), SWEEP)
+def test_a_sweep_over_epsilon_does_not_diverge(epsilon: float, seed: int) -> None:
+    done = _run(epsilon, seed)
+    assert done.result.status == "ok"
+    # Steps of 0.05 and 0.1: exp(x) ≤ 1/0.1.
+    assert done.released["x"].max() <= np.log(10.0)
+
+
+@pytest.mark.parametrize("topology", ["complete", "random_regular"])
+def test_nor_does_one_over_graphs(topology: str) -> None:
+    degree = ["topology.degree=4"] if topology == "random_regular" else []
+    assert _run(1.0, 1, f"topology.kind={topology}", "topology.agents=20", *degree).result.status == "ok"
+
+
+def test_without_the_bound_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalDataset, "within_steps", lambda self, x, step: x)
+    assert _run(1.0, 1).result.status == "diverged"
+
+
+def test_the_bound_changes_nothing_where_x_stays_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = _run(4.0, 1)
+    monkeypatch.setattr(LocalDataset, "within_steps", lambda self, x, step: x)
+    free = _run(4.0, 1)
+    for channel, value in bound.released.items():
+        np.testing.assert_array_equal(free.released[channel], value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LogisticHyperparameter(3),
+        lambda: SoftmaxHyperparameter(3, (0.0, 1.0, 2.0)),
+        lambda: ridge_hyperparameter(3),
+        lambda: ridge_regularisation(3),
+        lambda: logistic_regularisation(3, (-1.0, 1.0)),
+    ],
+    ids=["logistic", "softmax", "ridge", "one ridge", "one strength"],
+)
+@pytest.mark.parametrize("curvature", [0.03, 1.0, 40.0])
+def test_the_largest_x_is_where_the_regulariser_curves_that_much(make: Callable[[], Any], curvature: float) -> None:
+    problem = make()
+    assert isinstance(problem, Steepening)
+    x = np.full((1, problem.p), problem.largest_x(curvature))
+    at = np.random.default_rng(1).normal(size=(1, problem.q))
+    # ∇²_yy R column by column, from differences of its gradient, which is linear in y.
+    columns = [
+        (problem.regulariser(x, at + e, at).grad_y - problem.regulariser(x, at, at).grad_y)[0]
+        for e in np.eye(problem.q)
+    ]
+    assert np.linalg.eigvalsh(np.array(columns)).max() == pytest.approx(curvature, rel=1e-9)
+
+
+def test_where_x_leaves_the_curvature_there_is_no_bound() -> None:
+    assert biased_regularisation(3, (-1.0, 1.0)).largest_x(1e-9) == np.inf
