@@ -159,6 +159,14 @@ def resume(
         InputError: there is nothing to go on with, the run is under way, the records or the versions are others than
             those of the beginning, or its secret noise was not kept.
         Stopped: interrupted again.
+
+    Example:
+        >>> import decentral_dp
+        >>> try:
+        ...     decentral_dp.resume("scenarios")
+        ... except decentral_dp.InputError as error:
+        ...     print(str(error).partition(";")[0])
+        resume: scenarios is no run folder
     """
     folder = Path(folder)
     found, lock = find(folder)
