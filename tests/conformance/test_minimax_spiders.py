@@ -13,15 +13,10 @@ from decentral_dp import InputError
 from decentral_dp.models import linear_model
 from decentral_dp.problems.minimax import composite
 from decentral_dp.simulation.jobs import Job
-from tests.algorithms.coordinator_minimax.test_double_spider import DOUBLE
-from tests.algorithms.coordinator_minimax.test_minimax_baselines import SGD, SPIDER
-from tests.algorithms.coordinator_minimax.test_recursive_spider import RECURSIVE
 from tests.support.coordinator_replay import Listening, keyed, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
 from tests.support.neighbours import exceeded, widest
-from tests.support.spider_loop import SpiderLoop, made
-
-NONE = {"guarantee": "none", "clip": {}, "epsilon": None}
+from tests.support.spider_loop import DOUBLE, NONE, RECURSIVE, SGD, SPIDER, SpiderLoop, made
 
 
 class Program(NamedTuple):

@@ -24,6 +24,26 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "kl_dro": {"kind": "kl_dro", "strength": 0.6, "radius": 0.3, "cap": 1.2},
 }
 
+DOUBLE: dict[str, Any] = {
+    "kind": "double_spider",
+    "x": {"scale": 0.8, "decay": 0.2},
+    "y": {"scale": 0.3},
+    "period": 3,
+    "smoothness": 1.5,
+}
+SGD: dict[str, Any] = {"kind": "dp_sgd_dual", "x": {"scale": 0.8, "decay": 0.2}}
+SPIDER: dict[str, Any] = SGD | {"kind": "dp_spider", "period": 3, "smoothness": 1.5}
+RECURSIVE: dict[str, Any] = {
+    "kind": "recursive_spider",
+    "x": {"scale": 0.5, "decay": 0.2},
+    "y": {"scale": 0.2},
+    "averaging": {"scale": 0.8, "decay": 0.5},
+    "period": 3,
+    "smoothness": 1.5,
+}
+# Without privacy: no clips, no target.
+NONE = {"guarantee": "none", "clip": {}, "epsilon": None}
+
 
 def table(algorithm: Mapping[str, Any], on: str = "dro", **changes: Any) -> dict[str, Any]:
     """A scenario; on: the problem."""

@@ -13,16 +13,8 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise
 from tests.support.minimax_loop import agree
 from tests.support.neighbours import exceeded, widest
-from tests.support.spider_loop import SpiderLoop, made
+from tests.support.spider_loop import DOUBLE, NONE, SpiderLoop, made
 
-DOUBLE: dict[str, Any] = {
-    "kind": "double_spider",
-    "x": {"scale": 0.8, "decay": 0.2},
-    "y": {"scale": 0.3},
-    "period": 3,
-    "smoothness": 1.5,
-}
-NONE = {"guarantee": "none", "clip": {}, "epsilon": None}
 PRINTED = {"guarantee": "as_printed", "epsilon": 1.0}
 PROBLEMS = ("auc_maximisation", "dro")
 

@@ -13,17 +13,14 @@ from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
 from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
-from tests.support.spider_loop import SpiderLoop, made, table
+from tests.support.spider_loop import NONE, SGD, SPIDER, SpiderLoop, made, table
 
-SGD: dict[str, Any] = {"kind": "dp_sgd_dual", "x": {"scale": 0.8, "decay": 0.2}}
-SPIDER: dict[str, Any] = SGD | {"kind": "dp_spider", "period": 3, "smoothness": 1.5}
 SCDRO: dict[str, Any] = {
     "kind": "scdro",
     "x": {"scale": 0.5, "decay": 0.2},
     "y": {"scale": 0.2},
     "averaging": {"scale": 0.8, "decay": 0.5},
 }
-NONE = {"guarantee": "none", "clip": {}, "epsilon": None}
 PRINTED = {"guarantee": "as_printed", "epsilon": 0.5}
 BOTH = pytest.mark.parametrize("algorithm", [SGD, SPIDER], ids=["dp_sgd_dual", "dp_spider"])
 PROBLEMS = pytest.mark.parametrize("problem", ["auc_maximisation", "dro"])

@@ -16,17 +16,8 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import is_ancho
 from decentral_dp.exchange import Ask, Release
 from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
-from tests.support.spider_loop import SpiderLoop, made
+from tests.support.spider_loop import NONE, RECURSIVE, SpiderLoop, made
 
-RECURSIVE: dict[str, Any] = {
-    "kind": "recursive_spider",
-    "x": {"scale": 0.5, "decay": 0.2},
-    "y": {"scale": 0.2},
-    "averaging": {"scale": 0.8, "decay": 0.5},
-    "period": 3,
-    "smoothness": 1.5,
-}
-NONE = {"guarantee": "none", "clip": {}, "epsilon": None}
 PRINTED = {"guarantee": "as_printed", "epsilon": 1.0}
 KL = "kl_dro"
 
