@@ -36,14 +36,14 @@ from decentral_dp.user_code import GROUPS, find_outside, in_file, installed
 _TEXTS = {"scenario": "scenarios", "study": "studies"}
 
 
-def registries() -> dict[str, dict[str, str]]:
-    """Registry → name → one line."""
+def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
+    """Registry → name → one line. titles: whether scenarios and studies, which are files, are read for theirs."""
     return {
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()} | _installed_algorithms(),
         "problems": {k: e.summary for k, e in PROBLEMS.items()} | {k: e.summary for k, e in MINIMAX.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
-        "scenarios": {n: load(n).title for n in scenario_names()},
-        "studies": {n: load_study(n).title for n in shipped_names("study")},
+        "scenarios": {n: load(n).title if titles else "" for n in scenario_names()},
+        "studies": {n: load_study(n).title if titles else "" for n in shipped_names("study")},
         "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in EXPERIMENTS.items()},
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
@@ -77,7 +77,7 @@ def print_entry(name: str) -> None:
     if in_file(name) is not None or name.lower().endswith(".py") or any(name in installed(what) for what in GROUPS):
         print(shown(name) or _outside(name))
         return
-    lists = registries()
+    lists = registries(titles=False)
     # An experiment goes by its short name, too.
     name = next((n for n, e in EXPERIMENTS.items() if e.alias == name), name)
     if not any(name in lines for lines in lists.values()) and (text := shown(name)) is not None:
@@ -114,7 +114,7 @@ def _text(name: str, what: str) -> str:
     try:
         path = find(name, what)
     except InputError:
-        known = sorted({k for lines in registries().values() for k in lines})
+        known = sorted({k for lines in registries(titles=False).values() for k in lines})
         raise InputError(
             f'show: nothing is called {name!r}; {nearest(name, known)}, and "decentral-dp list" lists all.'
         ) from None

@@ -9,6 +9,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
 def versions() -> dict[str, str]:
     """Versions of this package and of what computes its numbers."""
     names = ("decentral_dp", "numpy", "scipy", "dp-accounting", "scikit-learn", "torch", "ray")
-    return {"python": platform.python_version(), **{n: importlib.metadata.version(n) for n in names}}
+    return {"python": platform.python_version(), **{n: _version(n) for n in names}}
+
+
+@cache
+def _version(name: str) -> str:
+    """Of an installed package; its metadata are read once."""
+    return importlib.metadata.version(name)
 
 
 @contextlib.contextmanager

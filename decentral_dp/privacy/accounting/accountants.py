@@ -205,6 +205,8 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
         (4.377, 0.0)
     """
     distance, allowed = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(delta, dtype=np.float64))
+    if (distance == 0.0).all():
+        return np.zeros(distance.shape)
     m = np.clip(distance, 1e-9, 1e150)
     target = np.log(np.maximum(allowed, 1e-300))
     low = np.zeros_like(m)
