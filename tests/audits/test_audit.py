@@ -305,7 +305,7 @@ def test_a_private_value_sent_in_the_clear_shows() -> None:
 
     copies = 1000
     made = sized(setting(dimension=1, rounds=2, size=0.3), copies)
-    leaky = Leaky(made.algorithm.x, made.algorithm.y, made.algorithm.z, "released", made.algorithm.start)
+    leaky = Leaky(made.algorithm.x, made.algorithm.y, made.algorithm.z, "released", start=made.algorithm.start)
     shown, certified = replace(made, algorithm=leaky).audit(copies)
     assert shown > certified
 

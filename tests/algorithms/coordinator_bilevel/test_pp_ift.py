@@ -200,7 +200,7 @@ def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, p
         made = content()
 
         def unclipped(self: ClientBlock, number: int, questions: Any) -> Any:
-            object.__setattr__(self, "_clip", Clip("l2"))
+            object.__setattr__(self, "clip", Clip("l2"))
             return answer(self, number, questions)
 
         honest = decentral_dp.run(made)
