@@ -176,8 +176,8 @@ def divided(self: MinimaxClientBlock, number: int, questions: Any) -> dict[str, 
     out = HONEST(self, number, questions)
     for name, asked in questions.items():
         for row in range(self.agents.size):
-            n = len(self._records[row][0])
-            size = int((self._coins.at(row, number, tag("train")).random(n) < asked.rate).sum())
+            n = len(self.records[row][0])
+            size = int((self.coins.at(row, number, tag("train")).random(n) < asked.rate).sum())
             out[name][row] *= asked.rate * n / max(size, 1)
     return out
 
