@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
 
 import numpy as np
 from rich.console import Console
@@ -19,13 +21,18 @@ from decentral_dp.simulation.runner import Run
 
 # Beyond so many coordinates x is not printed.
 _MOST_COORDINATES = 4
+# Seconds between two lines of progress where there is no terminal for a bar.
+_BETWEEN_LINES = 30.0
 
 
 class Progress(LiveBar):
-    """A bar with round, loss and ε spent on a terminal; nothing where there is none."""
+    """A bar with round, loss and ε spent on a terminal; where there is none a line every 30 seconds, as in a log."""
 
     def __init__(self, quiet: bool) -> None:
         console = Console(stderr=True)
+        self._lines = not quiet and not console.is_terminal
+        self._started = self._last = time.monotonic()
+        self._first: int | None = None
         bar = Bar(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -45,6 +52,18 @@ class Progress(LiveBar):
         if not math.isnan(epsilon):
             self._spent = epsilon_text(epsilon)
         self._bar.update(self._task, completed=done, total=rounds, loss=f"{loss:.4f}", epsilon=self._spent)
+        # A run that goes on does not begin at round 0.
+        self._first = done if self._first is None else self._first
+        now = time.monotonic()
+        if self._lines and now - self._last >= _BETWEEN_LINES:
+            self._last = now
+            speed = (done - self._first) / (now - self._started)
+            left = f", {(rounds - done) / speed:.0f} s left" if speed > 0.0 else ""
+            print(
+                f"round {done} of {rounds}, loss {loss:.4f}, ε spent {self._spent}, {speed:.3g} rounds/s{left}",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def print_run(run: Run) -> None:

@@ -26,7 +26,7 @@ from decentral_dp.cli.catalogue import registries
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.simulation.runner import resolved_toml
+from decentral_dp.simulation.run_folder import resolved_toml
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
 MAIN = "ring_breast_cancer"
@@ -538,6 +538,17 @@ def test_a_full_disk_while_drawing_keeps_the_run(
     assert "The run is complete" in said.err
     assert command("report", "a").code == 0
     assert (tmp_path / "a" / "report.html").is_file()
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from decentral_dp.cli import summary
+
+    monkeypatch.setattr(summary, "_BETWEEN_LINES", 0.0)
+    said = command("run", MAIN, "--out", "a", *SMALL)
+    lines = [line for line in said.err.splitlines() if line.startswith("round ")]
+    assert lines
+    assert all("ε spent" in line and "rounds/s" in line for line in lines)
+    assert command("run", MAIN, "--out", "b", "--quiet", *SMALL).err == ""
 
 
 def test_two_runs_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
