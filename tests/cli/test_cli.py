@@ -486,7 +486,9 @@ def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path
     assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.edges", "kept"}
 
 
-@pytest.mark.parametrize(("key", "variable"), [("algorithm.init={x=700.0,y=1.0,z=1.0}", "y"), ("algorithm.init.x=800.0", "x")])
+@pytest.mark.parametrize(
+    ("key", "variable"), [("algorithm.init={x=700.0,y=1.0,z=1.0}", "y"), ("algorithm.init.x=800.0", "x")]
+)
 def test_divergence_is_a_result(command: Command, tmp_path: Path, key: str, variable: str) -> None:
     said = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "a")
     assert said.code == 1

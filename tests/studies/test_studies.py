@@ -887,9 +887,8 @@ def test_a_mistake_in_one_variant_fails_its_cells_alone(make: Make, tmp_path: Pa
 
 
 def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> None:
-    found = conduct(
-        make(set={"algorithm": {"rounds": 60, "init": {"x": 700.0, "y": 1.0, "z": 1.0}}}, rounds="all"), tmp_path / "out", jobs=1
-    )
+    start = {"x": 700.0, "y": 1.0, "z": 1.0}
+    found = conduct(make(set={"algorithm": {"rounds": 60, "init": start}}, rounds="all"), tmp_path / "out", jobs=1)
     assert found.cells["status"].tolist() == ["diverged"]
     assert "stopped being finite" in found.cells["reason"][0]
     last = found.results[found.results["last"]].set_index("name")["value"]
