@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from . import damage
 from .damage import mutate, truncate
 from .kills import kill_actors, kill_local
 
@@ -19,7 +20,9 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", choices=[[], *KINDS], default=[], metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=int, default=damage.LIMIT, help="seconds within which a scenario is refused")
     asked = parser.parse_args()
+    damage.LIMIT = asked.limit
     failed = False
     print("| fault | times | went on | refused | wrong | seconds |\n|---|---|---|---|---|---|")
     for kind in asked.kinds or KINDS:

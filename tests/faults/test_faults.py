@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(("kind", "times"), [("local", 4), ("truncated", 10), ("mutated", 40)])
 def test_nothing_goes_wrong(kind: str, times: int) -> None:
-    # Another few every day.
-    seed = int(time.time()) // 86_400
-    command = [sys.executable, "-m", "tests.faults", kind, "--times", str(times), "--seed", str(seed)]
+    # The time limit is for people; a busy machine is no fault.
+    command = [sys.executable, "-m", "tests.faults", kind, "--times", str(times), "--limit", "600"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"seed {seed}: {done.stderr}"
+    assert done.returncode == 0, done.stderr
     assert f"| {kind} | {times} |" in done.stdout
