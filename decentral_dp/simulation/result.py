@@ -175,9 +175,18 @@ class RunResult(Mapping[str, Any]):
         return self.content.get(key) or {}
 
 
+def is_complete(folder: Path) -> bool:
+    """Whether a run folder has its result. One that was killed while it tidied up has, too."""
+    try:
+        status = json.loads((folder / "result.json").read_text(encoding="utf-8"))["status"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return not (folder / IN_PROGRESS).is_dir()
+    return status not in ("running", "interrupted", "failed")
+
+
 def require_complete(folder: Path) -> None:
     """Raise InputError for the folder of a run that is under way, or was cut off."""
-    if (folder / IN_PROGRESS).is_dir():
+    if not is_complete(folder):
         raise InputError(
             f'{folder}: this run is not complete. Wait for it, or go on with "decentral-dp resume {folder}" if it was '
             "cut off."

@@ -39,7 +39,7 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.noise_root import noise_root
-from decentral_dp.simulation.result import IN_PROGRESS, plain, problem_summary, topology_summary
+from decentral_dp.simulation.result import IN_PROGRESS, is_complete, plain, problem_summary, topology_summary
 from decentral_dp.simulation.run_folder import resolved_toml, versions
 from decentral_dp.simulation.saved_values import UnreadableError, from_bytes, to_bytes
 
@@ -263,6 +263,11 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
         state = "is complete" if (folder / "result.json").is_file() else "is no run folder"
         raise InputError(f"resume: {folder} {state}; give the folder of a run that was interrupted.")
     lock = _locked(folder)
+    if is_complete(folder):
+        # It was killed between its result and the end of its tidying up.
+        lock.close()
+        shutil.rmtree(place)
+        raise InputError(f"resume: {folder} is complete; give the folder of a run that was interrupted.")
     try:
         kept = json.loads((place / _ROOT).read_text())
         if kept["check"] != _digest(str(kept["root"]).encode()):

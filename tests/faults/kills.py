@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +19,10 @@ import numpy as np
 import pandas as pd
 
 import decentral_dp
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
 from decentral_dp.simulation import run_in_progress, runner
+from decentral_dp.simulation.result import is_complete
 
 SCENARIO: dict[str, Any] = {
     "seed": 3,
@@ -89,6 +92,8 @@ def _in_child(folder: Path, log: Path, kill_after: float | None) -> bool:
         try:
             _watched(folder, log)
             code = 0
+        except Exception:  # noqa: BLE001 # whatever it is, it is shown, and the process ends
+            traceback.print_exc()
         finally:
             os._exit(code)
     if kill_after is not None:
@@ -122,7 +127,9 @@ def _watched(folder: Path, log: Path) -> None:
     elif (folder / "in_progress").is_dir():
         begun = (folder / "scenario.toml").is_file()
         if begun:
-            decentral_dp.resume(folder)
+            with contextlib.suppress(InputError) if is_complete(folder) else contextlib.nullcontext():
+                # Killed after its result was written: what is left is tidied up.
+                decentral_dp.resume(folder)
         else:
             # Killed while the folder was being made: nothing was released.
             folder.rename(folder.with_name(folder.name + "-never-begun"))

@@ -210,6 +210,23 @@ def test_other_versions_are_refused(small: dict[str, Any], tmp_path: Path, monke
         decentral_dp.resume(tmp_path / "run")
 
 
+def test_a_run_that_was_killed_while_it_tidied_up_is_complete(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+
+    def killed(self: Any) -> None:
+        self.close()
+        (folder / "in_progress" / "noise_root.json").unlink()
+
+    monkeypatch.setattr(run_in_progress.RunInProgress, "complete", killed)
+    decentral_dp.run(small, out=folder)
+    assert read_result(folder).status == "ok"
+    with pytest.raises(InputError, match="is complete"):
+        decentral_dp.resume(folder)
+    assert not (folder / "in_progress").exists()
+
+
 def test_a_run_under_way_a_complete_one_and_nothing_are_not_resumed(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
