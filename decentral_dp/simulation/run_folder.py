@@ -19,6 +19,7 @@ import tomli_w
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.result import IN_PROGRESS
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.runner import Run
@@ -82,7 +83,8 @@ def write_contents(done: Run, folder: Path) -> None:
 
     What is small and dear comes first, so that a full disk takes what can be computed again.
     """
-    partial = Path(tempfile.mkdtemp(prefix=".finished-", dir=folder))
+    # Where it is removed with the rest if the run is killed here.
+    partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
     try:
         (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
         (partial / "scenario.toml").write_text(resolved_toml(done.scenario), encoding="utf-8")
