@@ -84,7 +84,7 @@ def in_world(job: Any, shards: Shards, key: int) -> Any:
     """The job on other records, with randomness that anyone can draw."""
     labels = bounded_labels(job.scenario, shards.labels)
     other = replace(shards, labels=labels)
-    return replace(job, records=records_of(job, other), _root=seeded_root(key, b"check"))
+    return replace(job, records=records_of(job, other), root=seeded_root(key, b"check"))
 
 
 def worst_of(moved: list[Moved]) -> Moved | None:

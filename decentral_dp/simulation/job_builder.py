@@ -174,7 +174,7 @@ def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
         budget=price(ledger, privacy.delta),
         status=status,
         reason=reason,
-        _root=noise_root(s, shards, mechanism),
+        root=noise_root(s, shards, mechanism),
         problem=problem,
         algorithm=algorithm,
         constants=constants,
@@ -223,7 +223,7 @@ def _coordinated(
         "rounds": s.algorithm.rounds,
         "ledger": ledger,
         "budget": price(ledger, s.privacy.delta),
-        "_root": noise_root(s, shards, mechanism),
+        "root": noise_root(s, shards, mechanism),
         "algorithm": algorithm,
     }
 

@@ -176,7 +176,7 @@ class _Planned:
     budget: Budget
     status: str = "ok"
     reason: str | None = None
-    _root: bytes = field(default=b"", repr=False)
+    root: bytes = field(default=b"", repr=False)
 
     @property
     def n_agents(self) -> int:
@@ -186,14 +186,9 @@ class _Planned:
     def counts(self) -> Counts:
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
-    @property
-    def root(self) -> bytes:
-        """The root of noise, batches and coins; secret where the scenario has no seed."""
-        return self._root
-
     def keyed(self, root: bytes) -> Self:
         """The same job with its noise, batches and coins drawn from another root."""
-        return replace(self, _root=root)
+        return replace(self, root=root)
 
     def with_record(self, split: Split, agent: int, record: Any) -> Self:
         """The same job with the first record of one agent and kind replaced. record: as `problem.prepare` makes one."""
@@ -281,12 +276,12 @@ class GossipJob(_Planned):
             self.topology.neighbour_weight[agents],
             self.stream,
             self.clip,
-            Streams(self._root, "batch", agents),
+            Streams(self.root, "batch", agents),
             by_channel(self.scenario.privacy.box),
             self.constants,
         )
         schedules = {c: s.of(agents) for c, s in self.noise.items()}
-        streams = Streams(self._root, "noise", agents)
+        streams = Streams(self.root, "noise", agents)
         make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.algorithm.releases_per_round)
         return AgentNode(agents, self.algorithm, dataset, make, neighbours, mixing, self.scenario.run.average)
 
@@ -307,7 +302,7 @@ class _Coordinated(_Planned):
         ends = np.cumsum(self._sizes())
         cut = [np.arange(end - size, end) for end, size in zip(ends, self._sizes(), strict=True)]
         client_blocks = tuple(self._client_block(agents) for agents in cut)
-        make = partial(PlannedReleaser, self.ledger, self._root, self.scenario.privacy.guarantee == "as_printed")
+        make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_printed")
         return CoordinatorNode(self.algorithm, self.context, make, client_blocks, self.n_agents)
 
     def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock | MinimaxClientBlock:
@@ -366,7 +361,7 @@ class CoordinatorBilevelJob(_Coordinated):
     context: CoordinatorContext
 
     def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock:
-        coins = Streams(self._root, "coins", agents)
+        coins = Streams(self.root, "coins", agents)
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
 
     def evaluator(self) -> Evaluator:
@@ -387,7 +382,7 @@ class CoordinatorMinimaxJob(_Coordinated):
     context: MinimaxContext
 
     def _client_block(self, agents: NDArray[np.int64]) -> MinimaxClientBlock:
-        coins = Streams(self._root, "coins", agents)
+        coins = Streams(self.root, "coins", agents)
         return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
 
     def evaluator(self) -> MinimaxEvaluator:

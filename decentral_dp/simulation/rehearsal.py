@@ -81,7 +81,7 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
     shards, script = made_up_shards(job.shards, 0), Script(name)
 
     def played(made_up: Shards, replaced: Replaced | None = None) -> Ledger:
-        rehearsed = replace(job, records=records_of(made_up), rounds=rounds, _root=seeded_root(0, b"rehearsal"))
+        rehearsed = replace(job, records=records_of(made_up), rounds=rounds, root=seeded_root(0, b"rehearsal"))
         return script.play(rehearsed, replaced).ledger
 
     try:

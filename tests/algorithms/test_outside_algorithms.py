@@ -136,12 +136,12 @@ def test_a_study_varies_its_keys_in_workers(folder: Path) -> None:
 
 def test_noise_depends_on_the_code(folder: Path) -> None:
     """Another algorithm under the same name must not draw the same noise: it would cancel in a difference."""
-    before = build(load(folder / "heavy_ball.toml"))._root
-    same = build(load(folder / "heavy_ball.toml"))._root
-    after = build(changed(folder, "heavy_ball", "moved - self.y(t)", "moved - 1.0 * self.y(t)"))._root
+    before = build(load(folder / "heavy_ball.toml")).root
+    same = build(load(folder / "heavy_ball.toml")).root
+    after = build(changed(folder, "heavy_ball", "moved - self.y(t)", "moved - 1.0 * self.y(t)")).root
     assert before == same
     assert before != after
-    one = build(load(folder / "heavy_ball.toml"), algorithm=made(folder, "heavy_ball"))._root
+    one = build(load(folder / "heavy_ball.toml"), algorithm=made(folder, "heavy_ball")).root
     assert one not in (before, after)
 
 

@@ -123,7 +123,7 @@ def test_objects_are_the_same(written: Path) -> None:
         again = decentral_dp.run(path, **given)
         np.testing.assert_array_equal(done.released["x"], again.released["x"])
     # Other options, other noise: the same noise on another problem would cancel in a difference.
-    roots = {build(load(written / "huber.toml"), huber(threshold=t))._root for t in (1.0, 2.0)}
+    roots = {build(load(written / "huber.toml"), huber(threshold=t)).root for t in (1.0, 2.0)}
     assert len(roots) == 2
 
 
@@ -176,14 +176,14 @@ def test_on_ray_it_releases_the_same(written: Path, name: str) -> None:
 
 def test_a_changed_file_draws_other_noise(written: Path) -> None:
     for name, (_, parts) in CASES.items():
-        before = build(load(written / f"{name}.toml"))._root
+        before = build(load(written / f"{name}.toml")).root
         for *_, place in parts:
             file = written / place.partition(":")[0]
             text = file.read_text(encoding="utf-8")
             file.write_text(text + "\n# another\n", encoding="utf-8")
-            assert build(load(written / f"{name}.toml"))._root != before
+            assert build(load(written / f"{name}.toml")).root != before
             file.write_text(text, encoding="utf-8")
-        assert build(load(written / f"{name}.toml"))._root == before
+        assert build(load(written / f"{name}.toml")).root == before
 
 
 REFUSED = {

@@ -238,7 +238,7 @@ def test_without_a_seed_noise_is_secret_and_written_nowhere(scenario: Make, tmp_
     assert not np.array_equal(done.released["y"], other.released["y"])
     assert done.result["privacy"]["noise"] == "secret"
     assert "seed" not in tomllib.loads((tmp_path / "a" / "scenario.toml").read_text())
-    root = done.job._root
+    root = done.job.root
     assert len(root) >= 16
     assert root.hex() not in repr(done.job)
     for path in (tmp_path / "a").rglob("*"):

@@ -245,7 +245,7 @@ def test_what_is_held_out_is_told_to_the_noise(tmp_path: Path) -> None:
     (tmp_path / LISTS["partition"]).write_text(parts(cycle="0021"), encoding="utf-8")
     second = job_builder.build(load_scenario(content(tmp_path)))
     assert np.array_equal(first.shards.features, second.shards.features)
-    assert first._root != second._root
+    assert first.root != second.root
 
 
 # Features of anything else

@@ -329,11 +329,11 @@ def test_digits_stand_in_for_it_and_the_last_of_cifar_are_kept(tmp_path: Path) -
 def test_another_construction_is_another_scenario_to_the_noise() -> None:
     tables: tuple[dict[str, Any], ...] = ({}, {"share": 0.05}, {"tail": 0.5}, {"keep": {"1": 20}})
     made = [content(data="digits", construction={"positive": [1], **table}) | {"seed": 5} for table in tables]
-    roots = {job_builder.build(load(one))._root for one in made}
+    roots = {job_builder.build(load(one)).root for one in made}
     assert len(roots) == 4
     # A secret seed settles no public draw.
     first, second = (job_builder.build(load(content())) for _ in range(2))
-    assert first._root != second._root
+    assert first.root != second.root
     assert all(np.array_equal(a, b) for a, b in zip(first.shards.train, second.shards.train, strict=True))
 
 

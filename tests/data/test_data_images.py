@@ -499,7 +499,7 @@ def test_noise_hangs_on_what_the_files_hold_and_not_on_where_they_are(tmp_path: 
         (moved / NAMES[f"{key}images"]).write_bytes(idx(everything[rows], 28, 28))
         (moved / NAMES[f"{key}labels"]).write_bytes(idx(names[rows]))
     roots = [
-        build(decentral_dp.load(scenario({"data": "mnist", "files": {"folder": str(folder)}})))._root
+        build(decentral_dp.load(scenario({"data": "mnist", "files": {"folder": str(folder)}}))).root
         for folder in (here, there, moved)
     ]
     assert roots[0] == roots[1]

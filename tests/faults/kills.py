@@ -23,26 +23,19 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
 from decentral_dp.simulation import run_in_progress, runner
 from decentral_dp.simulation.result import is_complete
+from tests.conftest import BASE
 
+# The small scenario that many tests share, longer and with steps that stay small.
 SCENARIO: dict[str, Any] = {
-    "seed": 3,
-    "problem": {
-        "kind": "logistic_hyperparameter",
-        "data": "breast_cancer",
-        "scale": "public_ranges",
-        "normalise": "l1",
-        "test": 0.2,
-    },
-    "topology": {"kind": "ring", "agents": 5},
+    **BASE,
     "algorithm": {
-        "kind": "ldp_dsbo",
+        **BASE["algorithm"],
         "rounds": 120,
         "x": {"scale": 0.02},
         "y": {"scale": 0.1},
         "z": {"scale": 0.05},
-        "init": {"x": -2.0},
     },
-    "privacy": {"epsilon": 40.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}},
+    "privacy": {**BASE["privacy"], "epsilon": 40.0},
     "run": {"evaluate_every": 10},
 }
 

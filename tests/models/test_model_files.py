@@ -286,5 +286,5 @@ def test_noise_hangs_on_what_a_model_file_says(tmp_path):
         path = scenario(tmp_path, '{ kind = "torch", file = "net.py" }')
         text = "from torch import nn\n\ndef build(a, b):\n    return nn.Linear(a, b)\n"
         (tmp_path / "net.py").write_text(comment + text)
-        roots.append(decentral_dp.build(decentral_dp.load(path))._root)
+        roots.append(decentral_dp.build(decentral_dp.load(path)).root)
     assert roots[0] != roots[1]

@@ -23,7 +23,7 @@ SCENARIOS = Path(decentral_dp.__file__).parents[1] / "scenarios"
 
 def root(scenario: Any, *changes: str, **given: Any) -> bytes:
     job: Any = build(load(scenario, changes), **given)
-    return bytes(job._root)
+    return bytes(job.root)
 
 
 def test_it_is_the_same_on_every_processor() -> None:
@@ -134,6 +134,6 @@ def test_two_data_sets_are_tuned_with_other_noise() -> None:
 
 
 def test_it_is_the_same_in_another_process() -> None:
-    text = "import decentral_dp as d; print(d.build(d.load('ring_breast_cancer'))._root.hex())"
+    text = "import decentral_dp as d; print(d.build(d.load('ring_breast_cancer')).root.hex())"
     out = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == root(MAIN).hex()

@@ -126,7 +126,7 @@ class Loop:
             [(job.shards.features[i], float(job.shards.labels[i])) for i in mine] for mine in job.shards.train
         ]
         self.n = sum(len(mine) for mine in self.records)
-        self.coins = Streams(job._root, "coins", np.arange(job.n_agents))
+        self.coins = Streams(job.root, "coins", np.arange(job.n_agents))
         self.x = np.zeros(job.problem.p)
         self.y = np.zeros(1)
 

@@ -167,7 +167,7 @@ class Naive:
             self.validation += [(shards.features[i], float(shards.labels[i]), None) for i in above]
         self.sizes = {"train": [len(s) for s in shards.train], "validation": [len(s) for s in shards.validation]}
         self.asked = 0
-        self.coins = Streams(self.job._root, "coins", np.arange(self.job.n_agents))
+        self.coins = Streams(self.job.root, "coins", np.arange(self.job.n_agents))
 
     def mean(self, records: list[Any], bound: float, one: Callable[..., np.ndarray]) -> np.ndarray:
         """Over all records, or over those whose coin of this question fell right, divided by their expected number."""

@@ -221,7 +221,7 @@ class Half(PlannedReleaser):
 
 def test_half_the_noise_is_noticed() -> None:
     job = made()
-    coordinator_node = job.coordinator_node()._replace(make_releaser=lambda: Half(job.ledger, job._root))
+    coordinator_node = job.coordinator_node()._replace(make_releaser=lambda: Half(job.ledger, job.root))
     assert not performed(coordinator_node, job.rounds)[0].ledger.costs_within(job.ledger)
 
 

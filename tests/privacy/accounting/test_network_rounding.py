@@ -87,7 +87,7 @@ def test_a_run_strays_from_real_arithmetic_by_less_than_the_bound(members: list[
     """The engine's own messages and noise, against the recursion in real numbers; the bound is met within a factor."""
     job = job_of("privacy.y.scale=0.05")
     sent, told, m, q = messages(job), of(job), job.n_agents, job.problem.q
-    streams, inside = Streams(job._root, "noise", np.arange(m)), np.isin(np.arange(m), members)
+    streams, inside = Streams(job.root, "noise", np.arange(m)), np.isin(np.arange(m), members)
     path, strayed = np.zeros((m, q)), 0.0
     for t in range(job.rounds):
         step = LAMBDA * (t + 1.0) ** -0.2
