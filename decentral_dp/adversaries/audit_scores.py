@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from decentral_dp.adversaries.likelihoods import log_ratio
 from decentral_dp.adversaries.neighbouring_worlds import Worlds
+from decentral_dp.adversaries.sampled_releases import amplified, mixture_log_ratio, sampling_rates, separate
 from decentral_dp.adversaries.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 
 # Pairs of runs with common noise from which the direction of a projection is learnt.
 _LEARNT = 16
+# Runs on which it is tried whether likelihoods are known.
+_PROBES = 4
 
 
 @dataclass(frozen=True)
@@ -26,20 +30,35 @@ class Score:
     is_likelihood: bool
 
 
-def score_of(vantage: str, worlds: Worlds, roots: Callable[[int], bytes], sampled: bool) -> Score:
-    """The score for a vantage point. roots: of the runs that it may learn from. sampled: whether coins draw records."""
-    first: Any = worlds.first
-    probe = observe(first.keyed(roots(0)), worlds.victim)
-    exact = all(n is None or n.mechanism in (GAUSSIAN, LAPLACE) for n in probe.noise.values())
-    drawn = [key for key in probe.said if key not in probe.queries]
-    if vantage == "everybody" and exact and not drawn and not sampled:
+def score_of(vantage: str, worlds: Worlds, roots: Callable[[int], bytes], lawful: bool) -> Score:
+    """The score for a vantage point.
 
-        def ratio(transcript: Transcript) -> float:
-            pair = [replay(world, worlds.victim, transcript) for world in (worlds.first, worlds.second)]
-            return log_ratio(transcript, *pair)
-
-        return Score(ratio, True)
+    roots: of the runs that it may learn from. lawful: whether random choices have the law that they state.
+    """
+    probes = [_probe(worlds, roots(k), k) for k in range(_PROBES)]
+    if vantage == "everybody" and lawful and all(_replayed(worlds, probe) for probe in probes):
+        if not amplified(worlds.first):
+            return Score(partial(_ratio, worlds), True)
+        rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
+        if rates is not None and all(separate(worlds, probe) for probe in probes):
+            return Score(partial(mixture_log_ratio, worlds, rates=rates), True)
     return _projection(vantage, worlds, roots)
+
+
+def _probe(worlds: Worlds, root: bytes, number: int) -> Transcript:
+    world: Any = worlds.second if number % 2 else worlds.first
+    return observe(world.keyed(root), worlds.victim)
+
+
+def _replayed(worlds: Worlds, probe: Transcript) -> bool:
+    """Whether a replay gives the law of everything that is said."""
+    known = all(n is None or n.mechanism in (GAUSSIAN, LAPLACE) for n in probe.noise.values())
+    return known and probe.known and probe.said.keys() == replay(worlds.first, worlds.victim, probe).keys()
+
+
+def _ratio(worlds: Worlds, transcript: Transcript) -> float:
+    pair = [replay(world, worlds.victim, transcript) for world in (worlds.first, worlds.second)]
+    return log_ratio(transcript, *pair)
 
 
 def _projection(vantage: str, worlds: Worlds, roots: Callable[[int], bytes]) -> Score:

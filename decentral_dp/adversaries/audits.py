@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from decentral_dp.adversaries.audit_result import AuditResult, Method, Status
 from decentral_dp.adversaries.audit_scores import Score, score_of
 from decentral_dp.adversaries.audit_storage import Played, fingerprint, resumed, write_json
 from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelihoods, most_counted
-from decentral_dp.adversaries.likelihoods import Movement, drawn_noise, movement
+from decentral_dp.adversaries.exact_losses import loss_law, not_as_stated
+from decentral_dp.adversaries.likelihoods import drawn_noise
 from decentral_dp.adversaries.neighbouring_worlds import Worlds, farthest
-from decentral_dp.adversaries.transcripts import observe, replay
+from decentral_dp.adversaries.sampled_releases import amplified
+from decentral_dp.adversaries.transcripts import observe
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, Stopped
@@ -35,6 +37,8 @@ from decentral_dp.simulation.result import require_complete
 FEWEST_RUNS = 20
 # That one participant releases in a run: each candidate's replay holds as many.
 MOST_NUMBERS = 20_000_000
+# Runs on which it is tried whether random choices have the law that they state.
+_LAWS = 200
 # Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
 _COMPARED = 6
 # Movements that differ by less than this part of the largest are the same but for float64.
@@ -152,11 +156,13 @@ def play(
     same = worlds._replace(second=null(worlds))
     if job.mechanism.adds_noise is False or not _noised(job):
         return _finished(plan, worlds, _differing(plan, worlds), out, played)
-    if plan.vantage == "everybody" and not _samples(job):
-        exact = _exact(plan, worlds, same)
+    contradicted = ""
+    if plan.vantage == "everybody":
+        contradicted = not_as_stated(worlds, [_root(plan, "laws", k) for k in range(min(plan.runs, _LAWS))])
+        exact = None if contradicted else _exact(plan, worlds, same)
         if exact is not None:
             return _finished(plan, worlds, exact, out, played)
-    score = score_of(plan.vantage, worlds, lambda k: _root(plan, "learn", k), _samples(job))
+    score = score_of(plan.vantage, worlds, lambda k: _root(plan, "learn", k), not contradicted)
     groups = {"first": worlds.first, "second": worlds.second, "null": same.second}
     total = plan.runs * len(groups)
     try:
@@ -176,7 +182,7 @@ def play(
             f"Interrupted; {len(played.scores['null'])} runs of each world are kept in {out}, and the same command "
             "goes on from there."
         ) from None
-    return _finished(plan, worlds, _judged(plan, score, played), out, played)
+    return _finished(plan, worlds, replace(_judged(plan, score, played), contradicted=contradicted), out, played)
 
 
 @dataclass(frozen=True)
@@ -189,7 +195,7 @@ class _LowerBound:
     confidence: float
     runs: int
     noise: tuple[float, float] | None
-    sentences: tuple[str, ...] = ()
+    contradicted: str = ""
 
 
 def _differing(plan: AuditPlan, worlds: Worlds) -> _LowerBound:
@@ -203,30 +209,25 @@ def _differing(plan: AuditPlan, worlds: Worlds) -> _LowerBound:
 
 def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> _LowerBound | None:
     """Where the queries of both worlds are equally far apart on every transcript that is tried; None elsewhere."""
-    delta, moves, sums = plan.job.scenario.privacy.delta, [], Played(fingerprint="")
+    delta, laws, sums = plan.job.scenario.privacy.delta, [], Played(fingerprint="")
     nothing = 0.0
     for k in range(_COMPARED):
         world = worlds.second if k % 2 else worlds.first
         transcript = observe(_keyed(world, _root(plan, "compare", k)), worlds.victim)
-        first, second = (replay(w, worlds.victim, transcript) for w in (worlds.first, worlds.second))
-        moves.append(movement(transcript, first, second))
-        known = _all_known(transcript.noise.values()) and transcript.said.keys() == transcript.queries.keys()
-        if not known or not moves[0].near(moves[-1], _SAME):
+        law = loss_law(transcript, worlds)
+        none = None if law is None else loss_law(transcript, same)
+        laws.append(law)
+        if law is None or none is None or laws[0] is None or not laws[0].near(law, _SAME):
             return None
         sums.add("first", 0.0, transcript.residuals)
-        none = movement(transcript, first, replay(same.second, worlds.victim, transcript))
-        nothing = max(nothing, none.epsilon(delta) if none.size(delta) > 0.0 else 0.0)
+        nothing = max(nothing, none.epsilon(delta, 1.0))
     # Few numbers say little of the noise: a release more costs nothing, being of the same law.
-    for k in range(_COMPARED, min(plan.runs, 200)):
+    runs = max(_COMPARED, min(plan.runs, 200))
+    for k in range(_COMPARED, runs):
         sums.add("first", 0.0, observe(_keyed(worlds.first, _root(plan, "compare", k)), worlds.victim).residuals)
     noise = drawn_noise(sums.noise())
-    return _LowerBound(
-        "exact", _exactly(moves[0], delta, noise), nothing, 1.0, max(_COMPARED, min(plan.runs, 200)), noise
-    )
-
-
-def _exactly(move: Movement, delta: float, noise: tuple[float, float]) -> float:
-    return move.epsilon(delta, 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1])
+    size = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1]
+    return None if laws[0] is None else _LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
 
 
 def _judged(plan: AuditPlan, score: Score, played: Played) -> _LowerBound:
@@ -236,8 +237,10 @@ def _judged(plan: AuditPlan, score: Score, played: Played) -> _LowerBound:
     share = 0.5 * risk if score.is_likelihood else risk
     found: list[tuple[float, Method]] = [(counted(first, second, delta, share), "counting")]
     noise = drawn_noise(played.noise()) if score.is_likelihood else None
-    power = {GAUSSIAN.name: 2, LAPLACE.name: 1}.get(" and ".join(played.sizes))
-    if noise is not None and power is not None:
+    # Of random choices alone, no noise has a size.
+    power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(played.sizes))
+    mixed = score.is_likelihood and amplified(plan.job)
+    if noise is not None and power is not None and (not mixed or noise[0] <= 1.0 <= noise[1]):
         # Under noise of another size than stated, a log-likelihood ratio is so many times as large.
         factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
         found.append((from_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
@@ -308,30 +311,18 @@ def _sentences(
         out.append(
             f"The noise that was drawn is {bound.noise[0]:.3g} to {bound.noise[1]:.3g} times as large as stated."
         )
+    if bound.contradicted:
+        out.append(bound.contradicted)
     if status != "broken":
         out.append("The same game between two equal worlds shows nothing, as it must.")
     out.append("What is shown is a lower bound by one attack, and a small one certifies nothing.")
     return out
 
 
-def _samples(job: Job) -> bool:
-    """Whether coins decide which records are read, which nobody sees."""
-    drawn = any((rate < 1.0).any() for c in job.ledger.channels for rate in c.rate.values())
-    return drawn or any(c.sampling == "poisson" for c in job.ledger.channels) or _stream(job) == "minibatch"
-
-
-def _stream(job: Any) -> str:
-    return str(job.stream.kind)
-
-
 def _noised(job: Job) -> bool:
     """Whether anything random stands between records and releases."""
     charged = job.ledger.charged
     return any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged
-
-
-def _all_known(noises: Any) -> bool:
-    return all(noise is None or noise.mechanism in (GAUSSIAN, LAPLACE) for noise in noises)
 
 
 def _keyed(job: Any, root: bytes) -> Any:

@@ -13,47 +13,50 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import chi2, gamma
 
-from decentral_dp.adversaries.transcripts import Key, Query, Transcript
+from decentral_dp.adversaries.loss_laws import laplace_epsilon
+from decentral_dp.adversaries.selection_laws import Law
+from decentral_dp.adversaries.transcripts import Key, Made, Query, Transcript
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 
-# Of the losses of Laplace releases: cells of the grid that their sum lies on. Everything is rounded toward less.
-_CELLS = 2**18
-# More moves than this that differ are rounded down to these steps of their logarithms.
-_MOVES, _STEP = 64, 0.02
+_NOTHING: Array = np.zeros(0)
 # The probability with which an interval of the noise's size misses it.
 NOISE_RISK = 1e-3
 
 
-def log_ratio(transcript: Transcript, first: Mapping[Key, Query], second: Mapping[Key, Query]) -> float:
+def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> float:
     """log of how much likelier the transcript is where the first queries are noised than where the second are.
 
     ±inf where one of the worlds could not have said it. Of a mechanism that is neither Gaussian nor Laplace the ratio
     is that of normal noise: a score like any other, but no likelihood.
     """
     total = 0.0
-    for key, said in transcript.said.items():
+    for key in transcript.said:
         if key not in first or key not in second:
             continue
-        pair, noise = (first[key], second[key]), transcript.noise[key]
-        if noise is None:
-            fits = [bool(np.array_equal(said, _value(q), equal_nan=True)) for q in pair]
-            if fits[0] != fits[1]:
-                return np.inf if fits[0] else -np.inf
-            continue
-        g, logs = noise.grid, []
-        for query in pair:
-            integers = np.rint((said - query.public) / g)
-            private = np.zeros_like(said) if query.private is None else query.private
-            if noise.mechanism == LAPLACE:
-                logs.append(_laplace(integers, private / g, noise.scale / g))
-            else:
-                rounds = noise.mechanism.rounds_at_random(noise.width)
-                centre = private / g if rounds else np.rint(private / g)
-                logs.append(-0.5 * ((integers - centre) * (g / (noise.scale * noise.mechanism.deviation))) ** 2)
-        total += float((logs[0] - logs[1]).sum())
+        logs = log_likelihood(transcript, key, first[key]), log_likelihood(transcript, key, second[key])
+        if np.isneginf(logs[0]) != np.isneginf(logs[1]):
+            return np.inf if np.isneginf(logs[1]) else -np.inf
+        if not np.isneginf(logs[0]):
+            total += logs[0] - logs[1]
     return total
+
+
+def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
+    """log of the density of one release, given what was said before and what it was made of, up to a constant."""
+    said, noise = transcript.said[key], transcript.noise[key]
+    if isinstance(made, Law):
+        return made.log_at(said)
+    if noise is None:
+        return 0.0 if np.array_equal(said, _value(made), equal_nan=True) else -np.inf
+    g = noise.grid
+    integers = np.rint((said - made.public) / g)
+    private = np.zeros_like(said) if made.private is None else made.private
+    if noise.mechanism == LAPLACE:
+        return float(_laplace(integers, private / g, noise.scale / g).sum())
+    centre = private / g if noise.mechanism.rounds_at_random(noise.width) else np.rint(private / g)
+    return float((-0.5 * ((integers - centre) * (g / (noise.scale * noise.mechanism.deviation))) ** 2).sum())
 
 
 def _laplace(integers: Array, query: Array, scale: Array | float) -> Array:
@@ -70,12 +73,14 @@ def _value(query: Query) -> Array:
 class Movement(NamedTuple):
     """How far two worlds' queries are apart, in units of the noise's scale: (Σ d,) of each mechanism.
 
-    certain: whether the worlds differ in something that nothing hides.
+    certain: whether the worlds differ in something that nothing hides. chosen: (Σ points,) log-ratios of the laws of
+    random choices.
     """
 
     gaussian: Array
     laplace: Array
     certain: bool
+    chosen: Array = _NOTHING
 
     def size(self, delta: float) -> float:
         """What the movement costs, roughly: to compare pairs of worlds by."""
@@ -86,16 +91,19 @@ class Movement(NamedTuple):
             # Many small losses cost less than their sum.
             laplace = min(laplace, 0.5 * squares + float(np.sqrt(-2.0 * squares * np.log(delta))))
         # Of equal sums, that on the fewest coordinates.
-        return float(np.sqrt((self.gaussian**2).sum()) + laplace + 1e-3 * np.sqrt(squares))
+        chosen = float(np.abs(self.chosen).max(initial=0.0))
+        return float(np.sqrt((self.gaussian**2).sum()) + laplace + chosen + 1e-3 * np.sqrt(squares))
 
     def minus(self, other: Movement) -> Movement:
         """How far the worlds of both are apart, where both are from one world."""
         certain = self.certain != other.certain
-        return Movement(self.gaussian - other.gaussian, self.laplace - other.laplace, certain)
+        chosen = self.chosen - other.chosen
+        return Movement(self.gaussian - other.gaussian, self.laplace - other.laplace, certain, chosen)
 
     def near(self, other: Movement, rtol: float) -> bool:
         """Whether both are the same but for so much of them."""
-        for mine, theirs in ((self.gaussian, other.gaussian), (self.laplace, other.laplace)):
+        pairs = ((self.gaussian, other.gaussian), (self.laplace, other.laplace), (self.chosen, other.chosen))
+        for mine, theirs in pairs:
             scale = float(np.abs(mine).max(initial=0.0))
             if mine.shape != theirs.shape or float(np.abs(mine - theirs).max(initial=0.0)) > rtol * scale:
                 return False
@@ -114,14 +122,18 @@ class Movement(NamedTuple):
         return max(alone, laplace_epsilon(moves, delta))
 
 
-def movement(transcript: Transcript, first: Mapping[Key, Query], second: Mapping[Key, Query]) -> Movement:
+def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> Movement:
     """The differences of two worlds' queries on one transcript."""
     parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}
-    certain = False
+    certain, chosen = False, [np.zeros(0)]
     for key in transcript.said:
         if key not in first or key not in second:
             continue
         noise, a, b = transcript.noise[key], first[key], second[key]
+        if isinstance(a, Law) or isinstance(b, Law):
+            if isinstance(a, Law) and isinstance(b, Law):
+                chosen.append(a.logs - b.logs)
+            continue
         if noise is None or noise.mechanism.name not in parts:
             certain = certain or (noise is None and not np.array_equal(_value(a), _value(b), equal_nan=True))
             if noise is not None:
@@ -133,52 +145,8 @@ def movement(transcript: Transcript, first: Mapping[Key, Query], second: Mapping
         if noise.mechanism == GAUSSIAN and not GAUSSIAN.rounds_at_random(noise.width):
             private = [np.rint(v / noise.grid) * noise.grid for v in private]
         parts[noise.mechanism.name].append((private[0] - private[1]) / noise.scale)
-    return Movement(np.concatenate(parts[GAUSSIAN.name]), np.concatenate(parts[LAPLACE.name]), certain)
-
-
-def laplace_epsilon(moves: Array, delta: float) -> float:
-    """ε(δ) of Laplace releases that move by these shares of their scales, or less, by convolution of their losses.
-
-    Losses are rounded down to a grid, and whatever is cut off is taken for nothing: δ(ε) is never overstated.
-    """
-    total = float(moves.sum())
-    if delta == 0.0 or total == 0.0:
-        return total
-    # The loss has a mean of at most Σm²/2, and (Hoeffding) is farther than 9√Σm² above it with probability e^{−40}.
-    squares = float((moves**2).sum())
-    width = 2.0 * min(total, 0.5 * squares + 9.0 * float(np.sqrt(squares))) / (_CELLS // 2)
-    # A release that moves less is a coarser view of one that moves more, so that moves may be rounded down.
-    if np.unique(moves).size > _MOVES:
-        moves = np.exp(_STEP * np.floor(np.log(moves) / _STEP))
-    steps = np.maximum(np.floor(moves / width), 0.0).astype(np.int64)
-    transform = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
-    counts = np.bincount(steps[steps > 0]) if (steps > 0).any() else np.zeros(0, dtype=np.int64)
-    for cells in np.flatnonzero(counts):
-        # Powers of the transform sum as many equal losses. The grid is circular, and wide enough not to wrap.
-        transform *= np.fft.rfft(_loss(int(cells), width)) ** int(counts[cells])
-    law = np.maximum(np.fft.irfft(transform, _CELLS), 0.0)
-    losses = np.where(np.arange(_CELLS) < _CELLS // 2, np.arange(_CELLS), np.arange(_CELLS) - _CELLS) * width
-    # Rounding in the transforms, about 1e-16 a cell, must not pass for mass far out.
-    law = np.where(law < 1e-14, 0.0, law)
-    low, high = 0.0, float(losses.max())
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        spent = float((law * np.maximum(-np.expm1(np.minimum(middle - losses, 0.0)), 0.0)).sum())
-        low, high = (middle, high) if spent > delta else (low, middle)
-    return low
-
-
-def _loss(cells: int, width: float) -> Array:
-    """(_CELLS,) law of the loss of one Laplace release that moves by cells·width scales, rounded down to the grid."""
-    move = cells * width
-    # P(loss ≥ l) for −move ≤ l ≤ move: the noise n is at most (move − l)/2, which has a Laplace law.
-    edges = np.arange(-cells, cells + 1) * width
-    at = 0.5 * (move - edges)
-    above = np.where(edges <= -move, 1.0, 1.0 - 0.5 * np.exp(-at))
-    law = np.zeros(_CELLS)
-    # Negative losses stand at the end.
-    law[np.arange(-cells, cells + 1)] = above - np.append(above[1:], 0.0)
-    return law
+    gaussian, laplace = (np.concatenate(parts[name]) for name in (GAUSSIAN.name, LAPLACE.name))
+    return Movement(gaussian, laplace, certain, np.concatenate(chosen))
 
 
 def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:

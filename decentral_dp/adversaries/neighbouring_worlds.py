@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.adversaries.likelihoods import movement
+from decentral_dp.adversaries.memberships import Membership
 from decentral_dp.adversaries.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.problems.protocol import Placed, take
@@ -52,9 +53,11 @@ def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) ->
     numbers = sum(v.size for v in transcript.said.values())
     most = int(np.clip(_HELD // max(numbers, 1), 4, _MOST))
     worlds = [job, *(job.with_record(split, victim, record) for record in _records(job, victim, split, most))]
-    base = replay(worlds[0], victim, transcript)
+    # In every sample: else a record that is rarely drawn would move nothing here.
+    there = Membership(split, "in")
+    base = replay(worlds[0], victim, transcript, there)
     # From the world as it is, so that a pair's movement is a difference of two.
-    moved = [movement(transcript, replay(world, victim, transcript), base) for world in worlds]
+    moved = [movement(transcript, replay(world, victim, transcript, there), base) for world in worlds]
     pairs = list(combinations(range(len(worlds)), 2))
     sizes = [moved[i].minus(moved[k]).size(job.scenario.privacy.delta) for i, k in pairs]
     best = int(np.argmax(sizes))

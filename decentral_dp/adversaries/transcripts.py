@@ -3,6 +3,8 @@
 `observe` runs a job and keeps every message. `replay` runs the releasing participant once more, on other records, and
 prescribes what it says: its queries are what it would have released in that world, had the public seen the same. In
 gossip that participant is one agent, the victim, since all others only react to what it says; else the coordinator.
+Of a random choice, what is replayed is the law that it is drawn from. Where samples are drawn, a replay may prescribe
+whether the victim's record is in them (`memberships`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decentral_dp.adversaries.memberships import Membership, prescribed_agent, prescribed_coordinator
+from decentral_dp.adversaries.selection_laws import Law, law_of_choice
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
@@ -32,6 +36,10 @@ class Query(NamedTuple):
     private: Array | None
 
 
+# What a release was made of: a value, or the law of a random choice.
+Made = Query | Law
+
+
 class Noise(NamedTuple):
     """How a release was noised: by a mechanism at a scale, of a release of so many coordinates."""
 
@@ -50,7 +58,8 @@ class Transcript(NamedTuple):
     said: (index, channel) → (d,) what the releasing participant let out. noise: the same → its noise; None where the
     value left as it is, or was drawn by a selection. messages: of gossip, per exchange and block. published: (k,) all
     values that are published at the end. queries: what was released before noise, which nobody sees. residuals:
-    mechanism's name → (noise in units of its scale) of all participants, which nobody sees either.
+    mechanism's name → (noise in units of its scale) of all participants, which nobody sees either. choices: the same
+    keys → the public scale of a random choice. root: that its coins were drawn from.
     """
 
     said: Mapping[Key, Array]
@@ -59,6 +68,13 @@ class Transcript(NamedTuple):
     published: Array
     queries: Mapping[Key, Query]
     residuals: Mapping[str, Array]
+    choices: Mapping[Key, float]
+    root: bytes
+
+    @property
+    def known(self) -> bool:
+        """Whether a replay gives all that every release was made of."""
+        return self.said.keys() == self.queries.keys() | self.choices.keys()
 
 
 class _Listening:
@@ -74,6 +90,7 @@ class _Listening:
         self.noise: dict[Key, Noise | None] = {}
         self.queries: dict[Key, Query] = {}
         self.residuals: list[tuple[str, Array]] = []
+        self.choices: dict[Key, float] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -88,6 +105,8 @@ class _Listening:
             query = _query(value)
             if query is not None:
                 self.queries[key] = query
+            elif isinstance(out, Released):
+                self.choices[key] = float(out.scale.get(channel, 0.0))
             noised = self._noise_of(self._real, index, channel, value, out) if isinstance(value, Bounded) else None
             if noised is not None:
                 mechanism, scales = noised
@@ -121,14 +140,14 @@ class _Scripted:
 
     def __init__(self, transcript: Transcript) -> None:
         self.recorder = Recorder(1)
-        self.queries: dict[Key, Query] = {}
+        self.queries: dict[Key, Made] = {}
         self._transcript = transcript
 
     def release(self, index: int, values: Mapping[str, Any]) -> Any:
         for channel, value in values.items():
-            query = _query(value)
-            if query is not None:
-                self.queries[index, channel] = query
+            made = _query(value) or law_of_choice(value, self._transcript.choices.get((index, channel), 0.0))
+            if made is not None:
+                self.queries[index, channel] = made
         return Bundle({channel: self._transcript.said[index, channel][None] for channel in values})
 
     def ledger(self, releases_per_round: int = 1) -> Ledger:
@@ -142,7 +161,8 @@ class _ScriptedCoordinator(_Scripted):
         noise = {
             c: self._transcript.noise[index, c] for c, value in values.items() if not isinstance(value, np.ndarray)
         }
-        scales = {c: 0.0 if known is None else known.scale for c, known in noise.items()}
+        choices = self._transcript.choices
+        scales = {c: choices.get((index, c), 0.0) if known is None else known.scale for c, known in noise.items()}
         return Released(super().release(index, values), scales)
 
 
@@ -151,11 +171,16 @@ def observe(job: Job, victim: int) -> Transcript:
     return _observe_agents(job, victim) if isinstance(job, GossipJob) else _observe_coordinator(job)
 
 
-def replay(job: Job, victim: int, transcript: Transcript) -> Mapping[Key, Query]:
-    """What the releasing participant of this job would have released, had all said what the transcript says."""
-    return (
-        _replay_agent(job, victim, transcript) if isinstance(job, GossipJob) else _replay_coordinator(job, transcript)
-    )
+def replay(job: Job, victim: int, transcript: Transcript, membership: Membership | None = None) -> Mapping[Key, Made]:
+    """What the releasing participant of this job would have released, had all said what the transcript says.
+
+    All other records are drawn as they were there. membership: whether the victim's record is in the samples; by
+    default as its coins fell.
+    """
+    again: Any = job.keyed(transcript.root)
+    if isinstance(again, GossipJob):
+        return _replay_agent(again, victim, transcript, membership)
+    return _replay_coordinator(again, victim, transcript, membership)
 
 
 def _cut(job: GossipJob, victim: int) -> tuple[list[Any], int]:
@@ -186,12 +211,18 @@ def _observe_agents(job: GossipJob, victim: int) -> Transcript:
         np.concatenate([view[c].ravel() for c in sorted(views[0]) for view in views]),
         mine.queries,
         _by_name([one for block in listening for one in block.residuals]),
+        mine.choices,
+        job.root,
     )
 
 
-def _replay_agent(job: GossipJob, victim: int, transcript: Transcript) -> Mapping[Key, Query]:
+def _replay_agent(
+    job: GossipJob, victim: int, transcript: Transcript, membership: Membership | None
+) -> Mapping[Key, Made]:
     nodes, own = _cut(job, victim)
     node, script = nodes[own], _Scripted(transcript)
+    if membership is not None:
+        node = prescribed_agent(node, membership)
     host = Host(node._replace(make_releaser=lambda: script), job.rounds)
     host.advance()
     for last in transcript.messages[:-1]:
@@ -211,12 +242,18 @@ def _observe_coordinator(job: Any) -> Transcript:
         np.concatenate([published[c].ravel() for c in sorted(published)]),
         releaser.queries,
         _by_name(releaser.residuals),
+        releaser.choices,
+        job.root,
     )
 
 
-def _replay_coordinator(job: Any, transcript: Transcript) -> Mapping[Key, Query]:
+def _replay_coordinator(
+    job: Any, victim: int, transcript: Transcript, membership: Membership | None
+) -> Mapping[Key, Made]:
     releaser = _ScriptedCoordinator(transcript)
     node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
+    if membership is not None:
+        node = prescribed_coordinator(node, victim, membership)
     LocalEngine().coordinate(node, job.rounds, [], _look)
     return releaser.queries
 

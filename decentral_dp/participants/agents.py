@@ -8,7 +8,8 @@ array.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,6 +37,8 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Started
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16
+# Kind, records of the pool, size, keyed generator → a minibatch.
+DrawBatch = Callable[[Split, int, int, np.random.Generator], Draw]
 
 
 class Directions(NamedTuple):
@@ -78,6 +81,7 @@ class LocalDataset:
         self._box = dict(box or {})
         self._constants = constants
         self._batches = batches
+        self._draw: DrawBatch = _drawn_afresh
         # Asked once: checking a protocol at run time costs as much as a small round.
         self._stackable = stacked(problem)
         self._steepening = problem if isinstance(problem, Steepening) else None
@@ -232,7 +236,13 @@ class LocalDataset:
     def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
         """Which records a row draws at round t: of a key of their own, so that asking again gives the same."""
         generator = self._batches.at(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
-        return draw_batch(int(self.counts[split][row]), n, generator)
+        return self._draw(split, int(self.counts[split][row]), n, generator)
+
+    def drawn_by(self, draw: DrawBatch) -> LocalDataset:
+        """The same records, with minibatches drawn by this function: for those who try what a draw reveals."""
+        other = copy(self)
+        other._draw = draw
+        return other
 
     def _spread(
         self, t: int, term: str, split: Split, used: Mapping[Split, NDArray[np.int64]], rates: Mapping[Split, Array]
@@ -290,6 +300,10 @@ class LocalDataset:
         if regularised:
             total += self._constants.regulariser[v] @ state
         return np.asarray(total)
+
+
+def _drawn_afresh(split: Split, n: int, batch: int, generator: np.random.Generator) -> Draw:
+    return draw_batch(n, batch, generator)
 
 
 def _stacked(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:

@@ -176,7 +176,7 @@ class RegularisedSelection:
             raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
         declared = self.facts.declared(scale)
         if self.method == "cells":
-            rate, whole = Fraction(declared.rate), declared.whole(self._score)
+            rate, whole = Fraction(declared.rate), declared.whole(self.scores)
             target = Target(
                 whole, declared.box, rate, declared.unit, declared.whole_lipschitz(), declared.whole_inexact()
             )
@@ -187,7 +187,8 @@ class RegularisedSelection:
         near = self.bottom() if self.width == 1 else self._descended()
         return regularised(generator, declared, self.score, self.gradient, near, _ANY_DELTA).value
 
-    def _score(self, points: Array) -> Array:
+    def scores(self, points: Array) -> Array:
+        """Φ at points (n, p)."""
         if self.coefficients is None:
             return self.score(points)
         hessian, linear = self.coefficients
@@ -198,7 +199,7 @@ class RegularisedSelection:
         facts = self.facts
 
         def whole(points: Array) -> Array:
-            return np.asarray(self._score(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1))
+            return np.asarray(self.scores(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1))
 
         return best(whole, facts.box) if self.width <= 3 else self._descended()
 

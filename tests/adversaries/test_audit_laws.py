@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import norm
 
 from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelihoods, most_counted
-from decentral_dp.adversaries.likelihoods import Movement, drawn_noise, laplace_epsilon
+from decentral_dp.adversaries.likelihoods import Movement, drawn_noise
+from decentral_dp.adversaries.loss_laws import laplace_epsilon
 
 NOTHING = np.zeros(0)
 

@@ -128,7 +128,7 @@ def test_interrupting_a_run_leaves_no_process(scenario: Make, tmp_path: Path) ->
     before = _ray_processes()
     command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "long.toml", "--quiet"]
     started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
-    _until(lambda: any("Actor" in line for pid, line in _ray_processes().items() if pid not in before), 90)
+    _until(lambda: any("Actor" in line for pid, line in _ray_processes().items() if pid not in before), 300)
     started.send_signal(signal.SIGINT)
     assert started.wait(timeout=60) == 130
     _until(lambda: not _ray_processes().keys() - before.keys(), 30)

@@ -1,0 +1,162 @@
+"""Laws of the loss of a whole transcript, where one transcript is enough to know them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.stats import kstest, norm
+
+from decentral_dp.adversaries.likelihoods import Movement, movement
+from decentral_dp.adversaries.neighbouring_worlds import Worlds
+from decentral_dp.adversaries.sampled_releases import (
+    amplified,
+    membership_of,
+    opposite_moves,
+    sampling_rates,
+    separate,
+    shown_by,
+)
+from decentral_dp.adversaries.selection_laws import Law, choice_epsilon
+from decentral_dp.adversaries.transcripts import Transcript, observe, replay
+from decentral_dp.bounded import Array
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+
+# With which choices by their stated law, or samples by their stated rates, fail the test of them.
+_RISK = 1e-3
+# Runs in which samples are counted.
+_SAMPLED_RUNS = 30
+
+
+class LossLaw(Protocol):
+    """The law of the privacy loss between two worlds."""
+
+    def near(self, other: Any, rtol: float) -> bool:
+        """Whether both are the same but for so much of them."""
+        ...
+
+    def epsilon(self, delta: float, noise: float) -> float:
+        """The ε that holds at δ, or less; noise: the drawn noise is so many times the stated."""
+        ...
+
+
+class Noised(NamedTuple):
+    """Of values that are noised, read for certain."""
+
+    moved: Movement
+
+    def near(self, other: Any, rtol: float) -> bool:
+        return isinstance(other, Noised) and self.moved.near(other.moved, rtol)
+
+    def epsilon(self, delta: float, noise: float) -> float:
+        return self.moved.epsilon(delta, noise)
+
+
+class Sampled(NamedTuple):
+    """Of values on samples: (n,) how far indices move with the record, and its rates."""
+
+    moves: Array
+    rates: Array
+
+    def near(self, other: Any, rtol: float) -> bool:
+        if not isinstance(other, Sampled) or self.moves.shape != other.moves.shape:
+            return False
+        return float(np.abs(self.moves - other.moves).max(initial=0.0)) <= rtol * float(self.moves.max(initial=0.0))
+
+    def epsilon(self, delta: float, noise: float) -> float:
+        return shown_by(self.moves, self.rates, delta, noise)
+
+
+class Chosen(NamedTuple):
+    """Of one random choice: (n,) log-probabilities in either world."""
+
+    first: Array
+    second: Array
+
+    def near(self, other: Any, rtol: float) -> bool:
+        if not isinstance(other, Chosen) or self.first.shape != other.first.shape:
+            return False
+        pairs = ((self.first, other.first), (self.second, other.second))
+        return all(float(np.abs(a - b).max()) <= rtol * max(1.0, float(np.abs(a).max())) for a, b in pairs)
+
+    def epsilon(self, delta: float, noise: float) -> float:
+        return choice_epsilon(self.first, self.second, delta)
+
+
+def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:
+    """The law, if the two worlds are as far apart on every transcript as on this one; None where none is known."""
+    noises = transcript.noise.values()
+    if not transcript.known or any(n is not None and n.mechanism not in (GAUSSIAN, LAPLACE) for n in noises):
+        return None
+    if amplified(worlds.first):
+        return _of_samples(transcript, worlds)
+    first, second = (replay(w, worlds.victim, transcript) for w in (worlds.first, worlds.second))
+    moved = movement(transcript, first, second)
+    if not transcript.choices:
+        return Noised(moved)
+    (key, *others) = transcript.choices
+    laws = first.get(key), second.get(key)
+    alone = not others and not moved.certain and not moved.gaussian.any() and not moved.laplace.any()
+    if alone and isinstance(laws[0], Law) and isinstance(laws[1], Law):
+        return Chosen(laws[0].logs, laws[1].logs)
+    return None
+
+
+def _of_samples(transcript: Transcript, worlds: Worlds) -> Sampled | None:
+    rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
+    if rates is None or transcript.choices or not worlds.first.scenario.privacy.delta > 0.0:
+        return None
+    if not separate(worlds, transcript):
+        return None
+    moves = opposite_moves(worlds, transcript, rates)
+    return None if moves is None else Sampled(*moves)
+
+
+def not_as_stated(worlds: Worlds, roots: Sequence[bytes]) -> str:
+    """What random choices or samples of the first world contradict, tried on runs with these roots; "" for nothing.
+
+    A choice has the law that a replay finds, if the place of what is chosen in the order of that law is uniform. The
+    victim's record is in as many samples as its rates say.
+    """
+    if amplified(worlds.first):
+        return _frequency(worlds, roots[:_SAMPLED_RUNS])
+    first: Any = worlds.first
+    places, made = [], None
+    for k, root in enumerate(roots):
+        transcript = observe(first.keyed(root), worlds.victim)
+        if not transcript.choices:
+            return ""
+        # What is released first has the same law in every run.
+        if made is None or len(transcript.said) > 1:
+            made = replay(first, worlds.victim, transcript)
+        toss = np.random.default_rng(k)
+        for key in transcript.choices:
+            law = made.get(key)
+            if not isinstance(law, Law):
+                return "The law of a random choice is not known, so that likelihoods are not either."
+            places.append(law.place_of(transcript.said[key], float(toss.random())))
+    if float(kstest(places, "uniform").pvalue) >= _RISK:
+        return ""
+    return "What was chosen at random does not have the law that is stated, so that likelihoods are not used."
+
+
+def _frequency(worlds: Worlds, roots: Sequence[bytes]) -> str:
+    """Two-sided, by the normal law of a sum of independent coins."""
+    first: Any = worlds.first
+    rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
+    if rates is None:
+        return ""
+    drawn, expected, variance = 0, 0.0, 0.0
+    for root in roots:
+        there = membership_of(worlds, observe(first.keyed(root), worlds.victim))
+        for index, included in there.items():
+            rate = rates.get(index, 1.0)
+            drawn, expected, variance = drawn + included, expected + rate, variance + rate * (1.0 - rate)
+    # Half a record for that its number is whole.
+    if abs(drawn - expected) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
+        return ""
+    return (
+        f"The record was in {drawn} samples where {expected:.4g} are expected, so that likelihoods, which rest on the "
+        "stated rates, are not used."
+    )

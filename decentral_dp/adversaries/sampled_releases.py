@@ -1,0 +1,171 @@
+"""Releases on samples: likelihoods over the coin that decides whether the victim's record was drawn.
+
+Given the transcript so far and how the others were drawn, the releases of one index are those with the record, with
+probability q, or those without it. So the likelihood of a transcript is
+
+    Π_t ((1 − q_t)·L_t(without) + q_t·L_t(with)),
+
+if no coin is remembered beyond its index. Whether that is so is tried: coins that differ from index to index must give
+the queries with the record, or those without it, at each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.adversaries.likelihoods import log_likelihood
+from decentral_dp.adversaries.loss_laws import mixture_epsilon
+from decentral_dp.adversaries.memberships import Membership
+from decentral_dp.adversaries.neighbouring_worlds import Worlds
+from decentral_dp.adversaries.transcripts import Key, Made, Query, Transcript, replay
+from decentral_dp.bounded import Array, Split
+from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.simulation.jobs import Job
+
+# Queries that differ by less than this part of their noise are the same but for float64.
+_SAME = 1e-6
+
+Replay = Mapping[Key, Made]
+
+
+class Replays(NamedTuple):
+    """What one world makes of a transcript: with its record in every sample, and in none."""
+
+    included: Replay
+    left_out: Replay
+
+
+def amplified(job: Job) -> bool:
+    """Whether the price counts on an observer who does not see who was drawn."""
+    return any((rate < 1.0).any() for c in job.ledger.channels for rate in c.rate.values())
+
+
+def sampling_rates(job: Job, victim: int, split: Split) -> Mapping[int, float] | None:
+    """Index → q for a record of this kind, 1 where it is read for certain; None where one index has two rates."""
+    rates: dict[int, float] = {}
+    for c in job.ledger.charged:
+        column = int(c.group[victim])
+        reads = c.sensitivity[split][:, column] > 0.0 if split in c.sensitivity else np.zeros(c.rounds.size, bool)
+        for index, rate in zip(c.rounds[reads].tolist(), c.rate[split][reads, column].tolist(), strict=True):
+            if rates.setdefault(index, rate) != rate:
+                return None
+    return rates
+
+
+def replays(worlds: Worlds, transcript: Transcript) -> tuple[Replays, Replays]:
+    """Of both worlds, with the samples of the transcript's own run for all other records."""
+    found = [
+        Replays(*(replay(w, worlds.victim, transcript, m) for m in _both(worlds)))
+        for w in (worlds.first, worlds.second)
+    ]
+    return found[0], found[1]
+
+
+def separate(worlds: Worlds, transcript: Transcript) -> bool:
+    """Whether every index's queries are those with the record or those without it, whatever the coins of others."""
+    for world, (included, left_out) in zip((worlds.first, worlds.second), replays(worlds, transcript), strict=True):
+        tossed = replay(world, worlds.victim, transcript, Membership(worlds.split, "by coin"))
+        for keys in _by_index(transcript).values():
+            if not any(all(_same(transcript, k, tossed, other) for k in keys) for other in (included, left_out)):
+                return False
+    return True
+
+
+def membership_of(worlds: Worlds, transcript: Transcript) -> dict[int, bool]:
+    """Index → whether the record was in its sample, in a run of the first world; of indices that it moves.
+
+    A record that moves an index whatever its coin was in it.
+    """
+    (included, left_out), (other, _) = replays(worlds, transcript)
+    found = {}
+    for index, keys in _by_index(transcript).items():
+        known = all(key in transcript.queries for key in keys)
+        if known and not all(_same(transcript, k, included, other) for k in keys):
+            told = all(_same(transcript, k, transcript.queries, included) for k in keys)
+            found[index] = told or all(_same(transcript, k, included, left_out) for k in keys)
+    return found
+
+
+def mixture_log_ratio(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> float:
+    """log of how much likelier the transcript is in the first world, over the coins of the victim's record."""
+    first, second = replays(worlds, transcript)
+    total = 0.0
+    for index, keys in _by_index(transcript).items():
+        logs = [_log_mixture(transcript, keys, world, rates.get(index, 1.0)) for world in (first, second)]
+        if np.isneginf(logs[0]) != np.isneginf(logs[1]):
+            return np.inf if np.isneginf(logs[1]) else -np.inf
+        total += 0.0 if np.isneginf(logs[0]) else logs[0] - logs[1]
+    return total
+
+
+def opposite_moves(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> tuple[Array, Array] | None:
+    """(n,) how far the record moves the indices that read it, in deviations, and their rates; None where it cannot say.
+
+    Of u with the record of the first world and v with that of the second, both from the release without it, the parts
+    along u − v: the smaller of the two. What is seen along one line is post-processing, and opposite moves that are
+    longer are easier to tell apart (docs/proofs/11).
+    """
+    first, second = replays(worlds, transcript)
+    moves, drawn = [], []
+    for index, keys in _by_index(transcript).items():
+        noises = [transcript.noise[key] for key in keys]
+        if any(n is None or n.mechanism != GAUSSIAN for n in noises):
+            if all(_same(transcript, key, first.included, second.included) for key in keys):
+                continue
+            return None
+        apart = [
+            np.concatenate([_moved(transcript, key, w.included, w.left_out) for key in keys]) for w in (first, second)
+        ]
+        between = np.concatenate([_moved(transcript, key, first.left_out, second.left_out) for key in keys])
+        if np.abs(between).max(initial=0.0) > _SAME:
+            return None
+        line = apart[0] - apart[1]
+        length = float(np.linalg.norm(line))
+        if length > _SAME:
+            moves.append(max(0.0, min(float(apart[0] @ line), -float(apart[1] @ line)) / length))
+            drawn.append(rates.get(index, 1.0))
+    return np.array(moves), np.array(drawn)
+
+
+def shown_by(moves: Array, rates: Array, delta: float, noise: float = 1.0) -> float:
+    """ε that holds at δ for such moves, or less. noise: the drawn noise is so many times the stated."""
+    there = moves > 0.0
+    return mixture_epsilon(moves[there] / noise, rates[there], delta) if there.any() else 0.0
+
+
+def _both(worlds: Worlds) -> tuple[Membership, Membership]:
+    return Membership(worlds.split, "in"), Membership(worlds.split, "out")
+
+
+def _log_mixture(transcript: Transcript, keys: list[Key], world: Replays, rate: float) -> float:
+    with_it, without = (sum(log_likelihood(transcript, k, made[k]) for k in keys) for made in world)
+    if rate >= 1.0:
+        return with_it
+    return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))
+
+
+def _by_index(transcript: Transcript) -> dict[int, list[Key]]:
+    found: dict[int, list[Key]] = {}
+    for key in transcript.said:
+        found.setdefault(key[0], []).append(key)
+    return found
+
+
+def _same(transcript: Transcript, key: Key, one: Replay, other: Replay) -> bool:
+    if key not in one or key not in other:
+        return key not in one and key not in other
+    return bool(np.abs(_moved(transcript, key, one, other)).max(initial=0.0) <= _SAME)
+
+
+def _moved(transcript: Transcript, key: Key, one: Replay, other: Replay) -> Array:
+    """How far two queries are apart, in deviations of the noise; without noise, infinitely far if at all."""
+    a, b, noise = one[key], other[key], transcript.noise[key]
+    if not isinstance(a, Query) or not isinstance(b, Query):
+        return np.zeros(0)
+    parts = [q.public if q.private is None else q.public + q.private for q in (a, b)]
+    if noise is None:
+        return np.where(parts[0] == parts[1], 0.0, np.inf)
+    return np.asarray((parts[0] - parts[1]) / (noise.scale * noise.mechanism.deviation))
