@@ -6,31 +6,78 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.ticker import NullLocator
 
+from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.reporting.plots.style import BLUE, GREY, VERMILLION, new_figure, package_style
 
 if TYPE_CHECKING:
     import pandas as pd
 
+# ε beyond these are drawn at them.
+_LEAST, _MOST = 1e-2, 1e3
+
 _MARKS = (("claimed", "D", GREY, "claimed"), ("certified", "|", VERMILLION, "certified"), ("shown", ">", BLUE, "shown"))
+_TITLES = {"none": "Without noise", "as_printed": "As printed", "certified": "Certified"}
+
+
+def write_curve(found: AuditResult, path: Path) -> Path:
+    """Draw what is shown of the trade-off curve of two worlds, beside what the certified (ε, δ) allows."""
+    alpha = np.linspace(0.0, 1.0, 401)
+    with package_style():
+        figure = new_figure(4.6, 4.4)
+        axes = figure.add_subplot()
+        axes.plot(alpha, 1.0 - alpha, ":", color=GREY, label="nothing told")
+        if np.isfinite(found.certified):
+            steep, flat = 1.0 - found.delta - np.exp(found.certified) * alpha, 1.0 - found.delta - alpha
+            bound = np.maximum(0.0, np.maximum(steep, np.exp(-found.certified) * flat))
+            axes.plot(alpha, bound, color=VERMILLION, label="certified: at or above")
+        if found.curve:
+            false, missed = np.array(found.curve).T
+            axes.plot(false, missed, "o-", color=BLUE, label="shown: at or below")
+        axes.set_xlabel("second world taken for the first, α")
+        axes.set_ylabel("first world taken for the second, β")
+        axes.set_xlim(-0.01, 1.01)
+        axes.set_ylim(-0.01, 1.01)
+        axes.legend(loc="upper right")
+        figure.savefig(path, dpi=150)
+    return path
 
 
 def write_audits(table: pd.DataFrame, folder: Path) -> Path:
-    """Draw audits.png into `folder`; what is infinite, or where nothing is shown, has no mark."""
+    """Draw audits.png into `folder`: a panel for each guarantee, a row for each scenario.
+
+    What is infinite stands at the right edge; what is 0 has no mark.
+    """
+    names = list(dict.fromkeys(table["scenario"]))
+    there = [g for g in _TITLES if (table["guarantee"] == g).any()]
+    finite = table[["claimed", "certified", "shown"]].to_numpy(dtype=np.float64)
+    finite = finite[np.isfinite(finite) & (finite > 0.0)]
+    low, high = (finite.min(), finite.max()) if finite.size else (1.0, 1.0)
+    # A papers' bound of 1e46 would leave no room for the others.
+    low, high = max(low, _LEAST), min(high, _MOST)
+    edge = 4.0 * high
     with package_style():
-        figure = new_figure(6.4, 1.2 + 0.24 * len(table))
-        axes = figure.add_subplot()
-        heights = np.arange(len(table))[::-1]
-        for column, marker, colour, label in _MARKS:
-            values = table[column].to_numpy(dtype=np.float64)
-            drawn = np.isfinite(values) & (values > 0.0)
-            axes.plot(values[drawn], heights[drawn], marker, color=colour, label=label, markersize=7)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_formatter(lambda value, _: "")
-        axes.set_yticks(heights, list(table["scenario"]))
-        axes.set_ylim(-0.7, len(table) - 0.3)
-        axes.set_xlabel("ε of one replaced record")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(_MARKS))
+        figure = new_figure(2.4 + 2.4 * len(there), 1.3 + 0.22 * len(names))
+        panels = figure.subplots(1, len(there), sharey=True, squeeze=False)[0]
+        for axes, guarantee in zip(panels, there, strict=True):
+            rows = table[table["guarantee"] == guarantee]
+            heights = np.array([len(names) - 1 - names.index(n) for n in rows["scenario"]])
+            for column, marker, colour, label in _MARKS:
+                values = rows[column].to_numpy(dtype=np.float64)
+                drawn = values > 0.0
+                at = np.clip(values[drawn], low, edge)
+                axes.plot(at, heights[drawn], marker, color=colour, label=label, markersize=7, mew=1.6, alpha=0.9)
+            axes.set_title(_TITLES[guarantee])
+            axes.set_xscale("log")
+            axes.set_xlim(0.6 * low, 1.8 * edge)
+            ticks = 10.0 ** np.arange(np.ceil(np.log10(low)), np.floor(np.log10(high)) + 1)
+            axes.set_xticks([*ticks, edge], [*(f"{v:g}" for v in ticks), "∞"])
+            axes.xaxis.set_minor_locator(NullLocator())
+        panels[0].set_yticks(np.arange(len(names)), names[::-1])
+        panels[0].set_ylim(-0.7, len(names) - 0.3)
+        figure.supxlabel("ε of one replaced record, shortened runs")
+        handles, labels = panels[-1].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(_MARKS))
         figure.savefig(folder / "audits.png", dpi=150)
     return folder / "audits.png"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from decentral_dp.errors import InputError
 
-Method = Literal["exact", "likelihood", "counting", "difference"]
+Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 
 
 Status = Literal["ok", "refuted", "broken", "interrupted"]
@@ -23,13 +23,14 @@ class AuditResult:
         claimed: ε of the paper's theorem, for the worst agent; None where none is given.
         certified: ε of the ledger at delta, of the agent whose record is replaced.
         shown: ε is at least this, with this confidence.
-        method: "exact" (the law of the likelihood ratio is known), "likelihood" or "counting" (from runs), or
-            "difference" (nothing hides the record).
+        method: "exact" (the law of the likelihood ratio is known), "likelihood" or "counting" (from runs),
+            "difference" (nothing hides the record), or "one run" (canaries in a single one).
         vantage: "everybody", "published" or "agent:K".
         runs: of each world.
         null_shown: the same of two equal worlds; above 0 the audit is broken.
         status: "ok", "refuted" (more is shown than is certified), "broken" or "interrupted".
         sentences: what the numbers say, and do not.
+        curve: (α, β) that the trade-off curve of the two worlds is at or below; empty where it was not asked for.
 
     Example:
         >>> import decentral_dp
@@ -50,6 +51,7 @@ class AuditResult:
     null_shown: float
     status: Status
     sentences: tuple[str, ...]
+    curve: tuple[tuple[float, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values; infinite numbers are "inf"."""
@@ -59,7 +61,8 @@ class AuditResult:
     def from_dict(cls, content: Mapping[str, Any]) -> AuditResult:
         """What `to_dict` gave. Raises InputError where it is none of an audit."""
         try:
-            table = {f.name: content[f.name] for f in fields(cls)}
+            table = {f.name: content[f.name] for f in fields(cls) if f.name != "curve" or "curve" in content}
+            table["curve"] = tuple((float(a), float(b)) for a, b in table.get("curve", ()))
             for name in ("certified", "shown", "delta", "confidence", "null_shown"):
                 table[name] = float(table[name])
             table["claimed"] = None if table["claimed"] is None else float(table["claimed"])
@@ -72,4 +75,4 @@ class AuditResult:
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value

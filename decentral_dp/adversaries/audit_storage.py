@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.bounded import Array
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
-from decentral_dp.simulation.result import plain
+from decentral_dp.simulation.result import plain, read_result
 
 _GROUPS = ("first", "second", "null")
 
@@ -79,6 +80,12 @@ def resumed(out: Path | None, expected: str) -> Played:
     if kept.fingerprint != expected:
         raise InputError(f"--out: {out} holds an interrupted audit of another scenario or with other settings; give another file.")  # fmt: skip  # noqa: E501
     return kept
+
+
+def add_to_run(folder: Path, found: AuditResult) -> None:
+    """Put what an audit shows into result.json of the run. Raises InputError where that cannot be read."""
+    result = read_result(folder)
+    write_json(folder / "result.json", {**result.content, "audit": found.to_dict()})
 
 
 def write_json(out: Path, content: Mapping[str, Any]) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from decentral_dp.adversaries.audited_systems import System, scenario_of, systems
 from decentral_dp.adversaries.audits import audit
-from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load, scenario_names
-from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, Stopped
-
-# Papers' forms that run on bundled or made-up records in seconds.
-PRINTED = ("figure_1_as_printed", "paper_boxed")
-# Rounds of each, where an algorithm takes fewer than its scenario has.
-_ROUNDS = 5
 
 COLUMNS: tuple[str, ...] = (
     *("scenario", "algorithm", "guarantee", "rounds", "claimed", "certified", "shown", "delta", "confidence"),
@@ -25,79 +21,88 @@ COLUMNS: tuple[str, ...] = (
 )
 
 
-def audited_names() -> list[str]:
-    """The own scenario of every registered algorithm, and some as the papers print them."""
-    shipped = scenario_names()
-    return [name for name in (*ALGORITHMS, *PRINTED) if name in shipped]
-
-
 def audit_table(
-    names: Sequence[str] | None = None,
+    names: Sequence[str | System] | None = None,
     runs: int = 40,
     vantage: str = "everybody",
     confidence: float = 0.95,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     out: Path | None = None,
+    jobs: int = 1,
 ) -> pd.DataFrame:
-    """Audit scenarios, each shortened to a few rounds at the same ε.
+    """Audit systems, each shortened to a few rounds.
 
     Args:
-        names: of scenarios; by default those of `audited_names`.
+        names: systems, or names of scenarios, audited under their own guarantee; by default every algorithm without
+            noise, as printed and certified.
         runs, vantage, confidence, seed: as of `audit`.
-        progress: called with scenarios done, and scenarios in all.
+        progress: called with audits done, and audits in all.
         out: the folder for the table and the figure of what is done where it is interrupted.
+        jobs: processes; default 1, this one.
 
     Returns:
-        One row for each, with the columns COLUMNS.
+        One row for each, with the columns COLUMNS, in the order of the names.
 
     Raises:
         InputError: one sentence about whatever does not fit.
         Stopped: interrupted; what is done is in `out`.
     """
-    listed = audited_names() if names is None else list(names)
-    rows: list[dict[str, Any]] = []
-    for done, name in enumerate(listed):
-        s = shortened(name)
-        try:
-            found = audit(s, runs, vantage, confidence, seed)
-        except KeyboardInterrupt:
-            if out is None or not rows:
-                raise
-            write_table(_frame(rows), out)
-            message = f"Interrupted; the audits of {done} scenarios are kept in {out}."
-            raise Stopped(message) from None
-        content = found.to_dict()
-        numbers = {n: getattr(found, n) for n in ("claimed", "certified", "shown", "null_shown")}
-        rows.append(
-            {
-                **{n: content[n] for n in COLUMNS if n in content},
-                **numbers,
-                "scenario": name,
-                "algorithm": s.algorithm.kind,
-                "guarantee": s.privacy.guarantee,
-                "rounds": s.algorithm.rounds,
-            }
-        )
-        if progress is not None:
-            progress(done + 1, len(listed))
-    return _frame(rows)
+    listed = systems() if names is None else [n if isinstance(n, System) else System(n, None) for n in names]
+    rows: dict[int, Mapping[str, Any]] = {}
+    work = partial(_row, runs=runs, vantage=vantage, confidence=confidence, seed=seed)
+    try:
+        for number, row in _in_this_process(work, listed) if jobs == 1 else _in_processes(work, listed, jobs):
+            rows[number] = row
+            if progress is not None:
+                progress(len(rows), len(listed))
+    except KeyboardInterrupt:
+        if out is None or not rows:
+            raise
+        write_table(_frame([rows[k] for k in sorted(rows)]), out)
+        raise Stopped(f"Interrupted; the audits of {len(rows)} systems are kept in {out}.") from None
+    return _frame([rows[k] for k in sorted(rows)])
+
+
+def _row(system: System, runs: int, vantage: str, confidence: float, seed: int) -> Mapping[str, Any]:
+    s = scenario_of(system)
+    try:
+        found = audit(s, runs, vantage, confidence, seed)
+    except InputError as error:
+        raise InputError(f"{system.scenario} ({s.privacy.guarantee}): {error}") from None
+    content = found.to_dict()
+    return {
+        **{n: content[n] for n in COLUMNS if n in content},
+        **{n: getattr(found, n) for n in ("claimed", "certified", "shown", "null_shown")},
+        "scenario": system.scenario,
+        "algorithm": s.algorithm.kind,
+        "guarantee": s.privacy.guarantee,
+        "rounds": s.algorithm.rounds,
+    }
+
+
+_Rows = Iterator[tuple[int, Mapping[str, Any]]]
+
+
+def _in_this_process(work: Callable[[System], Mapping[str, Any]], listed: Sequence[System]) -> _Rows:
+    for number, system in enumerate(listed):
+        yield number, work(system)
+
+
+def _in_processes(work: Callable[[System], Mapping[str, Any]], listed: Sequence[System], jobs: int) -> _Rows:
+    """As they are done. Started afresh: what threads of this process hold must not be copied."""
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        numbers = {pool.submit(work, system): number for number, system in enumerate(listed)}
+        for done in as_completed(numbers):
+            yield numbers[done], done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype({"claimed": "float64", "certified": "float64", "shown": "float64"})
-
-
-def shortened(name: str) -> Scenario:
-    """The scenario at fewer rounds, where it has more and allows it."""
-    s = load(name)
-    if s.algorithm.rounds <= _ROUNDS:
-        return s
-    try:
-        return load(name, [f"algorithm.rounds={_ROUNDS}", f"run.average={min(s.run.average, _ROUNDS)}"])
-    except InputError:
-        return s
 
 
 def write_table(table: pd.DataFrame, folder: Path) -> list[Path]:

@@ -18,10 +18,11 @@ import numpy as np
 from decentral_dp.adversaries.audit_result import AuditResult, Method, Status
 from decentral_dp.adversaries.audit_scores import Score, score_of
 from decentral_dp.adversaries.audit_storage import Played, fingerprint, resumed, write_json
-from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelihoods, most_counted
+from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelihoods, most_counted, trade_off
 from decentral_dp.adversaries.exact_losses import loss_law, not_as_stated
 from decentral_dp.adversaries.likelihoods import drawn_noise
 from decentral_dp.adversaries.neighbouring_worlds import Worlds, farthest
+from decentral_dp.adversaries.one_run import plant, shown_in_one_run
 from decentral_dp.adversaries.sampled_releases import amplified
 from decentral_dp.adversaries.transcripts import observe
 from decentral_dp.config.loading import load
@@ -37,6 +38,8 @@ from decentral_dp.simulation.result import require_complete
 FEWEST_RUNS = 20
 # That one participant releases in a run: each candidate's replay holds as many.
 MOST_NUMBERS = 20_000_000
+# Runs without noise in which a sampled record may show.
+_COINS = 40
 # Runs on which it is tried whether random choices have the law that they state.
 _LAWS = 200
 # Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
@@ -56,6 +59,8 @@ class AuditPlan:
     runs: int
     confidence: float
     seed: int
+    canaries: int | None = None
+    curve: bool = False
 
     @property
     def most_shown(self) -> float:
@@ -72,6 +77,8 @@ def audit(
     overrides: Sequence[str] = (),
     out: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    canaries: int | None = None,
+    curve: bool = False,
 ) -> AuditResult:
     """Show how much a job really tells of one record, beside the ε that is certified and the one that is claimed.
 
@@ -85,6 +92,9 @@ def audit(
         overrides: "table.key=value" with a TOML value.
         out: JSON file. Where it holds an audit that was interrupted, that one is continued.
         progress: called with runs done, and runs in all.
+        canaries: how many records of one single run are replaced by invented ones, and guessed from what it publishes;
+            by default none are, and two worlds are played.
+        curve: whether to bound the trade-off curve of the two worlds, too, from `runs` of each.
 
     Returns:
         The numbers, and sentences about them.
@@ -102,9 +112,8 @@ def audit(
         >>> found.shown <= found.certified, found.null_shown, found.to_dict()["vantage"]
         (True, 0.0, 'everybody')
     """
-    return play(
-        planned(scenario, runs, vantage, confidence, seed, overrides), None if out is None else Path(out), progress
-    )
+    plan = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve)
+    return play(plan, None if out is None else Path(out), progress)
 
 
 def planned(
@@ -114,6 +123,8 @@ def planned(
     confidence: float = 0.95,
     seed: int = 0,
     overrides: Sequence[str] = (),
+    canaries: int | None = None,
+    curve: bool = False,
 ) -> AuditPlan:
     """Everything that can be refused is refused here. Raises InputError."""
     if runs < FEWEST_RUNS:
@@ -134,13 +145,17 @@ def planned(
     if not known:
         some = f" or agent:0 to agent:{job.n_agents - 1}" if job.setting == "gossip" else ""
         raise InputError(f"audit: {vantage!r} is no vantage point of this job; take everybody, published{some}.")
+    if canaries is not None:
+        # What it publishes is all that its attack sees.
+        plant(job, canaries, b"plan")
+        return AuditPlan(job, "published", 1, confidence, seed, canaries)
     numbers = sum(c.dimension * c.rounds.size for c in job.ledger.channels)
     if numbers > MOST_NUMBERS:
         raise InputError(
             f"audit: one run of this job releases {numbers:.2g} numbers, of which several copies are held at once; at "
             f"most {MOST_NUMBERS:.2g} are audited. Take fewer rounds (--set algorithm.rounds=...), or a smaller model."
         )
-    return AuditPlan(job, vantage, runs, confidence, seed)
+    return AuditPlan(job, vantage, runs, confidence, seed, None, curve)
 
 
 def play(
@@ -150,17 +165,19 @@ def play(
     null: Callable[[Worlds], Job] = lambda worlds: worlds.first,
 ) -> AuditResult:
     """Play the game, and the game against itself. null: the world that is passed off as the first. Raises Stopped."""
+    if plan.canaries is not None:
+        return _of_one_run(plan, plan.canaries, out)
     job = plan.job
     played = resumed(out, fingerprint(plan.job.scenario, plan.runs, plan.vantage, plan.confidence, plan.seed))
     worlds = farthest(job, _root(plan, "search", 0))
     same = worlds._replace(second=null(worlds))
     if job.mechanism.adds_noise is False or not _noised(job):
         return _finished(plan, worlds, _differing(plan, worlds), out, played)
-    contradicted = ""
+    contradicted, exact = "", None
     if plan.vantage == "everybody":
         contradicted = not_as_stated(worlds, [_root(plan, "laws", k) for k in range(min(plan.runs, _LAWS))])
         exact = None if contradicted else _exact(plan, worlds, same)
-        if exact is not None:
+        if exact is not None and not plan.curve:
             return _finished(plan, worlds, exact, out, played)
     score = score_of(plan.vantage, worlds, lambda k: _root(plan, "learn", k), not contradicted)
     groups = {"first": worlds.first, "second": worlds.second, "null": same.second}
@@ -182,7 +199,18 @@ def play(
             f"Interrupted; {len(played.scores['null'])} runs of each world are kept in {out}, and the same command "
             "goes on from there."
         ) from None
-    return _finished(plan, worlds, replace(_judged(plan, score, played), contradicted=contradicted), out, played)
+    bound = exact or replace(_judged(plan, score, played), contradicted=contradicted)
+    return _finished(plan, worlds, bound, out, played)
+
+
+def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult:
+    resumed(out, "one run")
+    job, root = plan.job, _root(plan, "canaries", 0)
+    shown, nothing, right = shown_in_one_run(job, canaries, root, 1.0 - plan.confidence)
+    bound = _LowerBound("one run", shown, nothing, plan.confidence, 1, None, right=right)
+    # Any canary is the record that is replaced: the cheapest of them has to hide it.
+    victim = int(np.argmax(job.budget.epsilon))
+    return _finished(plan, Worlds(job, job, victim, "train"), bound, out, Played("one run"))
 
 
 @dataclass(frozen=True)
@@ -196,15 +224,23 @@ class _LowerBound:
     runs: int
     noise: tuple[float, float] | None
     contradicted: str = ""
+    right: int = 0
 
 
 def _differing(plan: AuditPlan, worlds: Worlds) -> _LowerBound:
     """Where nothing hides a record: whether what is seen differs between runs with the same coins."""
-    root = _root(plan, "first", 0)
-    seen = [observe(_keyed(w, root), worlds.victim) for w in (worlds.first, worlds.second, worlds.first)]
-    values = [[t.published] if plan.vantage == "published" else list(t.said.values()) for t in seen]
-    apart = [any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(values[0], v, strict=True)) for v in values]
-    return _LowerBound("difference", math.inf if apart[1] else 0.0, math.inf if apart[2] else 0.0, 1.0, 1, None)
+    apart = [False, False]
+    # A record that is rarely drawn shows in few of them.
+    for k in range(_COINS):
+        root = _root(plan, "first", k)
+        seen = [observe(_keyed(w, root), worlds.victim) for w in (worlds.first, worlds.second, worlds.first)]
+        values = [[t.published] if plan.vantage == "published" else list(t.said.values()) for t in seen]
+        for which in (0, 1):
+            pairs = zip(values[0], values[which + 1], strict=True)
+            apart[which] = apart[which] or any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+        if apart[0] or not amplified(plan.job):
+            break
+    return _LowerBound("difference", math.inf if apart[0] else 0.0, math.inf if apart[1] else 0.0, 1.0, 1, None)
 
 
 def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> _LowerBound | None:
@@ -267,10 +303,18 @@ def _finished(plan: AuditPlan, worlds: Worlds, bound: _LowerBound, out: Path | N
         bound.null,
         status,
         tuple(_sentences(plan, worlds, bound, status, certified, claimed)),
+        _curve(plan, played),
     )
     if out is not None:
         write_json(out, {**result.to_dict(), "fingerprint": played.fingerprint})
     return result
+
+
+def _curve(plan: AuditPlan, played: Played) -> tuple[tuple[float, float], ...]:
+    if not plan.curve or not played.scores["first"]:
+        return ()
+    first, second = (np.array(played.scores[name]) for name in ("first", "second"))
+    return tuple(trade_off(first, second, 1.0 - plan.confidence))
 
 
 def _sentences(
@@ -295,6 +339,12 @@ def _sentences(
     if claimed is not None and status != "broken":
         above = bound.epsilon > claimed
         out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
+    if plan.canaries is not None:
+        out.append(
+            f"In one run {plan.canaries} records were replaced by canaries, whose labels are coins: {bound.right} of "
+            f"these were guessed from what was published, with confidence {percent}."
+        )
+        return [*out, *_last(status)]
     replaced = f"the first {worlds.split} record of agent {worlds.victim} is replaced"
     how = {
         "exact": f"The record moves every release by the same vector on each of {_COMPARED} transcripts of both "
@@ -313,10 +363,12 @@ def _sentences(
         )
     if bound.contradicted:
         out.append(bound.contradicted)
-    if status != "broken":
-        out.append("The same game between two equal worlds shows nothing, as it must.")
-    out.append("What is shown is a lower bound by one attack, and a small one certifies nothing.")
-    return out
+    return [*out, *_last(status)]
+
+
+def _last(status: str) -> list[str]:
+    same = ["The same game between two equal worlds shows nothing, as it must."] if status != "broken" else []
+    return [*same, "What is shown is a lower bound by one attack, and a small one certifies nothing."]
 
 
 def _noised(job: Job) -> bool:

@@ -23,6 +23,7 @@ from decentral_dp.adversaries.check_result import Case, CheckResult, CheckRow
 from decentral_dp.adversaries.check_subjects import Subject, subject
 from decentral_dp.adversaries.extreme_pairs import Pair, Tried, in_world, pairs_of, play
 from decentral_dp.config.algorithm_components import entry_of
+from decentral_dp.config.checked_files import code_files
 from decentral_dp.config.scenario_components import topology_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines.local import LocalEngine
@@ -84,7 +85,8 @@ def check(
         rest = [locality, two_worlds, search, *_limits(asked)]
     version = importlib.metadata.version("decentral_dp")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return CheckResult(asked.name, (conformance, *rest), tried, seed, version, today, case)
+    files = tuple(code_files(asked.scenario))
+    return CheckResult(asked.name, (conformance, *rest), tried, seed, version, today, case, files)
 
 
 def _conformance(asked: Subject) -> tuple[Job | None, CheckRow]:

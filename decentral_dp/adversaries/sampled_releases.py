@@ -89,6 +89,7 @@ def membership_of(worlds: Worlds, transcript: Transcript) -> dict[int, bool]:
     return found
 
 
+@np.errstate(all="ignore")
 def mixture_log_ratio(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> float:
     """log of how much likelier the transcript is in the first world, over the coins of the victim's record."""
     first, second = replays(worlds, transcript)
@@ -98,7 +99,7 @@ def mixture_log_ratio(worlds: Worlds, transcript: Transcript, rates: Mapping[int
         if np.isneginf(logs[0]) != np.isneginf(logs[1]):
             return np.inf if np.isneginf(logs[1]) else -np.inf
         total += 0.0 if np.isneginf(logs[0]) else logs[0] - logs[1]
-    return total
+    return total if not np.isnan(total) else 0.0
 
 
 def opposite_moves(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> tuple[Array, Array] | None:
@@ -154,6 +155,7 @@ def _by_index(transcript: Transcript) -> dict[int, list[Key]]:
     return found
 
 
+@np.errstate(all="ignore")
 def _same(transcript: Transcript, key: Key, one: Replay, other: Replay) -> bool:
     if key not in one or key not in other:
         return key not in one and key not in other

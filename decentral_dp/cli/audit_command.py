@@ -6,28 +6,45 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.adversaries.audit_result import AuditResult
+from decentral_dp.adversaries.audit_storage import add_to_run
 from decentral_dp.adversaries.audit_tables import audit_table, write_table
 from decentral_dp.adversaries.audits import AuditPlan, planned, play
+from decentral_dp.adversaries.one_run import one_run_bound
+from decentral_dp.bounded import Array
+from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.reporting.page.page import write_report
 from decentral_dp.simulation.plan_text import console
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+# ε from here on is told by its size alone.
+_LARGE = 1e4
 # What a status says of a guarantee that does not hold, or of an audit that cannot be believed.
 _UNSOUND = ("refuted", "broken")
 
 
 def audit_one(
-    scenario: str, runs: int, vantage: str, confidence: float, seed: int, out: Path | None, overrides: Sequence[str]
+    scenario: str,
+    runs: int,
+    vantage: str,
+    confidence: float,
+    seed: int,
+    out: Path | None,
+    overrides: Sequence[str],
+    canaries: int | None = None,
+    curve: Path | None = None,
 ) -> bool:
     """Audit a scenario or a run folder, print what is found, and write it where there is a file for it.
 
@@ -39,14 +56,23 @@ def audit_one(
         seed: of the noise of these runs.
         out: the JSON file; of a run folder audit.json in it by default.
         overrides: "table.key=value".
+        canaries: in one run; None plays two worlds.
+        curve: the PNG file for the trade-off curve.
 
     Returns:
         Whether nothing was refuted, and the audit is none that is broken.
 
     Raises:
         InputError: one sentence about whatever does not fit.
+
+    Limits:
+        Of a run folder, and without `out`, result.json and the page get the numbers, too.
     """
-    asked = planned(scenario, runs, vantage, confidence, seed, overrides)
+    if curve is not None:
+        if curve.suffix != ".png" or canaries is not None:
+            raise InputError(f"--curve: got {curve}, wanted a file that ends in .png, and no --canaries beside it.")
+        require_new(curve)
+    asked = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve is not None)
     file = written_to(scenario, out)
     print_plan(asked)
     with ProgressBar("runs") as progress:
@@ -54,15 +80,35 @@ def audit_one(
     print_audit(found)
     if file is not None:
         typer.echo(file)
+    if curve is not None:
+        # matplotlib is slow to import and only drawing needs it.
+        from decentral_dp.adversaries.audit_plot import write_curve
+
+        typer.echo(write_curve(found, curve))
+    if out is None and Path(scenario).is_dir():
+        add_to_run(Path(scenario), found)
+        typer.echo(write_report(Path(scenario)))
     return found.status not in _UNSOUND
 
 
-def audit_every(runs: int, vantage: str, confidence: float, seed: int, out: Path | None) -> bool:
-    """Audit every algorithm's own scenario, of few rounds; arguments and result as of `audit_one`, `out` a folder."""
+def audit_every(runs: int, vantage: str, confidence: float, seed: int, out: Path | None, jobs: int = 1) -> bool:
+    """Audit every algorithm without noise, as printed and certified, in few rounds.
+
+    Args:
+        runs, vantage, confidence, seed: as of `audit_one`.
+        out: a folder for table and figure.
+        jobs: processes.
+
+    Returns:
+        As `audit_one`.
+
+    Raises:
+        InputError: a folder that holds something.
+    """
     if out is not None:
         require_free(out)
-    with ProgressBar("scenarios") as bar:
-        table = audit_table(None, runs, vantage, confidence, seed, bar, out)
+    with ProgressBar("audits") as bar:
+        table = audit_table(None, runs, vantage, confidence, seed, bar, out, jobs)
     print_table(table)
     for path in write_table(table, out) if out is not None else []:
         typer.echo(path)
@@ -82,11 +128,20 @@ def require_free(folder: Path) -> None:
 
 def print_plan(plan: AuditPlan) -> None:
     """What is going to be played, and the most that it can show."""
+    if plan.canaries is not None:
+        most = one_run_bound(*_all_right(plan.canaries), plan.job.scenario.privacy.delta, 1.0 - plan.confidence)
+        text = f"One run with {plan.canaries} canaries, which can show at most ε = {most:.3g}, if all are guessed."
+        console().print(Text(text))
+        return
     text = (
         f"{plan.runs} runs of each of two worlds, seen from {plan.vantage!r}. Counting can show at most "
         f"ε = {plan.most_shown:.3g} with confidence {100.0 * plan.confidence:g} %; likelihood ratios have no limit."
     )
     console().print(Text(text))
+
+
+def _all_right(canaries: int) -> tuple[Array, NDArray[np.bool_]]:
+    return np.ones(canaries), np.ones(canaries, dtype=bool)
 
 
 def print_audit(found: AuditResult) -> None:
@@ -110,15 +165,16 @@ def print_audit(found: AuditResult) -> None:
 
 
 def print_table(table: pd.DataFrame) -> None:
-    """A line for each scenario."""
+    """A line for each audit."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     drawn.add_column("scenario", overflow="fold")
-    for head in ("claimed", "certified", "shown ε", "method", "status"):
-        drawn.add_column(head, justify="left" if head in ("method", "status") else "right")
+    for head in ("guarantee", "claimed", "certified", "shown ε", "method", "status"):
+        drawn.add_column(head, justify="left" if head in ("guarantee", "method", "status") else "right")
     for row in table.to_dict("records"):
         claimed = None if row["claimed"] != row["claimed"] else float(row["claimed"])
         numbers = (epsilon_text(claimed), epsilon_text(float(row["certified"])), shown_text(float(row["shown"])))
-        drawn.add_row(str(row["scenario"]), *numbers, str(row["method"]), str(row["status"]))
+        names = (str(row["scenario"]), str(row["guarantee"]))
+        drawn.add_row(*names, *numbers, str(row["method"]), str(row["status"]))
     console().print(drawn)
 
 
@@ -126,4 +182,6 @@ def shown_text(value: float) -> str:
     """ "≥ 3.99": a lower bound, rounded down."""
     if value == float("inf"):
         return "∞"
+    if value >= _LARGE:
+        return f"≥ {value:.2g}"
     return "≥ 0" if value <= 0.0 else f"≥ {int(value * 100.0) / 100.0:.2f}"

@@ -12,6 +12,7 @@ from decentral_dp.adversaries.check import again, check
 from decentral_dp.adversaries.check_result import CheckResult, CheckRow, save_case
 from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar
+from decentral_dp.config.checked_files import keep_label
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.plan_text import console
 
@@ -30,6 +31,9 @@ def carry_out(what: str, pairs: int, seed: int, out: Path | None, kept: Path | N
     if out is not None and found.case is not None:
         save_case(found, out)
         console().print(Text(str(out)))
+    if found.passed:
+        for path in found.files:
+            console().print(Text(f"{keep_label(path, found.label)} lets pages say so, until {path.name} is changed."))
     return found.passed
 
 

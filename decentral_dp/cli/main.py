@@ -23,6 +23,8 @@ app = typer.Typer(
 )
 
 _INTERRUPTED = "Interrupted; nothing was written."
+# The study that audits every algorithm under every guarantee.
+AUDITS = "audits"
 
 Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
 Set = Annotated[
@@ -185,8 +187,16 @@ def audit(
     ] = None,
     override: Set = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Every algorithm's own scenario, of few rounds; --out is a folder then.")
+        bool,
+        typer.Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then."),
     ] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes of --all; one per core by default.")] = None,
+    canaries: Annotated[
+        int | None, typer.Option(help="One run, in which so many records are canaries with a coin for a label.")
+    ] = None,
+    curve: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")
+    ] = None,
 ) -> None:
     """Show a lower bound on what a scenario tells of one record, beside the ε that is certified, and the claimed one.
 
@@ -195,15 +205,16 @@ def audit(
     where more is shown than is certified, or where the audit itself is broken.
     """
     from decentral_dp.cli import audit_command as inside
+    from decentral_dp.studies.pool import cores
 
     if every == (scenario is not None):
         raise InputError("audit: give a scenario or a run folder, or --all without either.")
     if scenario is None:
         if override:
             raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
-        sound = inside.audit_every(runs, vantage, confidence, seed, out)
+        sound = inside.audit_every(runs, vantage, confidence, seed, out, jobs or cores())
     else:
-        sound = inside.audit_one(scenario, runs, vantage, confidence, seed, out, override or [])
+        sound = inside.audit_one(scenario, runs, vantage, confidence, seed, out, override or [], canaries, curve)
     if not sound:
         raise typer.Exit(1)
 
@@ -255,12 +266,26 @@ def study(
     from decentral_dp.studies.conduct import conduct
     from decentral_dp.studies.study_schema import load_study
 
+    if study == AUDITS:
+        return _study_audits(out, jobs, override)
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with Progress() as progress:
         found = conduct(loaded, folder, jobs, address, progress)
     print_findings(found)
     if len(found.failed) == len(found.cells):
+        raise typer.Exit(1)
+
+
+def _study_audits(out: Path | None, jobs: int | None, override: list[str] | None) -> None:
+    """The study of all audits, whose cells are no runs of one scenario."""
+    from decentral_dp.cli.audit_command import audit_every
+    from decentral_dp.studies.pool import cores
+
+    if override:
+        raise InputError('--set: the study "audits" takes none; "decentral-dp audit NAME --set ..." audits one.')
+    folder = out if out is not None else Path("runs") / f"study-{AUDITS}"
+    if not audit_every(40, "everybody", 0.95, 0, folder, jobs or cores()):
         raise typer.Exit(1)
 
 

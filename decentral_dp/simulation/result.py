@@ -140,6 +140,11 @@ class RunResult(Mapping[str, Any]):
         return self._table("theorem")
 
     @property
+    def audit(self) -> Mapping[str, Any]:
+        """What an audit of the run has shown; empty where there was none."""
+        return self._table("audit")
+
+    @property
     def topology(self) -> Mapping[str, Any]:
         return self._table("topology")
 

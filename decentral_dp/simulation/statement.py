@@ -15,6 +15,7 @@ import numpy as np
 from decentral_dp.bounded import SPLITS
 from decentral_dp.config import outside_components as outside
 from decentral_dp.config.algorithm_components import entry_of
+from decentral_dp.config.checked_files import labels
 from decentral_dp.config.closed_over import arrays_seen
 from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
@@ -372,7 +373,8 @@ def author_notes(job: Planned) -> list[str]:
             "What Python code closes over, or reads from a disk, is taken on its author's word: nothing here can tell "
             f"whether it holds records.{named}"
         )
-    return parts
+    said = labels(job.scenario)
+    return parts + [f"{name} was {label}; a check on made-up records proves nothing." for name, label in said.items()]
 
 
 def agent_budgets(budget: Budget, limits: Sequence[Horizon | None]) -> tuple[AgentBudget, ...]:

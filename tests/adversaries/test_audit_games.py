@@ -16,7 +16,8 @@ import pytest
 import decentral_dp
 from decentral_dp.adversaries import audit_tables, audits
 from decentral_dp.adversaries.audit_result import AuditResult
-from decentral_dp.adversaries.audit_tables import audit_table, audited_names, write_table
+from decentral_dp.adversaries.audit_tables import audit_table, write_table
+from decentral_dp.adversaries.audited_systems import GUARANTEES, System, scenario_of, systems
 from decentral_dp.adversaries.audits import audit, planned, play
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
@@ -211,8 +212,18 @@ def test_the_command_audits_a_run(
     assert code == 0
     assert "certified ε" in text
     assert "Not refuted" in text
-    assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.name != "audit.json"} == before
-    assert AuditResult.from_dict(json.loads((run / "audit.json").read_text())).method == "exact"
+    written = ("audit.json", "result.json", "report.html")
+    kept = {name: content for name, content in before.items() if name not in written}
+    assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.name not in written} == kept
+    content = json.loads((run / "audit.json").read_text())
+    assert AuditResult.from_dict(content).method == "exact"
+    result = json.loads((run / "result.json").read_text())
+    assert result.pop("audit") == {name: value for name, value in content.items() if name != "fingerprint"}
+    assert result == json.loads(before["result.json"])
+    assert b"<h2>Audit</h2>" not in before["report.html"]
+    page = (run / "report.html").read_text()
+    assert "<h2>Audit</h2>" in page
+    assert "shown by an attack" in page
     halved(monkeypatch)
     sets = [part for key in ONE for part in ("--set", key)]
     assert said(monkeypatch, capsys, "network_view", "--runs", 20, *sets)[0] == 1
@@ -289,10 +300,42 @@ def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.Monkey
         return real(*arguments)
 
     monkeypatch.setattr(audit_tables, "audit", interrupted)
-    with pytest.raises(Stopped, match="audits of 1 scenarios"):
+    with pytest.raises(Stopped, match="audits of 1 systems"):
         audit_table(names, runs=20, out=tmp_path / "kept")
     assert len(pd.read_parquet(tmp_path / "kept" / "audits.parquet")) == 1
 
 
-def test_every_algorithm_is_in_the_table() -> None:
-    assert set(ALGORITHMS) <= set(audited_names())
+def test_every_algorithm_is_in_the_table_under_every_guarantee_that_it_has() -> None:
+    listed = systems()
+    assert len(set(listed)) == len(listed)
+    for name, entry in ALGORITHMS.items():
+        there = {s.guarantee for s in listed if s.scenario == name}
+        assert "none" in there
+        assert ("as_printed" in there) == (entry.printed is not None)
+        # One clips nothing, the other has no proof of its walk.
+        assert ("certified" in there) == (name not in ("scdro", "grid_walk"))
+
+
+@pytest.mark.parametrize("system", systems(), ids=lambda s: f"{s.scenario}-{s.guarantee}")
+def test_every_system_of_the_table_can_be_loaded(system: System) -> None:
+    loaded = scenario_of(system)
+    assert loaded.algorithm.kind == system.scenario
+    assert loaded.privacy.guarantee == system.guarantee
+    assert system.guarantee in GUARANTEES
+
+
+def test_a_claim_that_an_attack_refutes_is_in_the_table(tmp_path: Path) -> None:
+    """The printed noise of double_spider hides nothing of its claim."""
+    asked = [System("double_spider", "as_printed"), System("bsa", "none")]
+    table = audit_table(asked, runs=20, jobs=2)
+    assert table["guarantee"].tolist() == ["as_printed", "none"]
+    printed = table.iloc[0]
+    assert (printed["claimed"], printed["certified"], printed["status"]) == (4.0, np.inf, "ok")
+    assert printed["shown"] > 10.0 * printed["claimed"]
+    assert table.iloc[1]["shown"] == np.inf
+    assert write_table(table, tmp_path / "two")[1].is_file()
+
+
+def test_a_record_that_is_seldom_drawn_shows_without_noise() -> None:
+    found = audit("dptd", overrides=['privacy.guarantee="none"', "algorithm.rounds=3"], runs=20)
+    assert (found.method, found.shown) == ("difference", np.inf)

@@ -93,7 +93,7 @@ def test_a_record_is_in_as_many_samples_as_its_rate_says(name: str, overrides: l
         assert k > 2 or separate(worlds, transcript)
         for index, there in membership_of(worlds, transcript).items():
             drawn, expected = drawn + there, expected + rates[index]
-    assert 0.0 < expected
+    assert expected > 0.0
     assert abs(drawn - expected) < 4.9 * np.sqrt(expected)
 
 

@@ -334,6 +334,32 @@ def invoke(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["check", *arguments])
 
 
+def notes(folder: Path) -> str:
+    return " ".join(decentral_dp.plan(str(folder / "heavy_ball.toml")).privacy.notes)
+
+
+def test_what_passed_is_said_of_the_file_for_as_long_as_it_stays(folder: Path) -> None:
+    assert "was checked" not in notes(folder)
+    done = invoke("heavy_ball.py:HeavyBall", "--pairs", "2")
+    assert "heavy_ball.py.checked.json" in "".join(done.output.split())
+    label = json.loads((folder / "heavy_ball.py.checked.json").read_text())["label"]
+    assert f"heavy_ball.py was {label}; a check on made-up records proves nothing." in notes(folder)
+    assert "On the author's word" in notes(folder)
+    for content in ("{", "[]", '{"label": 3}', json.dumps({"label": "checked", "digest": "0"})):
+        (folder / "heavy_ball.py.checked.json").write_text(content)
+        assert "was checked" not in notes(folder)
+    invoke("heavy_ball.py:HeavyBall", "--pairs", "2")
+    with (folder / "heavy_ball.py").open("a") as file:
+        file.write("# changed\n")
+    assert "was checked" not in notes(folder)
+
+
+def test_what_failed_gets_no_label(folder: Path) -> None:
+    (folder / "unclipped.py").write_text(UNCLIPPED, encoding="utf-8")
+    assert invoke("unclipped.py:Problem", "--pairs", "6").exit_code == 1
+    assert not (folder / "unclipped.py.checked.json").exists()
+
+
 def test_the_command_prints_a_table_and_its_exit_code(folder: Path) -> None:
     done = invoke("heavy_ball.py:HeavyBall", "--pairs", "2", "--out", "none.npz")
     assert done.exit_code == 0

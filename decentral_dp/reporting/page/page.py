@@ -6,6 +6,7 @@ from pathlib import Path
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.reporting.folder import read_scenario, scenario_text
+from decentral_dp.reporting.page.audit import audit_section
 from decentral_dp.reporting.page.budgets import budget_section
 from decentral_dp.reporting.page.guarantee import guarantee_section
 from decentral_dp.reporting.page.markup import Html, join, tag
@@ -34,6 +35,7 @@ def write_report(folder: Path) -> Path:
         *what_was_run(result, scenario),
         *guarantee_section(result),
         *budget_section(folder, result),
+        *audit_section(result),
         *outcome_section(folder, result),
         *topology_section(folder, result),
         *theorem_section(result),

@@ -1,0 +1,151 @@
+"""Auditing in a single training: many canaries at once, whose labels are coins that the published model may betray.
+
+m records are replaced by canaries: invented rows with one of two labels, by a fair coin each. After one run an attacker
+guesses the coins of the r canaries whose two losses are farthest apart. If one replaced record costs (ε, δ), the number
+V of right guesses keeps to (Steinke, Nasr & Jagielski, NeurIPS 2023, Theorem 5.2)
+
+    P(V ≥ v) ≤ β + 2mδ·α,     β = P(B ≥ v),     α = max_{1 ≤ i ≤ v} P(v − i ≤ B < v)/i,     B ~ Bin(r, e^ε/(1 + e^ε)),
+
+for the coins are independent, and any of them alone is one replaced record. ε below which this is less than the risk
+is refuted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import binom
+
+from decentral_dp.bounded import Array
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.problems.minimax.protocol import Attackable
+from decentral_dp.simulation.jobs import CoordinatorMinimaxJob, Job
+
+# Fewer canaries show nothing at any confidence that is worth having.
+FEWEST_CANARIES = 20
+# Of all canaries, the shares that are guessed; the risk is split among them.
+_SHARES = (0.1, 0.25, 0.5, 1.0)
+_LARGEST = 60.0
+
+
+class Canaries(NamedTuple):
+    """Where canaries lie, and both records of each.
+
+    place: (m, 2) agent and row. first, second: records of m rows, alike but for the label. coins: (m,) whether the
+    first is in the data.
+    """
+
+    place: NDArray[np.int64]
+    first: Any
+    second: Any
+    coins: NDArray[np.bool_]
+
+
+def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> tuple[float, float, int]:
+    """ε that one run shows, the same for coins that were not in it, and the number of right guesses of all canaries.
+
+    wanted: canaries. root: of their rows, their coins and the noise of the run. Raises InputError where a record
+    cannot be asked about.
+    """
+    job, canaries = plant(job, wanted, root)
+    scores = _scores(job, _with(job, canaries), canaries, root)
+    delta = job.scenario.privacy.delta
+    other = _coins(root, "null", canaries.coins.size)
+    right = int(((scores > 0.0) == canaries.coins).sum())
+    return one_run_bound(scores, canaries.coins, delta, risk), one_run_bound(scores, other, delta, 1e-3), right
+
+
+def plant(job: Job, wanted: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
+    """Invent canaries for a job, and toss their coins; the job is given back as what it is."""
+    if not isinstance(job, CoordinatorMinimaxJob) or not isinstance(job.problem, Attackable):
+        raise InputError(
+            "audit: canaries need a model that can be asked about a record: a minimax problem of a trusted coordinator "
+            "that classifies or regresses. Leave --canaries out."
+        )
+    shards = job.shards
+    counts = np.array([len(records[0]) for records in job.records["train"]])
+    if not FEWEST_CANARIES <= wanted <= counts.sum() // 2:
+        raise InputError(
+            f"audit: got {wanted} canaries; wanted {FEWEST_CANARIES} or more, and at most {counts.sum() // 2}, half of "
+            "the train records."
+        )
+    generator = Streams(root, "canaries", [0]).at(0, 0, tag("rows"))
+    flat = np.sort(generator.choice(int(counts.sum()), wanted, replace=False))
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    agents = np.searchsorted(starts, flat, side="right") - 1
+    place = np.stack([agents, flat - starts[agents]], axis=1)
+    there = np.concatenate([np.asarray(part) for part in shards.train])
+    size = float(np.linalg.norm(shards.features[there].reshape(there.size, -1), axis=1).max()) or 1.0
+    rows = generator.normal(size=(wanted, *shards.features.shape[1:]))
+    rows *= size / np.linalg.norm(rows.reshape(wanted, -1), axis=1).reshape(-1, *[1] * (rows.ndim - 1))
+    labels = np.unique(np.asarray(shards.labels, dtype=np.float64)[there])
+    pair = [job.problem.prepare(rows, np.full(wanted, label), job.clip.norm) for label in (labels[0], labels[-1])]
+    return job, Canaries(place, pair[0], pair[1], _coins(root, "coins", wanted))
+
+
+def _coins(root: bytes, name: str, n: int) -> NDArray[np.bool_]:
+    return np.asarray(Streams(root, "canaries", [0]).at(0, 0, tag(name)).random(n) < 0.5)
+
+
+def _with(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
+    records = [type(r)(*(column.copy() for column in r)) for r in job.records["train"]]
+    for k, (agent, row) in enumerate(canaries.place):
+        chosen = canaries.first if canaries.coins[k] else canaries.second
+        for column, value in zip(records[agent], chosen, strict=True):
+            column[row] = value[k]
+    return replace(job, records={**job.records, "train": tuple(records)})
+
+
+def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: bytes) -> Array:
+    """(m,) the loss of the second record less that of the first, by what was published."""
+    node = planted.keyed(root).coordinator_node()
+    published = LocalEngine().coordinate(node, job.rounds, [], lambda snapshot: False).last.published
+    if "x" not in published or not np.isfinite(published["x"]).all():
+        return np.zeros(canaries.coins.size)
+    x, problem = published["x"].reshape(-1), job.problem
+    if not isinstance(problem, Attackable):
+        return np.zeros(canaries.coins.size)
+    with np.errstate(all="ignore"):
+        first, second = (problem.record_losses(x, r) for r in (canaries.first, canaries.second))
+    return np.asarray(np.nan_to_num(second - first))
+
+
+def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: float) -> float:
+    """ε that is shown by guessing from scores (m,), positive for coins that fell so; 0 where nothing is."""
+    order = np.argsort(-np.abs(scores), kind="stable")
+    right = (scores > 0.0) == coins
+    best = 0.0
+    for share in _SHARES:
+        r = max(1, round(share * coins.size))
+        best = max(best, _refuted(int(right[order[:r]].sum()), r, coins.size, delta, risk / len(_SHARES)))
+    return best
+
+
+def _refuted(right: int, guesses: int, canaries: int, delta: float, risk: float) -> float:
+    """The largest ε at which so many right guesses are less likely than the risk."""
+
+    def excess(epsilon: float) -> float:
+        return chance(right, guesses, canaries, epsilon, delta) - risk
+
+    if excess(0.0) >= 0.0:
+        return 0.0
+    if excess(_LARGEST) < 0.0:
+        return _LARGEST
+    return float(brentq(excess, 0.0, _LARGEST, xtol=1e-6)) - 1e-6
+
+
+def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    """A bound on the probability of so many right guesses or more, at (ε, δ)."""
+    q = 1.0 / (1.0 + np.exp(-epsilon))
+    if right == 0:
+        return 1.0
+    steps = np.arange(1, right + 1)
+    within = np.cumsum(binom.pmf(right - steps, guesses, q))
+    slack = float((within / steps).max())
+    return min(1.0, float(binom.sf(right - 1, guesses, q)) + 2.0 * canaries * delta * slack)
