@@ -98,7 +98,7 @@ def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
     assert read_result(folder).status == "ok"
 
 
-@pytest.mark.parametrize("name", ["dp_bilevel", "dp_sgda", "dp_spider", "bsa", "vrdsbo"])
+@pytest.mark.parametrize("name", ["dp_bilevel", "dp_sgda", "dp_sgd_dual", "dp_spider", "bsa", "vrdsbo"])
 def test_other_programs_go_on_too(name: str, tmp_path: Path) -> None:
     given = decentral_dp.load(name, ["algorithm.rounds=6", "run.evaluate_every=1"])
     _cut_off(given, tmp_path / "run", 4)
