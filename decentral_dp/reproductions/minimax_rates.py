@@ -58,7 +58,7 @@ PROGRAMS: Mapping[str, Callable[[float], tuple[Coordinated, int]]] = {
 
 def measure(seed: int, quick: bool) -> list[Row]:
     rows = []
-    for repeat in range(6 if quick else 8):
+    for repeat in range(4 if quick else 8):
         for k, s in enumerate(_NOISE[:2] if quick else _NOISE):
             for name, made in PROGRAMS.items():
                 rows.append(_row(PANEL, name, seed, repeat, k, s, _NARROW, made))
