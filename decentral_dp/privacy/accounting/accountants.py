@@ -211,8 +211,11 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
     target = np.log(np.maximum(allowed, 1e-300))
     low = np.zeros_like(m)
     high = 0.5 * m * m + m * np.sqrt(-2.0 * target)
-    for _ in range(100):
+    for turn in range(100):
         middle = 0.5 * (low + high)
+        if turn > 50 and turn % 4 == 0 and ((middle == low) | (middle == high)).all():
+            # Neighbouring numbers: no further step would move either.
+            break
         enough = log_gaussian_delta(m, middle) <= target
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     within = log_gaussian_delta(m, np.zeros_like(m)) <= target
