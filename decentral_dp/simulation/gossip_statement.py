@@ -95,9 +95,9 @@ def _clip(job: GossipJob) -> dict[str, Any]:
 
 
 class _Known(NamedTuple):
-    """What endless streams cost under the printed protocol, by what that depends on: agents mostly share it."""
+    """How far a record moves private states, by kind of record and self-weights: agents mostly share it."""
 
-    printed: dict[Any, float | None]
+    moved: dict[tuple[Split | float, ...], Array]
 
 
 def at_infinity(
@@ -168,11 +168,8 @@ def _endless_budget(
     if isinstance(algorithm, PrintedLdpDsbo):
         if job.constants is None or channel is not None:
             return None
-        noise, weights = _noise(job, who), np.unique(job.topology.neighbour_weight[who])
-        key = (*noise.items(), *weights.tolist())
-        if key not in known.printed:
-            known.printed[key] = _endless_printed(job, algorithm, noise, weights)
-        return known.printed[key]
+        weights = np.unique(job.topology.neighbour_weight[who])
+        return _endless_printed(job, algorithm, _noise(job, who), weights, known)
     if algorithm.protocol != "released":
         return None
     stream, worst = job.stream, 0.0
@@ -203,7 +200,7 @@ def _queries(
 
 
 def _endless_printed(
-    job: GossipJob, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array
+    job: GossipJob, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array, known: _Known
 ) -> float | None:
     """Recursion for the first rounds, then its invariant bound; worst kind of record and worst self-weight."""
     rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
@@ -212,7 +209,11 @@ def _endless_printed(
     t = np.arange(1.0, rounds + 1.0)
     worst = 0.0
     for split in SPLITS:
-        sensitivity = private_state(job.constants, steps, weights, dict.fromkeys(SPLITS, seen), rounds, split)
+        place = (split, *weights.tolist())
+        if place not in known.moved:
+            counts = dict.fromkeys(SPLITS, seen)
+            known.moved[place] = private_state(job.constants, steps, weights, counts, rounds, split)
+        sensitivity = known.moved[place]
         price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)
         spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
         for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
