@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from decentral_dp.data.streams import Stream
-from decentral_dp.models import linear_terms
 from decentral_dp.exchange import ClippedSum
+from decentral_dp.models import linear_terms
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip
