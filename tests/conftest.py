@@ -58,6 +58,12 @@ def scenario() -> Callable[..., dict[str, Any]]:
     return make
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run folders of this process have no pictures, which take longer than a short run: for tests of something else."""
+    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder: [])
+
+
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
     """One small Ray for all tests of a file that need one; what follows must not find itself connected."""

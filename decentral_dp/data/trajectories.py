@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,6 +135,14 @@ def simulated(
     Raises:
         InputError: a wrong number, or gymnasium is missing.
     """
+    return _played(name, n_agents, seed, records, test_records, steps)
+
+
+# Of the same numbers the same episodes, whose steps take seconds: kept for the next run on them.
+@lru_cache(maxsize=2)
+def _played(
+    name: str, n_agents: int, seed: int, records: int | None, test_records: int | None, steps: int | None
+) -> Dataset:
     which = ENVIRONMENTS[name]
     usual = (("records", records, which.records, 1), ("test_records", test_records, which.test_records, 0))
     sizes = {key: default if given is None else given for key, given, default, _ in usual}
@@ -165,6 +174,9 @@ def simulated(
     agents = np.where(held_out, np.arange(n) % n_agents, np.arange(n) // sizes["records"])
     split = np.where(held_out, "test", "train")
     made_up = _dataset(observations, rewards, lengths, terminal, name, agents.astype(np.int64), split)
+    for column in (made_up.features, made_up.labels, made_up.agent, made_up.split):
+        if column is not None:
+            column.setflags(write=False)
     return replace(made_up, made_up=True)
 
 

@@ -13,10 +13,12 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, sizes, split_read, take
+from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, sizes, split_read, stacked, take
 
 Question = TypeVar("Question", contravariant=True)
 Records = Mapping[Split, Sequence[Any]]
+# About as many copies of numbers of a point as records are evaluated at once.
+_NUMBERS = 2**16
 
 
 class AnsweringBlock(Protocol[Question]):
@@ -92,9 +94,23 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
         # bit is a whole contribution, so that being drawn would move what all others contribute.
         total = self._clipped(query, take(batch, slice(0)), clip)
-        for k in range(len(batch[0])):
-            total = total + self._clipped(query, take(batch, slice(k, k + 1)), clip)
+        for row in self._one_by_one(query, batch, clip):
+            total = total + row
         return query.times * total
+
+    def _one_by_one(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
+        """What each record adds, to the bit as if it were alone."""
+        at_once, n = stacked(self.problem), len(batch[0])
+        if at_once is None or query.term in MATRICES or query.term == CHANGE:
+            yield from (self._clipped(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
+            return
+        # As many agents with one record each.
+        z = np.zeros(self.problem.q) if query.along is None else query.along
+        step = max(1, _NUMBERS // max(1, query.x.size + query.y.size))
+        for part in (take(batch, slice(first, first + step)) for first in range(0, n, step)):
+            alone = type(part)(*(column.reshape(len(column), 1, *column.shape[1:]) for column in part))
+            x, y, along = (np.tile(v, (len(part[0]), 1)) for v in (query.x, query.y, z))
+            yield from getattr(at_once.stacked_terms(x, y, along, alone, clip, (query.term,)), query.term)
 
     def _clipped(self, query: ClippedSum, batch: Any, clip: Clip) -> Array:
         problem, n = self.problem, len(batch[0])

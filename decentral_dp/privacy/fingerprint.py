@@ -59,6 +59,7 @@ class _Files:
     def __init__(self) -> None:
         self._read: dict[Path, tuple[bytes, list[Path]]] = {}
         self._whole: dict[Path, bytes] = {}
+        self._found: dict[str, tuple[list[Path], list[Path]]] = {}
 
     def with_imports(self, path: Path) -> bytes:
         """A digest of a Python file and of all that it imports, but for Python's own and installed modules."""
@@ -78,13 +79,32 @@ class _Files:
         """A digest of a file's bytes alone, and the files of the user's own that it names in imports."""
         if path not in self._read:
             text = path.read_bytes()
-            try:
-                names = sorted(_imported(ast.parse(text)))
-            except (SyntaxError, ValueError):
-                names = []
-            found = [other.resolve() for name in names for other in _files_of(name)]
+            found = [other.resolve() for name in _names_in(text) for other in self._files_of(name)]
             self._read[path] = blake2b(text).digest(), found
         return self._read[path]
+
+    def _files_of(self, name: str) -> list[Path]:
+        """Sources of a module of the user's own and of the packages it is in; none of Python's or installed ones."""
+        first, *inside = name.split(".")
+        if first not in self._found:
+            self._found[first] = _package_of(first)
+        sources, places = self._found[first]
+        out = list(sources)
+        for part in inside:
+            modules = [p for place in places for p in (place / f"{part}.py", place / part / "__init__.py")]
+            places = [place / part for place in places if (place / part).is_dir()]
+            out += [p for p in modules if p.is_file()]
+        return [path for path in out if _is_own(path)]
+
+
+# The same files are read for every job on them, and parsing one takes far longer than reading it.
+@functools.lru_cache(maxsize=256)
+def _names_in(text: bytes) -> tuple[str, ...]:
+    """What a source may import, in order; nothing where it is not Python."""
+    try:
+        return tuple(sorted(_imported(ast.parse(text))))
+    except (SyntaxError, ValueError):
+        return ()
 
 
 def _imported(tree: ast.AST) -> set[str]:
@@ -98,24 +118,19 @@ def _imported(tree: ast.AST) -> set[str]:
     return found
 
 
-def _files_of(name: str) -> list[Path]:
-    """The sources of a module of the user's own and of the packages it is in; none of Python's or installed ones."""
-    first, *inside = name.split(".")
-    if first in sys.stdlib_module_names or first == _PACKAGE.name:
-        return []
+def _package_of(name: str) -> tuple[list[Path], list[Path]]:
+    """The source of a module, and the folders of one that is a package; nothing of Python's or of installed ones."""
+    if name in sys.stdlib_module_names or name == _PACKAGE.name:
+        return [], []
     try:
-        spec = find_spec(first)
+        spec = find_spec(name)
     except (ImportError, ValueError, AttributeError):
-        return []
+        return [], []
     if spec is None:
-        return []
-    out = [Path(spec.origin)] if spec.origin is not None and spec.origin.endswith(".py") else []
+        return [], []
+    sources = [Path(spec.origin)] if spec.origin is not None and spec.origin.endswith(".py") else []
     places = [Path(place) for place in spec.submodule_search_locations or ()]
-    for part in inside:
-        modules = [p for place in places for p in (place / f"{part}.py", place / part / "__init__.py") if p.is_file()]
-        places = [place / part for place in places if (place / part).is_dir()]
-        out += modules
-    return [path for path in out if _is_own(path)]
+    return sources, [place for place in places if _is_own(place)]
 
 
 def _is_own(path: Path) -> bool:

@@ -44,19 +44,26 @@ def measure(seed: int, quick: bool) -> list[Row]:
     rows = []
     records = (1000, 2000) if quick else (1000, 2000, 4000, 8000)
     dimensions = (10, 40) if quick else (10, 20, 40, 80)
+    panels = {RECORDS: [(n, 10) for n in records], DIMENSION: [(records[1], d) for d in dimensions]}
     for repeat in range(5 if quick else 8):
-        for panel, sizes in ((RECORDS, [(n, 10) for n in records]), (DIMENSION, [(records[1], d) for d in dimensions])):
+        # One size is on both panels.
+        found = {size: _errors(seed, repeat, *size) for size in {size for sizes in panels.values() for size in sizes}}
+        for panel, sizes in panels.items():
             for n, d in sizes:
-                rng = generator("e8", seed, repeat, n, d)
-                instance = make(rng, _UPPER, d)
-                x = point(rng, _UPPER)
-                exact = instance.minimiser(x)
                 axis, at = ("records n", n) if panel == RECORDS else ("dimension d", d)
-                for name, solve in SOLVERS.items():
-                    found = solve(rng, instance, x, n, 120) - exact
-                    rmse = math.sqrt(float(np.square(found).sum(axis=1).mean()))
+                for name, rmse in found[n, d].items():
                     rows.append(Row(panel, name, axis, at, "RMSE of the minimiser", repeat, rmse))
     return rows
+
+
+def _errors(seed: int, repeat: int, n: int, d: int) -> dict[str, float]:
+    """RMSE of every solver over repetitions side by side."""
+    rng = generator("e8", seed, repeat, n, d)
+    instance = make(rng, _UPPER, d)
+    x = point(rng, _UPPER)
+    exact = instance.minimiser(x)
+    found = {name: solve(rng, instance, x, n, 120) - exact for name, solve in SOLVERS.items()}
+    return {name: math.sqrt(float(np.square(away).sum(axis=1).mean())) for name, away in found.items()}
 
 
 def output_perturbation(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:

@@ -58,11 +58,12 @@ PROGRAMS: Mapping[str, Callable[[float], tuple[Coordinated, int]]] = {
 
 def measure(seed: int, quick: bool) -> list[Row]:
     rows = []
-    for repeat in range(6 if quick else 8):
+    for repeat in range(4 if quick else 8):
         for k, s in enumerate(_NOISE[:2] if quick else _NOISE):
             for name, made in PROGRAMS.items():
                 rows.append(_row(PANEL, name, seed, repeat, k, s, _NARROW, made))
-        for name, made in PROGRAMS.items():
+        # What is claimed of the width is claimed of one program.
+        for name, made in ((n, m) for n, m in PROGRAMS.items() if n == BOTH or not quick):
             rows.append(_row("four times as wide", name, seed, repeat, 1, _NOISE[1], _WIDE, made))
     return rows
 

@@ -220,7 +220,7 @@ def likelihood(releases: Sequence[NoisyRelease], problem: Swing) -> float:
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    trials = {PRINTED: 2000, SAMPLED: 3500, SOUND: 600} if quick else {PRINTED: 6000, SAMPLED: 6000, SOUND: 3000}
+    trials = {PRINTED: 1600, SAMPLED: 2800, SOUND: 400} if quick else {PRINTED: 6000, SAMPLED: 6000, SOUND: 3000}
     # The first release is of C or −C, or of 0 where the record was never drawn: halfway up is far from both.
     by_x = {PRINTED: 0.0, SAMPLED: 0.5}
     # The batch of the remark, n√(ε/(8T)) with T = 2.

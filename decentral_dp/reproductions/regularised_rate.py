@@ -42,7 +42,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 def _excess(seed: int, quick: bool) -> list[Row]:
     rows = []
-    for repeat in range(8 if quick else 10):
+    for repeat in range(6 if quick else 10):
         for n in (10**5, 10**8) if quick else (10**5, 10**6, 10**7, 10**8):
             found = excess(generator("e5", seed, repeat, n), 4, n, 40 if quick else 150)
             rows.append(Row(RECORDS, SERIES, "n·ε", n * EPSILON, "excess of Φ", repeat, found))

@@ -126,7 +126,7 @@ def _one_record(seed: int, quick: bool) -> list[Row]:
     whole = S_RECORDS / (root_log(S_RECORDS) * math.sqrt(S_ROUNDS))
     for beta in (0.01, 0.1, 1.0):
         rows.append(Row(S, GAP, "weight β", beta, "deviations, and δ", 0, beta * whole))
-        for repeat in range(6 if quick else 15):
+        for repeat in range(4 if quick else 15):
             found = shown(generator("e16", seed, repeat, round(100 * beta)), beta * whole, 2000)
             rows.append(Row(S, SHOWN, "weight β", beta, "deviations, and δ", repeat, found))
     return rows

@@ -81,7 +81,7 @@ def _steps(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Ro
     for weight in WEIGHTS[1:3] if quick else WEIGHTS:
         truth = slope_by_differences(*train, *validation, weight)
         yield Row(STEP, TRUTH, "weight w", weight, "RMSE of dF/dlog w", 0, abs(truth))
-        for repeat in range(5 if quick else 10):
+        for repeat in range(4 if quick else 10):
             rng = generator("e11", seed, 3, repeat, int(1e6 * weight))
             for name, found in _estimates(rng, train, validation, weight, 8 if quick else 20).items():
                 rmse = math.sqrt(float(np.square(found - truth).mean()))
@@ -143,7 +143,7 @@ def _signs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Ro
     lam, start, pool = 10.0, 0.3, pooled(_FAMILY, train, validation)
     before = _loss(pool, start)
     for private in (False, True):
-        for repeat in range((4 if quick else 10) if private else 1):
+        for repeat in range((3 if quick else 10) if private else 1):
             for series, sign in ((RIGHT, -1.0), (PRINTED, 1.0)):
                 rng, weight = generator("e11", seed, 4, repeat), start
                 each = mu_of() / math.sqrt(2.0 * _ROUNDS) if private else math.inf
@@ -173,7 +173,7 @@ def _runs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row
     for method in ("ppift",) if quick else tuple(ranges):
         weights = np.geomspace(*ranges[method], 65)
         losses = pool.scores_along(np.log(weights[::-1])[:, None])[::-1]
-        for repeat in range(4 if quick else 10):
+        for repeat in range(3 if quick else 10):
             found = tune(
                 train, validation, epsilon=EPSILON, delta=DELTA, weight_range=ranges[method], steps=_ROUNDS,
                 method=method, seed=seed + 1000 * repeat,  # type: ignore[arg-type] # one of the three

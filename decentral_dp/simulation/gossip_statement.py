@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -63,7 +63,8 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
     """The statement of a job of agents that trust nobody."""
     table, budget = job.scenario.privacy, job.budget
     certified = table.guarantee == "certified"
-    cautions = delta_cautions(job)
+    cautions, known = delta_cautions(job), _Known({})
+    limits = _limits(job, known)
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
     return PrivacyStatement(
         guarantee=table.guarantee,
@@ -76,13 +77,13 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
         epsilon_pure_max=float(budget.epsilon_pure.max()),
         target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
         cap=table.cap,
-        agents=agent_budgets(budget, _each_at_infinity(job)),
-        at_infinity=_limits(job),
+        agents=agent_budgets(budget, _each_at_infinity(job, known)),
+        at_infinity=limits,
         claimed=claimed(job),
         free_channels=free_channels(job.ledger),
         noise=noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=numerical_slack(budget) if certified else None,
-        notes=tuple(_notes(job, cautions)),
+        notes=tuple(_notes(job, cautions, limits.finite_data)),
         cautions=tuple(cautions),
     )
 
@@ -93,7 +94,15 @@ def _clip(job: GossipJob) -> dict[str, Any]:
     return {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
 
 
-def at_infinity(job: GossipJob, agents: IntArray | None = None, channel: str | None = None) -> Horizon:
+class _Known(NamedTuple):
+    """How far a record moves private states, by kind of record and self-weights: agents mostly share it."""
+
+    moved: dict[tuple[Split | float, ...], Array]
+
+
+def at_infinity(
+    job: GossipJob, agents: IntArray | None = None, channel: str | None = None, known: _Known | None = None
+) -> Horizon:
     """T → ∞, in exact arithmetic: what these finite data would cost, and what an endless stream of such records would.
 
     For the worst of the given agents (default: all), over all channels or over one. finite_data: ε at privacy.delta;
@@ -114,23 +123,24 @@ def at_infinity(job: GossipJob, agents: IntArray | None = None, channel: str | N
         finite = _finite_budget(job, job.algorithm, who, channel)
     charged = job.mechanism != NO_NOISE and finite != 0.0
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
-        endless = _endless_budget(job, job.algorithm, who, channel)
+        endless = _endless_budget(job, job.algorithm, who, channel, _Known({}) if known is None else known)
     return Horizon(finite, endless)
 
 
-def _limits(job: GossipJob) -> Horizon:
+def _limits(job: GossipJob, known: _Known) -> Horizon:
     """`at_infinity` of everything, and channel by channel."""
-    return replace(at_infinity(job), channels={c: at_infinity(job, channel=c) for c in job.budget.channels})
+    channels = {c: at_infinity(job, channel=c, known=known) for c in job.budget.channels}
+    return replace(at_infinity(job, known=known), channels=channels)
 
 
-def _each_at_infinity(job: GossipJob) -> list[Horizon | None]:
+def _each_at_infinity(job: GossipJob, known: _Known) -> list[Horizon | None]:
     """`at_infinity` agent by agent; those with equal counts, weights and noise share it. None where too many differ."""
     facts = [job.counts[k].astype(np.float64) for k in SPLITS] + [job.topology.neighbour_weight]
     facts += [part for s in job.noise.values() for part in (s.scale, s.decay)]
     _, first, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
     if first.size > _MOST_LIMITS:
         return [None] * job.n_agents
-    limits = [at_infinity(job, np.array([i])) for i in first]
+    limits = [at_infinity(job, np.array([i]), known=known) for i in first]
     return [limits[g] for g in group.reshape(-1)]
 
 
@@ -152,13 +162,14 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: s
 
 
 def _endless_budget(
-    job: GossipJob, algorithm: LdpDsbo | PrintedLdpDsbo, who: IntArray, channel: str | None
+    job: GossipJob, algorithm: LdpDsbo | PrintedLdpDsbo, who: IntArray, channel: str | None, known: _Known
 ) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
     if isinstance(algorithm, PrintedLdpDsbo):
         if job.constants is None or channel is not None:
             return None
-        return _endless_printed(job, algorithm, _noise(job, who), np.unique(job.topology.neighbour_weight[who]))
+        weights = np.unique(job.topology.neighbour_weight[who])
+        return _endless_printed(job, algorithm, _noise(job, who), weights, known)
     if algorithm.protocol != "released":
         return None
     stream, worst = job.stream, 0.0
@@ -189,7 +200,7 @@ def _queries(
 
 
 def _endless_printed(
-    job: GossipJob, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array
+    job: GossipJob, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array, known: _Known
 ) -> float | None:
     """Recursion for the first rounds, then its invariant bound; worst kind of record and worst self-weight."""
     rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
@@ -198,7 +209,11 @@ def _endless_printed(
     t = np.arange(1.0, rounds + 1.0)
     worst = 0.0
     for split in SPLITS:
-        sensitivity = private_state(job.constants, steps, weights, dict.fromkeys(SPLITS, seen), rounds, split)
+        place = (split, *weights.tolist())
+        if place not in known.moved:
+            counts = dict.fromkeys(SPLITS, seen)
+            known.moved[place] = private_state(job.constants, steps, weights, counts, rounds, split)
+        sensitivity = known.moved[place]
         price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)
         spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
         for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
@@ -218,15 +233,15 @@ def claimed(job: GossipJob) -> Claim | None:
     return Claim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
 
 
-def _notes(job: GossipJob, cautions: Sequence[str]) -> list[str]:
-    """Sentences that belong beside the numbers."""
+def _notes(job: GossipJob, cautions: Sequence[str], finite: float | None) -> list[str]:
+    """Sentences that belong beside the numbers. finite: what these records cost for T → ∞, None where unknown."""
     out = [*job.shards.all_notes, *job.budget.notes, *cautions, *author_notes(job)]
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
     if isinstance(job.mechanism, OutsideMechanism):
         out.append(_authors_word(job.mechanism))
     if job.mechanism != NO_NOISE:
-        out.append(_limit(job, at_infinity(job).finite_data))
+        out.append(_limit(job, finite))
     return out
 
 

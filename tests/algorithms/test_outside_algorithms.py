@@ -54,6 +54,7 @@ def test_an_algorithm_is_one_short_file(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("undrawn")
 def test_by_file_it_is_planned_and_run(folder: Path, name: str) -> None:
     scenario = load(folder / f"{name}.toml")
     job = build(scenario)

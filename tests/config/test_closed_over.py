@@ -151,6 +151,7 @@ def notes(job: Any) -> tuple[str, ...]:
     return found
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_losses_file_is_named_with_what_it_holds(scenario: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LOSSES, encoding="utf-8")
     content = scenario(problem={"kind": "from_losses", "losses": "mine.py"})

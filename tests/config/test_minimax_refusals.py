@@ -222,6 +222,7 @@ def test_a_construction_is_refused_before_anything_is_released(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seed", [3, None])
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_whether_the_noise_can_be_drawn_again(tmp_path: Path, seed: int | None) -> None:
     made = content()
     if seed is None:

@@ -204,6 +204,7 @@ clip = { y = 1.0, z = 1.0 }
     return folder
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_resolved_scenario_gives_the_same_numbers_from_anywhere(
     own_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -455,6 +455,7 @@ def scenario(problem: dict[str, Any], **privacy: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_certified_run_on_idx_files(tmp_path: Path) -> None:
     mnist(tmp_path / "here", 60, 20)
     place = {"folder": str(tmp_path / "here")}
@@ -468,6 +469,7 @@ def test_a_certified_run_on_idx_files(tmp_path: Path) -> None:
     assert np.array_equal(again.released["y"], done.released["y"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_stand_in_is_told_in_result_notes_and_report(tmp_path: Path) -> None:
     done = decentral_dp.run(scenario({"data": "cifar10", "limit": 90}), out=tmp_path / "run")
     sentence = "CIFAR-10's files are not here: scikit-learn's digits (90 records, 8×8) stand in."

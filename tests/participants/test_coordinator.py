@@ -180,23 +180,37 @@ def test_what_is_smuggled_out_as_an_array_is_seen_in_the_ledger() -> None:
     assert not ledger.costs_within(plan(1.0, 6, D).for_all(3))
 
 
-def test_records_of_a_sample_are_evaluated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one contributes must not hang on who else is drawn, not even by how a product of matrices rounds."""
-    real, sizes = LogisticHyperparameter.terms, []
+class OneAgentAtATime(LogisticHyperparameter):
+    """What overrides `terms` is not evaluated for many at once."""
 
-    def terms(self: LogisticHyperparameter, x: Any, y: Any, z: Any, train: Any, *more: Any) -> Any:
-        sizes.append(len(train[0]))
-        return real(self, x, y, z, train, *more)
+    def terms(self, *asked: Any) -> Any:
+        return super().terms(*asked)
 
-    monkeypatch.setattr(LogisticHyperparameter, "terms", terms)
+
+@pytest.mark.parametrize("kind", [LogisticHyperparameter, OneAgentAtATime])
+def test_records_of_a_sample_are_evaluated_one_by_one(
+    kind: type[LogisticHyperparameter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one contributes must not hang on who else is drawn, not even by how a product of matrices rounds.
+
+    Each as an agent with one record, which keeps its bits whoever else is evaluated with it.
+    """
+    real, together, sizes = LogisticHyperparameter.stacked_terms, [], []
+
+    def stacked_terms(self: LogisticHyperparameter, x: Any, y: Any, z: Any, records: Any, *more: Any) -> Any:
+        agents, n = records[0].shape[:2]
+        together.append(agents)
+        sizes.append(n)
+        return real(self, x, y, z, records, *more)
+
+    monkeypatch.setattr(LogisticHyperparameter, "stacked_terms", stacked_terms)
     clip, made = Clip("l2", y=0.5), records()
     for rate in (1.0, 0.5):
         sizes.clear()
-        client_block = ClientBlock(
-            np.arange(3), LogisticHyperparameter(D), made, clip, Streams(ROOT, "coins", range(3))
-        )
+        client_block = ClientBlock(np.arange(3), kind(D), made, clip, Streams(ROOT, "coins", range(3)))
         client_block.answer(1, {"g": ClippedSum("lower_grad_y", np.zeros(D), np.zeros(D), rate=rate)})
         assert sizes == list(COUNTS) if rate == 1.0 else set(sizes) == {1}
+    assert (max(together) > 1) == (kind is LogisticHyperparameter)
 
 
 def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from decentral_dp.data.streams import Stream
+from decentral_dp.exchange import ClippedSum
 from decentral_dp.models import linear_terms
 from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
@@ -128,3 +130,23 @@ def test_a_large_shard_is_cut_by_its_own_size_alone(name: str, monkeypatch: pyte
             alone = problem.terms(x[agent], y[agent], z[agent], *pair, clip, wanted)
             for term in wanted:
                 np.testing.assert_array_equal(getattr(alone, term), getattr(together, term)[agent])
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_sample_is_the_sum_of_its_records_each_alone(name: str) -> None:
+    """To the bit, so that being drawn moves nothing of what the others contribute."""
+    problem: Any = PROBLEMS[name]
+    train, validation = (shards(problem, [40, 9], 3 + k, train=not k)[1] for k in (0, 1))
+    draw, clip = np.random.default_rng(8), Clip("l2", x=0.5, y=0.7, z=0.3)
+    block = ClientBlock(np.zeros(1, dtype=np.int64), problem, {}, clip, Streams(seeded_root(2, b""), "coins", [0]))
+    x, y, z = draw.normal(size=problem.p), draw.normal(size=problem.q), draw.normal(size=problem.q)
+    for term in (term for term in TERMS if term in problem.reads_records):
+        records = train if term.startswith("lower") else validation
+        total = np.zeros(problem.p if term in ("lower_jvp", "upper_grad_x") else problem.q)
+        with np.errstate(all="ignore"):
+            for k in range(len(records[0])):
+                one = [take(r, slice(k, k + 1) if r is records else slice(0)) for r in (train, validation)]
+                total = total + getattr(problem.terms(x, y, z, *one, clip, (term,)), term)
+            found = block._summed(ClippedSum(term, x, y, z, rate=0.5), records)
+        assert found.tobytes() == total.tobytes(), term
+        assert total.any(), term

@@ -288,6 +288,7 @@ def by_problem(folder: Path, name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
 @pytest.mark.parametrize("way", [by_file, by_object, by_problem])
+@pytest.mark.usefixtures("undrawn")
 def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path, way: Any, name: str) -> None:
     scenario, given = way(tmp_path, name)
     shown = StringIO()

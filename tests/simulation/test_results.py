@@ -32,6 +32,7 @@ def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_result_is_a_mapping_with_attributes(tmp_path: Path) -> None:
     run = decentral_dp.run(decentral_dp.load(*SETTINGS["gossip"]), out=tmp_path / "run")
     result, content = run.result, json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))

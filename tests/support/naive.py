@@ -127,7 +127,8 @@ def base(
 def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
     """A job on a named problem, or on "crossed", whose terms all read records, or the same "from_losses".
 
-    Without a budget, and not rehearsed, unless `priced`: the two take ten times as long as all else in these tests.
+    Without a budget, and neither rehearsed nor tried for rows that mix records, unless `priced`: these take ten times
+    as long as all else in these tests.
     """
     own = {"crossed": Crossed, "from_losses": crossed}
     problem = {"kind": "quadratic" if kind in own else kind, **({"ridge": RIDGE} if kind == "quadratic" else {})}
@@ -137,7 +138,7 @@ def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
 
 def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
     """As `made` builds it."""
-    left_out: Any = {"price": lambda *_: None, "needs_rehearsal": lambda _: False}
+    left_out: Any = {"price": lambda *_: None, "needs_rehearsal": lambda _: False, "try_rows": lambda _: None}
     with nullcontext() if priced else mock.patch.multiple(job_builder, **left_out):
         return build(scenario, problem)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -209,8 +210,9 @@ class Crossed:
         return Terms(**means)
 
 
+@cache
 def crossed(d: int) -> Problem:
-    """The same from its losses."""
+    """The same from its losses; traced and tried once."""
 
     def lower(x: Any, y: Any, a: Any, b: Any) -> Any:
         return b * ((a @ y) * (a @ x) + 0.5 * (a @ y) ** 2)

@@ -38,7 +38,7 @@ from decentral_dp.privacy.accounting import loss_distributions
 from decentral_dp.privacy.accounting.charges import Charges, charges, sampling_slack
 from decentral_dp.privacy.accounting.composed_charges import ComposedCharges, accounts
 from decentral_dp.privacy.accounting.loss_distributions import Releases
-from decentral_dp.privacy.accounting.loss_profiles import amplified, log_gaussian_delta
+from decentral_dp.privacy.accounting.loss_profiles import amplified, log_gaussian_delta, smallest_epsilon
 from decentral_dp.privacy.ledger import IntArray, Ledger
 
 # Below this δ tails are cut where float64 has no numbers left.
@@ -209,12 +209,7 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
         return np.zeros(distance.shape)
     m = np.clip(distance, 1e-9, 1e150)
     target = np.log(np.maximum(allowed, 1e-300))
-    low = np.zeros_like(m)
-    high = 0.5 * m * m + m * np.sqrt(-2.0 * target)
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        enough = log_gaussian_delta(m, middle) <= target
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    high = smallest_epsilon(m, target)
     within = log_gaussian_delta(m, np.zeros_like(m)) <= target
     impossible = ~np.isfinite(distance) | (allowed <= 0.0)
     return np.where(distance == 0.0, 0.0, np.where(impossible, np.inf, np.where(within, 0.0, high)))

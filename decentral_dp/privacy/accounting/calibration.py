@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -277,6 +277,7 @@ def _cost_at(releases: Releases, delta: float, factor: float) -> float:
     return epsilon_at(divided, delta)
 
 
+@lru_cache(maxsize=64)
 def largest_mu(epsilon: float, delta: float) -> float:
     """Compute μ of the Gaussian pair that is (ε, δ)-private and no more, from below.
 

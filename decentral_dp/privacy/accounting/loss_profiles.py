@@ -10,6 +10,9 @@ from scipy.special import log_ndtr, ndtri
 
 from decentral_dp.bounded import Array
 
+# Of the interval that ε of a Gaussian pair lies in.
+_BISECTIONS = 100
+
 
 def amplified(loss: Array | float, rate: Array | float) -> Array:
     """log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch that is a share η of the pool."""
@@ -78,6 +81,38 @@ def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
     second = epsilon + log_ndtr(-0.5 * mu - epsilon / mu)
     with np.errstate(divide="ignore"):
         return np.asarray(first + np.log(-np.expm1(np.minimum(0.0, second - first))))
+
+
+def smallest_epsilon(mu: Array, target: Array) -> Array:
+    """The smallest ε ≥ 0 with log δ(ε) ≤ target of Gaussian pairs, by bisection; mu above 0 and target of one shape."""
+    return np.asarray(_smallest_of_one(float(mu), float(target)) if mu.ndim == 0 else _smallest_of_each(mu, target))
+
+
+def _smallest_of_each(m: Array, target: Array) -> Array:
+    low, high = np.zeros_like(m), 0.5 * m * m + m * np.sqrt(-2.0 * target)
+    for turn in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        # Between neighbouring numbers no further step would move either.
+        if turn > 50 and turn % 4 == 0 and ((middle == low) | (middle == high)).all():
+            break
+        enough = log_gaussian_delta(m, middle) <= target
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return high
+
+
+def _smallest_of_one(m: float, target: float) -> float:
+    """As of each, to the bit: solvers ask for thousands, and what arrays cost would be most of it."""
+    low, high = 0.0, 0.5 * m * m + m * math.sqrt(-2.0 * target)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            if middle in (low, high):
+                break
+            first = log_ndtr(0.5 * m - middle / m)
+            second = middle + log_ndtr(-0.5 * m - middle / m)
+            log_delta = first + np.log(-np.expm1(np.minimum(0.0, second - first)))
+            low, high = (low, middle) if log_delta <= target else (middle, high)
+    return high
 
 
 def _base_epsilon(e: Array, rate: float) -> Array:

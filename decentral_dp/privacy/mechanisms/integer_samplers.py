@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import accumulate
 from math import isqrt
 
@@ -179,7 +180,7 @@ class Weights:
         order = np.argsort(key, kind="stable")
         unique, first, many = np.unique(key[order], return_index=True, return_counts=True)
         keys = unique.tolist()
-        bounds = [exp_bounds(Fraction(k >> 8, _STEPS), _WEIGHT_BITS)[1] for k in keys]
+        bounds = [_weight_of_level(k >> 8) for k in keys]
         weights = [bound << (k & 255) for bound, k in zip(bounds, keys, strict=True)]
         cumulative = accumulate(weight * count for weight, count in zip(weights, many.tolist(), strict=True))
         return cls(rate, gaps, order, tuple(first.tolist()), tuple(cumulative), tuple(weights), tuple(bounds))
@@ -208,6 +209,12 @@ class Weights:
             item, bound = self.propose(generator)
             if self.accept(generator, int(self.gaps[item]), bound):
                 return item
+
+
+@cache
+def _weight_of_level(level: int) -> int:
+    """⌈2^128·e^{−ℓ/16}⌉ or a few more, of the levels of all laws: there are some thousand."""
+    return exp_bounds(Fraction(level, _STEPS), _WEIGHT_BITS)[1]
 
 
 def _coin(generator: np.random.Generator, num: int, den: int) -> bool:

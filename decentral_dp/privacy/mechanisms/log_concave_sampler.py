@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from math import exp, isqrt, sqrt
 from typing import NamedTuple
 
@@ -105,8 +106,14 @@ class Regularised(NamedTuple):
             f"Exact rejection by integers; a Gaussian pair with μ = {self.mu():.6g} if the score of every dataset has "
             "the declared curvature, gradient sensitivity, Lipschitz constant and accuracy on the whole box."
         )
-        priced = perturbed(Guarantee(float(gaussian_epsilon(self.mu(), left)), left, True, why), self.error())
+        priced = perturbed(Guarantee(_pair_epsilon(self.mu(), left), left, True, why), self.error())
         return replace(priced, delta=delta)
+
+
+@lru_cache(maxsize=64)
+def _pair_epsilon(mu: float, delta: float) -> float:
+    """What every draw of one declared score is priced by, found once."""
+    return float(gaussian_epsilon(mu, delta))
 
 
 def rate_for(mu: float, sensitivity: float, strength: float, curvature: float = 0.0) -> float:

@@ -83,8 +83,9 @@ class LogisticHyperparameter(LinearClassifier):
         with np.errstate(all="ignore"):
             if "upper_grad_y" in wanted:
                 return Terms(upper_grad_y=_sums(y, None, records.signed, norms, clip.z, clip.z)[0] / n)
-            grad, hvp = _sums(y, curved, records.signed, norms, clip.y, clip.z)
-            return Terms(lower_grad_y=grad / n, lower_hvp=None if curved is None else hvp / n)
+            sloped = "lower_grad_y" in wanted
+            grad, hvp = _sums(y, curved, records.signed, norms, clip.y, clip.z, sloped)
+            return Terms(lower_grad_y=grad / n if sloped else None, lower_hvp=None if curved is None else hvp / n)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]
@@ -154,9 +155,12 @@ class LogisticHyperparameter(LinearClassifier):
 
 
 def _sums(
-    y: Array, z: Array | None, signed: Array, norms: Array, bound: float, curved_bound: float
+    y: Array, z: Array | None, signed: Array, norms: Array, bound: float, curved_bound: float, sloped: bool = True
 ) -> tuple[Array, Array]:
-    """Sums of the clipped ∇_y l and ∇²_yy l·z, (g, d). One pass: both products while a tile is in cache."""
+    """Sums of the clipped ∇_y l and ∇²_yy l·z, (g, d). One pass: both products while a tile is in cache.
+
+    What is not asked for is 0: the first sum unless `sloped`, the second without a z.
+    """
     grad, hvp = np.zeros(y.shape), np.zeros(y.shape)
     for agents, part in tiles(*signed.shape):
         a, n = signed[agents, part], norms[agents, part]
@@ -168,7 +172,8 @@ def _sums(
             curvature *= slope
             curvature *= forward(a, z[agents])
             hvp[agents] += backward(clip_coefficients(curvature, n, curved_bound), a)
-        grad[agents] += backward(clip_coefficients(np.negative(slope, out=slope), n, bound), a)
+        if sloped:
+            grad[agents] += backward(clip_coefficients(np.negative(slope, out=slope), n, bound), a)
     return grad, hvp
 
 

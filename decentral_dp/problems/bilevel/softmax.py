@@ -78,6 +78,7 @@ class SoftmaxHyperparameter(LinearClassifier):
     ) -> Terms:
         c, n, g = len(self.classes), max(records.label.shape[1], 1), len(y)
         upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
+        sloped = upper or "lower_grad_y" in wanted
         along = np.concatenate([y, z], axis=1) if curved else y
         along = along.reshape(g, -1, self.p)
         norms, grad, hvp = norms_of(records, clip), np.zeros((g, c, self.p)), np.zeros((g, c, self.p))
@@ -86,8 +87,9 @@ class SoftmaxHyperparameter(LinearClassifier):
                 a, size = records.features[agents, part], norms[agents, part]
                 products = np.matmul(along[agents], a.swapaxes(1, 2))
                 share = class_shares(products[:, :c])
-                residual = class_residual(share, records.label[agents, part])
-                grad[agents] += np.matmul(clip_columns(residual, size, clip.norm, clip.z if upper else clip.y), a)
+                if sloped:
+                    residual = class_residual(share, records.label[agents, part])
+                    grad[agents] += np.matmul(clip_columns(residual, size, clip.norm, clip.z if upper else clip.y), a)
                 if curved:
                     slope = products[:, c:] * share
                     slope -= share * slope.sum(axis=1, keepdims=True)
@@ -95,7 +97,7 @@ class SoftmaxHyperparameter(LinearClassifier):
         first, second = grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n
         if upper:
             return Terms(upper_grad_y=first)
-        return Terms(lower_grad_y=first, lower_hvp=second if curved else None)
+        return Terms(lower_grad_y=first if sloped else None, lower_hvp=second if curved else None)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: SoftmaxRecords, clip: Clip, wanted: Collection[str]

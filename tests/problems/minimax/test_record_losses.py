@@ -147,6 +147,7 @@ def test_refused_losses_of_ones_own(tmp_path: Path, text: str, sentence: str) ->
     assert str(error.value).startswith(f"{path}: {sentence}")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_loss_of_ones_own_runs(tmp_path: Path) -> None:
     """It is found beside the scenario; the run folder names it by its whole path, and another file is another run."""
     own(tmp_path, GAUSSIAN)
