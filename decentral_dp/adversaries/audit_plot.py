@@ -9,15 +9,20 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 
 from decentral_dp.adversaries.audit_result import AuditResult
-from decentral_dp.reporting.plots.style import BLUE, GREY, VERMILLION, new_figure, package_style
+from decentral_dp.reporting.plots.style import BLUE, GREY, PINK, VERMILLION, new_figure, package_style
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# ε beyond these are drawn at them.
-_LEAST, _MOST = 1e-2, 1e3
+# ε below the first are drawn there, those above the second at the edge.
+_LEAST, _MOST, _EDGE = 1e-2, 1e3, 1e4
 
-_MARKS = (("claimed", "D", GREY, "claimed"), ("certified", "|", VERMILLION, "certified"), ("shown", ">", BLUE, "shown"))
+_MARKS = (
+    ("claimed", "D", GREY, "claimed"),
+    ("refuted", "D", PINK, "claimed, and refuted"),
+    ("certified", "|", VERMILLION, "certified"),
+    ("shown", ">", BLUE, "shown"),
+)
 _TITLES = {"none": "Without noise", "as_printed": "As printed", "certified": "Certified"}
 
 
@@ -47,16 +52,12 @@ def write_curve(found: AuditResult, path: Path) -> Path:
 def write_audits(table: pd.DataFrame, folder: Path) -> Path:
     """Draw audits.png into `folder`: a panel for each guarantee, a row for each scenario.
 
-    What is infinite stands at the right edge; what is 0 has no mark.
+    What is infinite, or too large, stands at the right edge; what is 0 has no mark.
     """
+    refuted = table["shown"] > table["claimed"]
+    table = table.assign(refuted=table["claimed"].where(refuted), claimed=table["claimed"].mask(refuted))
     names = list(dict.fromkeys(table["scenario"]))
     there = [g for g in _TITLES if (table["guarantee"] == g).any()]
-    finite = table[["claimed", "certified", "shown"]].to_numpy(dtype=np.float64)
-    finite = finite[np.isfinite(finite) & (finite > 0.0)]
-    low, high = (finite.min(), finite.max()) if finite.size else (1.0, 1.0)
-    # A papers' bound of 1e46 would leave no room for the others.
-    low, high = max(low, _LEAST), min(high, _MOST)
-    edge = 4.0 * high
     with package_style():
         figure = new_figure(2.4 + 2.4 * len(there), 1.3 + 0.22 * len(names))
         panels = figure.subplots(1, len(there), sharey=True, squeeze=False)[0]
@@ -66,17 +67,18 @@ def write_audits(table: pd.DataFrame, folder: Path) -> Path:
             for column, marker, colour, label in _MARKS:
                 values = rows[column].to_numpy(dtype=np.float64)
                 drawn = values > 0.0
-                at = np.clip(values[drawn], low, edge)
-                axes.plot(at, heights[drawn], marker, color=colour, label=label, markersize=7, mew=1.6, alpha=0.9)
+                at = np.where(values[drawn] > _MOST, _EDGE, np.maximum(values[drawn], _LEAST))
+                size = 9 if marker == "|" else 5
+                axes.plot(at, heights[drawn], marker, color=colour, label=label, markersize=size, mew=1.5)
             axes.set_title(_TITLES[guarantee])
             axes.set_xscale("log")
-            axes.set_xlim(0.6 * low, 1.8 * edge)
-            ticks = 10.0 ** np.arange(np.ceil(np.log10(low)), np.floor(np.log10(high)) + 1)
-            axes.set_xticks([*ticks, edge], [*(f"{v:g}" for v in ticks), "∞"])
+            axes.set_xlim(0.5 * _LEAST, 3.0 * _EDGE)
+            ticks = [_LEAST, 1.0, 100.0]
+            axes.set_xticks([*ticks, _EDGE], [f"≤{_LEAST:g}", "1", "100", "∞"])
             axes.xaxis.set_minor_locator(NullLocator())
         panels[0].set_yticks(np.arange(len(names)), names[::-1])
         panels[0].set_ylim(-0.7, len(names) - 0.3)
-        figure.supxlabel("ε of one replaced record, shortened runs")
+        figure.supxlabel(f"ε of one replaced record, shortened runs (∞: or more than {_MOST:g})")
         handles, labels = panels[-1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(_MARKS))
         figure.savefig(folder / "audits.png", dpi=150)

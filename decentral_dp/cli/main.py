@@ -247,7 +247,9 @@ def check(
 
 @app.command()
 def study(
-    study: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped study's name, or a study file.")],
+    study: Annotated[
+        str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, or audits.")
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/study-NAME by default.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
     address: Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')] = None,
