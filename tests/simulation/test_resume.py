@@ -130,9 +130,8 @@ def test_a_state_that_cannot_be_kept_costs_its_rounds_and_not_the_run(tmp_path: 
     given = _page_algorithm("heavy_ball", tmp_path, "return State(x, y, y)", "return _hidden()(x, y, y)")
     code = given.with_suffix(".py")
     code.write_text(
-        code.read_text()
-        + "\n\ndef _hidden():\n    class State(NamedTuple):\n        x: Any\n        y: Any\n        last: Any\n"
-        "    return State\n"
+        code.read_text() + "\n\ndef _hidden():\n    class State(NamedTuple):\n        x: Any\n        y: Any\n"
+        "        last: Any\n\n    return State\n"
     )
     _cut_off(given, tmp_path / "run", 4)
     journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
