@@ -179,6 +179,20 @@ def call(found: Callable[..., Any], values: Mapping[str, Any], sentence: Callabl
         raise InputError(sentence(error)) from error
 
 
+def untyped_options(found: type) -> list[str]:
+    """What a class sets to a plain value without a type: it looks like an option, and is none."""
+    # Read first: asking a class without annotations for them adds an entry to what is gone through.
+    typed = getattr(found, "__annotations__", {})
+    return [
+        key
+        for key, value in vars(found).items()
+        if key not in typed
+        and key.islower()
+        and not key.startswith("_")
+        and isinstance(value, bool | int | float | str | list | dict)
+    ]
+
+
 def blamed(error: BaseException) -> str:
     """The reason of an error with the file and line of the user's own that it came from, where one is known."""
     package = str(Path(__file__).parent)

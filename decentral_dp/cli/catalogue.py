@@ -39,21 +39,25 @@ _TEXTS = {"scenario": "scenarios", "study": "studies"}
 def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
     """Registry → name → one line. titles: whether scenarios and studies, which are files, are read for theirs."""
     return {
-        "algorithms": {k: e.summary for k, e in ALGORITHMS.items()} | _installed_algorithms(),
-        "problems": {k: e.summary for k, e in PROBLEMS.items()} | {k: e.summary for k, e in MINIMAX.items()},
-        "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
+        "algorithms": _installed("algorithm") | {k: e.summary for k, e in ALGORITHMS.items()},
+        "problems": _installed("problem")
+        | _installed("objective")
+        | {k: e.summary for k, e in PROBLEMS.items()}
+        | {k: e.summary for k, e in MINIMAX.items()},
+        "topologies": _installed("topology")
+        | {k: g.summary for k, g in GENERATORS.items()}
+        | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title if titles else "" for n in scenario_names()},
         "studies": {n: load_study(n).title if titles else "" for n in shipped_names("study")},
         "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in EXPERIMENTS.items()},
-        "data": dict(DATASETS),
+        "data": _installed("data") | dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
     }
 
 
-def _installed_algorithms() -> dict[str, str]:
+def _installed(what: str) -> dict[str, str]:
     """Those of installed packages, which are not imported to be listed."""
-    points = installed("algorithm")
-    return {name: f"of an installed package: {point.value}" for name, point in points.items() if name not in ALGORITHMS}
+    return {name: f"of an installed package: {point.value}" for name, point in installed(what).items()}
 
 
 def print_list(which: Sequence[str]) -> None:
