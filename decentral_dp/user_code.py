@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.regular import regular
 
 # What a file or a function of the user's own may raise; a sentence reports it.
 USER_ERRORS = (
@@ -125,7 +126,7 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     Raises:
         InputError: where there is no such file, or it does not run; with its line.
     """
-    if not path.is_file():
+    if not regular(path, wanted.partition(" ")[0]).is_file():
         raise InputError(f"{path}: there is no such file; {wanted}.")
     name = f"user_code_{path.stem}"
     loader = SourceFileLoader(name, str(path))

@@ -14,7 +14,7 @@ from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.adversaries.audit_tables import audit_table, write_table
 from decentral_dp.adversaries.audits import AuditPlan, planned, play
 from decentral_dp.cli.progress import ProgressBar
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.plan_text import console
 
@@ -53,7 +53,7 @@ def audit_one(
         found = play(asked, file, progress)
     print_audit(found)
     if file is not None:
-        typer.echo(file)
+        typer.echo(printable(str(file)))
     return found.status not in _UNSOUND
 
 
@@ -65,7 +65,7 @@ def audit_every(runs: int, vantage: str, confidence: float, seed: int, out: Path
         table = audit_table(None, runs, vantage, confidence, seed, bar, out)
     print_table(table)
     for path in write_table(table, out) if out is not None else []:
-        typer.echo(path)
+        typer.echo(printable(str(path)))
     return not bool(table["status"].isin(_UNSOUND).any())
 
 

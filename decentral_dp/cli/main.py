@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError, Stopped, printable
 
 app = typer.Typer(
     add_completion=False,
@@ -165,7 +165,7 @@ def attack(
     inside.print_inference(found)
     if out is not None:
         inside.write(found, folders, out)
-        typer.echo(out)
+        typer.echo(printable(str(out)))
     if found.broken:
         raise typer.Exit(1)
 
@@ -315,7 +315,7 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
         if not (folder / name).is_file():
             raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
     write_plots(folder)
-    typer.echo(write_report(folder))
+    typer.echo(printable(str(write_report(folder))))
 
 
 @app.command()
@@ -340,10 +340,10 @@ def main() -> None:
     try:
         app(prog_name="decentral-dp")
     except InputError as error:
-        typer.echo(f"Error: {error}", err=True)
+        typer.echo(f"Error: {printable(str(error))}", err=True)
         sys.exit(2)
     except Stopped as stopped:
-        typer.echo(str(stopped), err=True)
+        typer.echo(printable(str(stopped)), err=True)
         sys.exit(130)
     except KeyboardInterrupt:
         typer.echo(_INTERRUPTED, err=True)
@@ -354,10 +354,12 @@ def main() -> None:
             typer.echo(_INTERRUPTED, err=True)
         raise
     except MemoryError as error:
-        typer.echo(f"Error: not enough memory ({error}). Use fewer agents, records or rounds.", err=True)
+        typer.echo(
+            f"Error: not enough memory ({printable(str(error))}). Use fewer agents, records or rounds.", err=True
+        )
         sys.exit(1)
     except (OSError, RuntimeError) as error:
-        typer.echo(f"Error: {error}", err=True)
+        typer.echo(f"Error: {printable(str(error))}", err=True)
         sys.exit(1)
 
 

@@ -30,6 +30,7 @@ from decentral_dp.config.table_types import (
     Count,
     Decay,
     Finite,
+    Line,
     Positive,
     Seed,
     Table,
@@ -214,7 +215,7 @@ class Scenario(Table):
         json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
     )
 
-    title: str = Field(default="", description="One line, for tables and reports.")
+    title: Line = Field(default="", description="One line, for tables and reports.")
     description: str = Field(default="", description="What it shows, and how its public parameters were chosen.")
     seed: Seed | None = optional(
         "Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."
