@@ -35,7 +35,7 @@ def _written_out(c: str) -> str:
     return c.encode("unicode_escape").decode("ascii") if obeyed else c
 
 
-def _sentence(message: str) -> str:
+def readable(message: str) -> str:
     """A message that a terminal may print, and that quotes no more of what was given than one can read."""
 
     def cut(word: re.Match[str]) -> str:
@@ -61,7 +61,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(_sentence(str(message)))
+        super().__init__(readable(str(message)))
 
 
 class Stopped(Exception):  # noqa: N818 # an interrupt is no error

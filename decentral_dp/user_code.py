@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import is_file, regular
 
 # What a file or a function of the user's own may raise; a sentence reports it.
 USER_ERRORS = (
@@ -126,7 +126,7 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     Raises:
         InputError: where there is no such file, or it does not run; with its line.
     """
-    if not regular(path, wanted.partition(" ")[0]).is_file():
+    if not is_file(regular(path, wanted.partition(" ")[0])):
         raise InputError(f"{path}: there is no such file; {wanted}.")
     name = f"user_code_{path.stem}"
     loader = SourceFileLoader(name, str(path))

@@ -5,6 +5,7 @@ Heavy imports wait.
 
 from __future__ import annotations
 
+import errno
 import io
 import signal
 import sys
@@ -14,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from decentral_dp.errors import InputError, Stopped, printable
+from decentral_dp.errors import InputError, Stopped, printable, readable
 
 app = typer.Typer(
     add_completion=False,
@@ -340,7 +341,7 @@ def main() -> None:
     try:
         app(prog_name="decentral-dp")
     except InputError as error:
-        typer.echo(f"Error: {printable(str(error))}", err=True)
+        typer.echo(f"Error: {error}", err=True)
         sys.exit(2)
     except Stopped as stopped:
         typer.echo(printable(str(stopped)), err=True)
@@ -354,14 +355,9 @@ def main() -> None:
             typer.echo(_INTERRUPTED, err=True)
         raise
     except MemoryError as error:
-        typer.echo(
-            f"Error: not enough memory ({printable(str(error))}). Use fewer agents, records or rounds.", err=True
-        )
+        typer.echo(f"Error: not enough memory ({readable(str(error))}). Use fewer agents, records or rounds.", err=True)
         sys.exit(1)
     except (OSError, RuntimeError) as error:
-        typer.echo(f"Error: {printable(str(error))}", err=True)
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
+        typer.echo(f"Error: {readable(str(error))}", err=True)
+        # A name that is too long is somebody's input.
+        sys.exit(2 if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG else 1)

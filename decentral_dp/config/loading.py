@@ -17,10 +17,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from decentral_dp.config.schema import Scenario, is_file, is_there
+from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import is_file, is_there, regular
 
 # What is shipped as TOML files → the folder they are in: of the installed package, or of a checkout.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}

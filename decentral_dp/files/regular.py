@@ -67,6 +67,19 @@ def regular(path: Path, where: str) -> Path:
     return path
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is something of this name, which may be too long for a file system."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a regular file of this name, which may be too long for a file system."""
+    return is_there(path) and path.is_file()
+
+
 def refuse_above(size: int, begins: str, counts: bool = True) -> None:
     """Raise InputError for more bytes than are read at most. begins: the refusal, up to its verb."""
     if counts and size > most_bytes():

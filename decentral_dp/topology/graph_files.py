@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.errors import InputError, printable, quoted
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import is_file, regular
 from decentral_dp.topology.generators import GENERATORS, generate
 from decentral_dp.topology.graph import Array, Graph, unknown
 
@@ -118,7 +118,7 @@ def read(path: str | Path) -> Content:
     """
     path = Path(path)
     named = path.suffix in ("", ".toml") and path.parent in (Path(), Path("topologies"))
-    if not path.is_file() and named and (path.suffix == "" or path.stem in names()):
+    if not is_file(path) and named and (path.suffix == "" or path.stem in names()):
         path = find_named(path.stem)
     if path.suffix == ".toml":
         return _from_toml(path)
