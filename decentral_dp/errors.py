@@ -3,7 +3,47 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from typing import Any
+
+# Letters of a refusal, and of a word in it that is no path and of one that is, at most.
+_LONGEST, _WORD, _PATH = 2000, 160, 400
+# Characters that turn the direction of writing.
+_DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
+
+def printable(text: str, lines: bool = True) -> str:
+    r"""The text with control characters written out: none of them reaches a terminal, which would obey it.
+
+    Args:
+        text: from a scenario, a file, or a file's name.
+        lines: whether ends of lines and tabulators stay.
+
+    Example:
+        >>> print(printable("a ring\x1b[2J"))
+        a ring\x1b[2J
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if lines and c in "\n\t" else _written_out(c) for c in text)
+
+
+def _written_out(c: str) -> str:
+    # Cc: control characters; Cs: halves of a pair; Zl, Zp: ends of lines.
+    obeyed = unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(c) in _DIRECTIONS
+    return c.encode("unicode_escape").decode("ascii") if obeyed else c
+
+
+def readable(message: str) -> str:
+    """A message that a terminal may print, and that quotes no more of what was given than one can read."""
+
+    def cut(word: re.Match[str]) -> str:
+        most = _PATH if "/" in word[0] else _WORD
+        return word[0] if len(word[0]) <= most else f"{word[0][:76]} …"
+
+    short = re.sub(rf"\S{{{_WORD},}}", cut, printable(message))
+    return short if len(short) <= _LONGEST else f"{short[: _LONGEST - 2]} …"
 
 
 class InputError(ValueError):
@@ -19,6 +59,9 @@ class InputError(ValueError):
         ...     print(str(error).partition(":")[0])
         algorithm.rounds
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(readable(str(message)))
 
 
 class Stopped(Exception):  # noqa: N818 # an interrupt is no error

@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.regular import is_file, regular
 
 # What a file or a function of the user's own may raise; a sentence reports it.
 USER_ERRORS = (
@@ -125,7 +126,7 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     Raises:
         InputError: where there is no such file, or it does not run; with its line.
     """
-    if not path.is_file():
+    if not is_file(regular(path, wanted.partition(" ")[0])):
         raise InputError(f"{path}: there is no such file; {wanted}.")
     name = f"user_code_{path.stem}"
     loader = SourceFileLoader(name, str(path))
@@ -177,6 +178,20 @@ def call(found: Callable[..., Any], values: Mapping[str, Any], sentence: Callabl
         raise
     except USER_ERRORS as error:
         raise InputError(sentence(error)) from error
+
+
+def untyped_options(found: type) -> list[str]:
+    """What a class sets to a plain value without a type: it looks like an option, and is none."""
+    # Read first: asking a class without annotations for them adds an entry to what is gone through.
+    typed = getattr(found, "__annotations__", {})
+    return [
+        key
+        for key, value in vars(found).items()
+        if key not in typed
+        and key.islower()
+        and not key.startswith("_")
+        and isinstance(value, bool | int | float | str | list | dict)
+    ]
 
 
 def blamed(error: BaseException) -> str:

@@ -35,7 +35,7 @@ from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import CHANNELS, Array
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Ask, Bundle, Exchange, Release, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -133,6 +133,12 @@ class DeclaredGossip(Algorithm):
 
     def _series(self, factor: str | float, rounds: int) -> Array:
         """The factor of each round: of a step size, a number, or a function of t, by the name of the attribute."""
+        if isinstance(factor, str) and not hasattr(self.program, factor):
+            name = type(self.program).__name__
+            raise InputError(
+                f"algorithm.kind: RELEASES of {name} names the factor {quoted(factor)}, and {name} has none. Name a "
+                "field, or give a number."
+            )
         value = getattr(self.program, factor) if isinstance(factor, str) else factor
         if hasattr(value, "series"):
             return np.asarray(value.series(rounds))

@@ -18,9 +18,11 @@ from decentral_dp.algorithms.declared import (
     unknown_term,
 )
 from decentral_dp.algorithms.entry import Entry, Setting
+from decentral_dp.algorithms.examples import AUC
 from decentral_dp.algorithms.options import options_of
 from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.errors import InputError
+from decentral_dp.user_code import untyped_options
 
 # What an algorithm that plans its releases itself has to have, beside its channels or queries.
 _GOSSIP = ("init", "step", "releases", "planned_releases", "releases_per_round", "central", "protocol")
@@ -50,6 +52,7 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
         options_of(algorithm)
     except InputError as error:
         raise InputError(f"algorithm.kind: {kind}: {error}") from None
+    _check_typed(algorithm, kind)
     trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
     if not trusted and not hasattr(algorithm, "channels"):
         raise InputError(
@@ -66,8 +69,20 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
         setting=setting,
         origin=origin,
         source=source,
+        example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"} if setting == "coordinator_minimax" else {},
         complete=None if plans else DeclaredCoordinator if trusted else DeclaredGossip,
     )
+
+
+def _check_typed(algorithm: type, kind: str) -> None:
+    """Refuse what looks like an option and is none, for want of a type. Raises InputError."""
+    known = {"channels", "queries", *dir(Algorithm), *dir(Coordinated)}
+    untyped = next((name for name in untyped_options(algorithm) if name not in known), None)
+    if untyped is not None:
+        raise InputError(
+            f"algorithm.kind: {kind} sets {untyped} without a type, so it is no option. Write for example "
+            f"{untyped}: float = …, or in capitals where it is none."
+        )
 
 
 def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> None:

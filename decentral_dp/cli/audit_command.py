@@ -20,7 +20,7 @@ from decentral_dp.adversaries.one_run import one_run_bound
 from decentral_dp.bounded import Array
 from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.page.page import write_report
 from decentral_dp.simulation.plan_text import console
@@ -79,15 +79,15 @@ def audit_one(
         found = play(asked, file, progress)
     print_audit(found)
     if file is not None:
-        typer.echo(file)
+        typer.echo(printable(str(file)))
     if curve is not None:
         # matplotlib is slow to import and only drawing needs it.
         from decentral_dp.adversaries.audit_plot import write_curve
 
-        typer.echo(write_curve(found, curve))
+        typer.echo(printable(str(write_curve(found, curve))))
     if out is None and Path(scenario).is_dir():
         add_to_run(Path(scenario), found)
-        typer.echo(write_report(Path(scenario)))
+        typer.echo(printable(str(write_report(Path(scenario)))))
     return found.status not in _UNSOUND
 
 
@@ -111,7 +111,7 @@ def audit_every(runs: int, vantage: str, confidence: float, seed: int, out: Path
         table = audit_table(None, runs, vantage, confidence, seed, bar, out, jobs)
     print_table(table)
     for path in write_table(table, out) if out is not None else []:
-        typer.echo(path)
+        typer.echo(printable(str(path)))
     return not bool(table["status"].isin(_UNSOUND).any())
 
 

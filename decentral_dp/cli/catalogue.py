@@ -23,7 +23,7 @@ from decentral_dp.config.loading import find, load, scenario_folder, scenario_na
 from decentral_dp.config.shown import shown
 from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, nearest
 from decentral_dp.data import load as load_data
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, printable
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.reproductions import EXPERIMENTS
@@ -39,21 +39,25 @@ _TEXTS = {"scenario": "scenarios", "study": "studies"}
 def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
     """Registry → name → one line. titles: whether scenarios and studies, which are files, are read for theirs."""
     return {
-        "algorithms": {k: e.summary for k, e in ALGORITHMS.items()} | _installed_algorithms(),
-        "problems": {k: e.summary for k, e in PROBLEMS.items()} | {k: e.summary for k, e in MINIMAX.items()},
-        "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
+        "algorithms": _installed("algorithm") | {k: e.summary for k, e in ALGORITHMS.items()},
+        "problems": _installed("problem")
+        | _installed("objective")
+        | {k: e.summary for k, e in PROBLEMS.items()}
+        | {k: e.summary for k, e in MINIMAX.items()},
+        "topologies": _installed("topology")
+        | {k: g.summary for k, g in GENERATORS.items()}
+        | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title if titles else "" for n in scenario_names()},
         "studies": {n: load_study(n).title if titles else "" for n in shipped_names("study")},
         "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in EXPERIMENTS.items()},
-        "data": dict(DATASETS),
+        "data": _installed("data") | dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
     }
 
 
-def _installed_algorithms() -> dict[str, str]:
+def _installed(what: str) -> dict[str, str]:
     """Those of installed packages, which are not imported to be listed."""
-    points = installed("algorithm")
-    return {name: f"of an installed package: {point.value}" for name, point in points.items() if name not in ALGORITHMS}
+    return {name: f"of an installed package: {point.value}" for name, point in installed(what).items()}
 
 
 def print_list(which: Sequence[str]) -> None:
@@ -75,13 +79,13 @@ def print_entry(name: str) -> None:
     """
     # What a file or a package brings may be a component of any kind, and only the thing itself says which.
     if in_file(name) is not None or name.lower().endswith(".py") or any(name in installed(what) for what in GROUPS):
-        print(shown(name) or _outside(name))
+        print(printable(shown(name) or _outside(name)))
         return
     lists = registries(titles=False)
     # An experiment goes by its short name, too.
     name = next((n for n, e in EXPERIMENTS.items() if e.alias == name), name)
     if not any(name in lines for lines in lists.values()) and (text := shown(name)) is not None:
-        print(text)
+        print(printable(text))
         return
     described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r not in _TEXTS.values()]
     parts = [f"{name} ({registry}): {line}\n\n{_details(registry, name)}\n" for registry, line in described]
@@ -90,11 +94,11 @@ def print_entry(name: str) -> None:
     )
     parts += [_text(name, what) for what in reversed(written)]
     if len(parts) == 1 or not written:
-        print("\n".join(parts), end="")
+        print(printable("\n".join(parts)), end="")
         return
     for part in parts[:-1]:
-        print(textwrap.indent(part, "# ", lambda line: True).replace("# \n", "#\n"))
-    print(f"# {name} ({written[0]}):\n{parts[-1]}", end="")
+        print(textwrap.indent(printable(part), "# ", lambda line: True).replace("# \n", "#\n"))
+    print(printable(f"# {name} ({written[0]}):\n{parts[-1]}"), end="")
 
 
 def _outside(name: str) -> str:

@@ -5,6 +5,7 @@ Heavy imports wait.
 
 from __future__ import annotations
 
+import errno
 import io
 import signal
 import sys
@@ -14,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError, Stopped, printable, readable
 
 app = typer.Typer(
     add_completion=False,
@@ -167,7 +168,7 @@ def attack(
     inside.print_inference(found)
     if out is not None:
         inside.write(found, folders, out)
-        typer.echo(out)
+        typer.echo(printable(str(out)))
     if found.broken:
         raise typer.Exit(1)
 
@@ -332,17 +333,30 @@ def show(name: Name) -> None:
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]) -> None:
     """Draw the plots and the HTML page of a run folder again."""
+    from decentral_dp.files.regular import regular
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
     from decentral_dp.simulation.result import require_complete
+    from decentral_dp.user_code import USER_ERRORS, reason
 
+    for name in ("result.json", "scenario.toml", "metrics.parquet", "ledger.parquet", "state.npz"):
+        regular(folder / name, "report")
     require_complete(folder)
     # Without one of these a page would say that nothing was measured, or released.
     for name in ("result.json", "metrics.parquet", "ledger.parquet"):
         if not (folder / name).is_file():
             raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
-    write_plots(folder)
-    typer.echo(write_report(folder))
+    try:
+        write_plots(folder)
+        page = write_report(folder)
+    except InputError:
+        raise
+    except (*USER_ERRORS, MemoryError) as error:
+        # What a run writes can be drawn; what somebody has changed since need not be.
+        raise InputError(
+            f"report: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
+        ) from error
+    typer.echo(printable(str(page)))
 
 
 @app.command()
@@ -370,7 +384,7 @@ def main() -> None:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2)
     except Stopped as stopped:
-        typer.echo(str(stopped), err=True)
+        typer.echo(printable(str(stopped)), err=True)
         sys.exit(130)
     except KeyboardInterrupt:
         typer.echo(_INTERRUPTED, err=True)
@@ -381,11 +395,12 @@ def main() -> None:
             typer.echo(_INTERRUPTED, err=True)
         raise
     except MemoryError as error:
-        typer.echo(f"Error: not enough memory ({error}). Use fewer agents, records or rounds.", err=True)
+        typer.echo(f"Error: not enough memory ({readable(str(error))}). Use fewer agents, records or rounds.", err=True)
         sys.exit(1)
     except (OSError, RuntimeError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        sys.exit(1)
+        typer.echo(f"Error: {readable(str(error))}", err=True)
+        # A name that is too long is somebody's input.
+        sys.exit(2 if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG else 1)
 
 
 if __name__ == "__main__":

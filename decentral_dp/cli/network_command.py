@@ -16,7 +16,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.config.loading import assign, load, parsed
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
@@ -55,7 +55,7 @@ def carry_out(
     written = write_view(view, out, views) if out is not None else []
     print_view(view, loaded.title)
     for path in written:
-        typer.echo(path)
+        typer.echo(printable(str(path)))
 
 
 def coalitions_of(texts: Sequence[str], job: Job) -> list[list[int]]:

@@ -17,9 +17,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from decentral_dp.config.schema import Scenario, is_file, is_there
+from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.regular import is_file, is_there, regular
 
 # What is shipped as TOML files → the folder they are in: of the installed package, or of a checkout.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
@@ -122,7 +123,7 @@ def _mistaken(name: str, what: str, other: str) -> str:
 
 def _toml(path: Path, what: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(regular(path, what).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{what}: {path} is not valid TOML ({error}). Mend the file.") from None
     except UnicodeDecodeError:

@@ -21,12 +21,12 @@ from typing import Any, Literal, get_type_hints
 from pydantic import ConfigDict, ValidationError, create_model
 
 from decentral_dp.config.loading import explain
-from decentral_dp.config.problem_schema import ProblemTable
+from decentral_dp.config.problem_schema import SHARED_KEYS, ProblemTable
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, reason
+from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, reason, untyped_options
 
 ProblemType = Literal["bilevel", "minimax"]
 
@@ -38,11 +38,6 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "partition": ("problem", "partition"),
 }
 GROUPS_OF: Mapping[str, tuple[str, ...]] = {"problem": ("problem", "objective")}
-# Keys of the [problem] table that are not a problem's own, so that no field can be called so.
-SHARED_KEYS = (
-    *("kind", "data", "files", "limit", "label", "classes", "partition", "validation", "test", "scale", "normalise"),
-    *("stream", "label_bound", "construction", "synthetic", "seed", "model", "losses"),
-)
 
 
 @dataclass(frozen=True)
@@ -154,16 +149,7 @@ def instance(s: Scenario, found: Any, table_keys: Mapping[str, Any]) -> Any:
 
 def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
     """Key → (type, default or ... where it is required), of the options of a class: its dataclass fields."""
-    # Read first: asking a class without annotations for them adds an entry to what is gone through.
-    typed = getattr(found, "__annotations__", {})
-    untyped = [
-        key
-        for key, value in vars(found).items()
-        if key not in typed
-        and key.islower()
-        and not key.startswith("_")
-        and isinstance(value, bool | int | float | str | list | dict)
-    ]
+    untyped = untyped_options(found)
     if untyped:
         raise InputError(
             f"problem.kind: {name}{source_of(found)} sets {untyped[0]} without a type, so it is no option. Write for "
@@ -181,9 +167,10 @@ def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
         types = get_type_hints(found, globalns=scope)
     except USER_ERRORS as error:
         raise InputError(f"problem.kind: a field of {name} has no usable type: {reason(error)}. Mend it.") from error
-    out = {}
+    out, keys = {}, ProblemTable.model_fields
     for f in fields(found):
-        if f.name in SHARED_KEYS:
+        # A default that is written out in a run folder could not be told from an option of that value.
+        if f.name in SHARED_KEYS or (f.name in keys and keys[f.name].default is not None):
             raise InputError(
                 f"problem.kind: {name} has a field {f.name}, which is a key of every problem. Give it another name."
             )
@@ -229,13 +216,7 @@ def _takes_none(key: str, name: str) -> InputError:
 
 def table_options(table: ProblemTable) -> dict[str, Any]:
     """What the [problem] table says beyond what every problem shares."""
-    # A run folder's scenario has every default filled in, and those say nothing.
-    own = {
-        key: value
-        for key, field in ProblemTable.model_fields.items()
-        if key not in SHARED_KEYS and (value := getattr(table, key)) != field.default
-    }
-    return own | dict(table.model_extra or {})
+    return dict(table.model_extra or {})
 
 
 # What is said of them, and what keys the noise.

@@ -9,6 +9,7 @@ from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -170,6 +171,13 @@ def _is_from_outside(kind: Any) -> bool:
     return in_file(kind) is not None or any(kind in installed(what) for what in ("problem", "objective"))
 
 
+# Keys of the [problem] table that are not a problem's own, so that no field of one from outside can be called so.
+SHARED_KEYS = (
+    *("kind", "data", "files", "limit", "label", "classes", "partition", "validation", "test", "scale", "normalise"),
+    *("stream", "label_bound", "construction", "synthetic", "seed", "model", "losses"),
+)
+
+
 class ProblemTable(Table):
     """What is optimised, over which records."""
 
@@ -291,6 +299,24 @@ class ProblemTable(Table):
     seed: Seed | None = optional(
         "Public seed of partition, split, made-up records and first weights; the scenario's if left out."
     )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _own_options(cls, table: Any, validated: ModelWrapValidatorHandler[ProblemTable]) -> ProblemTable:
+        """A problem from outside may have a key of the name of one of ours, of another type."""
+        if not isinstance(table, Mapping) or not _is_from_outside(table.get("kind")):
+            return validated(table)
+        # A run folder's scenario has every default filled in, and those say nothing.
+        own = {
+            key: value
+            for key, value in table.items()
+            if key in cls.model_fields and key not in SHARED_KEYS and value != cls.model_fields[key].default
+        }
+        made = validated({key: value for key, value in table.items() if key not in own})
+        extra = made.model_extra
+        if extra is not None:
+            extra.update(own)
+        return made
 
     @model_validator(mode="before")
     @classmethod

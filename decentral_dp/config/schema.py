@@ -30,6 +30,7 @@ from decentral_dp.config.table_types import (
     Count,
     Decay,
     Finite,
+    Line,
     Positive,
     Seed,
     Table,
@@ -37,6 +38,7 @@ from decentral_dp.config.table_types import (
     optional,
 )
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.regular import is_there
 from decentral_dp.user_code import in_file, installed
 
 
@@ -214,7 +216,7 @@ class Scenario(Table):
         json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
     )
 
-    title: str = Field(default="", description="One line, for tables and reports.")
+    title: Line = Field(default="", description="One line, for tables and reports.")
     description: str = Field(default="", description="What it shows, and how its public parameters were chosen.")
     seed: Seed | None = optional(
         "Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."
@@ -295,7 +297,8 @@ class Scenario(Table):
             if isinstance(written, str) and (inside := in_file(written)) is not None:
                 named[place] = inside.file
         found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
-        return {place: path for place, path in found.items() if is_file(path)}
+        # Whoever reads it refuses what is no regular file.
+        return {place: path for place, path in found.items() if is_there(path) and not path.is_dir()}
 
 
 def put(content: dict[str, Any], place: Sequence[str], value: str) -> None:
@@ -309,14 +312,3 @@ def put(content: dict[str, Any], place: Sequence[str], value: str) -> None:
 
 def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:
     return {str(channel): value for channel, value in table.items()}
-
-
-def is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # A name too long for the file system, for one.
-        return False
-
-
-def is_file(path: Path) -> bool:
-    return is_there(path) and path.is_file()

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
 )
+
+from decentral_dp.errors import printable
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -29,6 +32,8 @@ Decay = Annotated[float, Field(ge=0, le=100)]
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
+# A title, on terminals, pages and pictures.
+Line = Annotated[str, AfterValidator(printable)]
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]

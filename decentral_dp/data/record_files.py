@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import warnings
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -16,6 +14,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import FloatArray, IntArray, TextArray, as_agents, as_split, nearest
 from decentral_dp.errors import InputError
+from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
+from decentral_dp.files.regular import regular
 
 
 class Table(NamedTuple):
@@ -35,7 +35,7 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
     "agent" and "split" where the file has them. Raises InputError with the row (records counted from 1) and column.
     """
     where = f"problem.data: {str(path)!r}"
-    header = _header(path, where)
+    header = _header(regular(path, "problem.data"), where)
     if label is None:
         raise InputError(
             f"problem.label: {str(path)!r} needs the name of its label column, {nearest('target', header)}."
@@ -72,7 +72,7 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
                 skipinitialspace=True,
                 encoding="utf-8-sig",
             )
-    except (ValueError, pd.errors.ParserWarning) as error:
+    except (ValueError, MemoryError, pd.errors.ParserWarning) as error:
         _explain(path, header, names, error)
     if frame.empty:
         raise InputError(f"{where} has a header but no records.")
@@ -180,27 +180,22 @@ def opened(
     example: how np.savez is called with the wanted arrays. Raises InputError.
     """
     try:
-        # np.load leaves the file open when the archive is damaged.
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if not isinstance(loaded, np.lib.npyio.NpzFile):
-                raise InputError(f"{where} holds a single array; save it with np.savez(path, {example}).")
-            with loaded:
-                found = list(loaded.files)
-                missing = [name for name in wanted if name not in found]
-                if missing:
-                    raise InputError(
-                        f"{where} has no array {missing[0]!r}, {nearest(missing[0], found)}; save it with "
-                        f"np.savez(path, {example})."
-                    )
-                return {name: loaded[name] for name in (*wanted, *(n for n in optional if n in found))}
+        found = names_in(path, where)
+        missing = [name for name in wanted if name not in found]
+        if missing:
+            raise InputError(
+                f"{where} has no array {missing[0]!r}, {nearest(missing[0], found)}; save it with "
+                f"np.savez(path, {example})."
+            )
+        return read_arrays(path, where, [*wanted, *(n for n in optional if n in found)])
+    except NoArchiveError:
+        raise InputError(f"{where} holds a single array; save it with np.savez(path, {example}).") from None
     except OSError as error:
         reason = error.strerror or "it is not an NPZ archive"
         raise InputError(f"{where} cannot be read: {reason}; give the path of an NPZ archive.") from error
     except InputError:
         raise
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        # numpy also says ValueError for arrays of Python objects, which only unpickling could read.
+    except DAMAGED as error:
         raise InputError(
             f"{where} cannot be read without unpickling or is damaged; save plain arrays of numbers or text with "
             f"np.savez(path, {example})."

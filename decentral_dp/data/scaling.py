@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, nearest
 from decentral_dp.errors import InputError
+from decentral_dp.files.regular import regular
 
 Normalisation = Literal["none", "l1", "l2", "box"]
 ScaleSpec: TypeAlias = str | Mapping[str, Any]
@@ -148,7 +149,7 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
         )
     path = (root or Path()) / Path(spec).expanduser()
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = regular(path, "problem.scale").read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise InputError(
             f"problem.scale: {str(path)!r} cannot be read: {error.strerror}; give a ranges CSV."

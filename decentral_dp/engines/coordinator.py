@@ -107,7 +107,8 @@ class _Coordinator:
         # What follows from releases may overflow where they do not.
         self._look_at(t + 1, program.published(self._state))
         if index != end:
-            raise RuntimeError("a step published another number of times than its program states")
+            made, stated = index - t * program.releases_per_round, program.releases_per_round
+            raise RuntimeError(f"a step published {made} times, and releases_per_round states {stated}")
 
     def _ask(self, request: Ask) -> Any:
         questions = request.values

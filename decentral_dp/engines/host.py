@@ -106,8 +106,10 @@ class Host:
             return self._opened(running.send(reply))
         except StopIteration as done:
             # Prices and noise go by the index.
-            if self._index != (self._round + 1) * self._node.program.releases_per_round:
-                raise RuntimeError("a step made another number of exchanges than its program states") from None
+            stated = self._node.program.releases_per_round
+            if self._index != (self._round + 1) * stated:
+                made = self._index - self._round * stated
+                raise RuntimeError(f"a step made {made} exchanges, and releases_per_round states {stated}") from None
             self._state = done.value
             self._round += 1
             return self._next_round()

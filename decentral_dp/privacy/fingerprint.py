@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.files.regular import regular
+
 _PACKAGE = Path(__file__).parent.parent
 _INSTALLED = ("site-packages", "dist-packages")
 # Of a class: says where it was written, not what it does.
@@ -50,7 +52,11 @@ def digest_of(value: Any) -> str:
 
 def digest_of_file(path: Path) -> str:
     """A digest of a file's bytes; of a Python file together with the files of the user's own that it imports."""
-    return (_Files().with_imports(path) if path.suffix == ".py" else blake2b(path.read_bytes()).digest()).hex()
+    return (
+        _Files().with_imports(path)
+        if path.suffix == ".py"
+        else blake2b(regular(path, "scenario").read_bytes()).digest()
+    ).hex()
 
 
 class _Files:
@@ -78,7 +84,7 @@ class _Files:
     def _one(self, path: Path) -> tuple[bytes, list[Path]]:
         """A digest of a file's bytes alone, and the files of the user's own that it names in imports."""
         if path not in self._read:
-            text = path.read_bytes()
+            text = regular(path, "scenario").read_bytes()
             found = [other.resolve() for name in _names_in(text) for other in self._files_of(name)]
             self._read[path] = blake2b(text).digest(), found
         return self._read[path]

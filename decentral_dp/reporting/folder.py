@@ -5,12 +5,12 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
+from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
 
 
 def scenario_text(folder: Path) -> str:
@@ -32,10 +32,14 @@ def published_x(folder: Path) -> Array | None:
     if not path.exists():
         return None
     try:
-        # Opened here: numpy leaves a file open that is no archive.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as state:
-            return np.asarray(state["published_x"], dtype=np.float64) if "published_x" in state else None
-    except (ValueError, OSError, EOFError, BadZipFile) as error:
+        if "published_x" not in names_in(path, str(path)):
+            return None
+        return np.asarray(read_arrays(path, str(path), ["published_x"])["published_x"], dtype=np.float64)
+    except InputError:
+        raise
+    except NoArchiveError:
+        raise broken(path, ValueError("it is a single array")) from None
+    except (OSError, *DAMAGED) as error:
         raise broken(path, error) from None
 
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.bounded import SPLITS
+from decentral_dp.errors import printable
 from decentral_dp.formatting import delta_text, epsilon_text, price_text
 from decentral_dp.simulation.statement import Horizon, PrivacyStatement, ReleasePrice
 
@@ -25,9 +27,17 @@ _GAP = 2
 _MOST_ROWS = 12
 
 
+class PlainConsole(Console):
+    """A console on which no text of a scenario, a file or a file's name can command the terminal."""
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
     """Prints text as it is: titles and paths may hold brackets, and numbers need no colours."""
-    return Console(markup=False, highlight=False, emoji=False, file=file, width=width)
+    return PlainConsole(markup=False, highlight=False, emoji=False, file=file, width=width)
 
 
 def print_plan(plan: Plan, out: Console | None = None) -> None:

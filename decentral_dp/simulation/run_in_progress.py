@@ -4,7 +4,8 @@ While a run is under way its folder holds `scenario.toml`, `result.json` with th
 
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
                 released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
-                on from there, and what was kept after it is void. {"ended": STATUS, …}.
+                on from there, and what was kept after it is void. {"unkept": REASON}: no state can be kept.
+                {"ended": STATUS, …}.
 noise_root.json the root of all noise and what it was drawn for, readable by its owner only; gone when the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there.
 lock            held while the run is.
@@ -20,6 +21,7 @@ import contextlib
 import fcntl
 import io
 import json
+import math
 import os
 import platform
 import shutil
@@ -41,7 +43,7 @@ from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.noise_root import noise_root
 from decentral_dp.simulation.result import IN_PROGRESS, is_complete, plain, problem_summary, topology_summary
 from decentral_dp.simulation.run_folder import resolved_toml, versions
-from decentral_dp.simulation.saved_values import UnreadableError, from_bytes, to_bytes
+from decentral_dp.simulation.saved_values import UnreadableError, from_bytes, home_of, to_bytes
 
 _JOURNAL, _ROOT, _LOCK = "journal.jsonl", "noise_root.json", "lock"
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
@@ -80,7 +82,7 @@ class Found:
             return None
         t, content = self.saved
         try:
-            return Saved(t, tuple(from_bytes(content, type(job.algorithm).__module__)))
+            return Saved(t, tuple(from_bytes(content, home_of(job.algorithm))))
         except UnreadableError as error:
             raise InputError(
                 f"resume: the state after round {t} cannot be read ({error}); go on with the versions of "
@@ -101,7 +103,7 @@ class RunInProgress:
     def __init__(self, folder: Path, job: Job, lock: IO[bytes], found: Found | None = None) -> None:
         self.folder, self._job, self._lock = folder, job, lock
         self._place = folder / IN_PROGRESS
-        self._module = type(job.algorithm).__module__
+        self._home = home_of(job.algorithm)
         self._before = self._leased = 0 if found is None else found.leased
         self._ahead, self._leased_at, self._leased_from = 1, time.monotonic(), self._leased
         self._kept, self._written = (0, 0) if found is None else (found.kept, len(found.rows))
@@ -140,7 +142,13 @@ class RunInProgress:
     def _save(self, s: Snapshot, rows: Sequence[Row]) -> None:
         started = time.monotonic()
         number = self._kept + 1
-        content = to_bytes(list(s.save().parts), self._module)
+        try:
+            content = to_bytes(list(s.save().parts), self._home)
+        except TypeError as error:
+            # The run itself is none the worse: cut off, it goes on from its start, with the same draws.
+            self._write(unkept=str(error))
+            self._next_save = math.inf
+            return
         measured = measuring.frame(rows[self._written :]).to_parquet(index=False)
         _write_synced(self._place / f"metrics-{number}.parquet", measured)
         _write_synced(self._place / f"saved-{number}.npz", content)

@@ -13,11 +13,15 @@ import json
 import sys
 import zipfile
 from collections.abc import Mapping
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
+
+from decentral_dp.algorithms.coordinator_minimax.released_class_prior import ClassShare
+from decentral_dp.algorithms.declared import DeclaredCoordinator, DeclaredGossip
 
 _STRUCTURE = "structure"
 _OWN = "algorithm"
@@ -29,12 +33,34 @@ class UnreadableError(ValueError):
     """A file that does not hold saved values, or names what is not known."""
 
 
-def to_bytes(value: Any, module: str) -> bytes:
+class Home(NamedTuple):
+    """A module from outside this package, whose classes may occur: its name, and what it defines."""
+
+    module: str
+    names: Mapping[str, Any]
+
+
+def home_of(algorithm: Any) -> Home:
+    """The module of an algorithm, as its author wrote it.
+
+    Python does not know a user's own file as a module; what it defines are then the globals of its functions.
+    """
+    while isinstance(algorithm, ClassShare | DeclaredCoordinator | DeclaredGossip):
+        algorithm = algorithm.program
+    kind = type(algorithm)
+    module = kind.__module__
+    if module in sys.modules:
+        return Home(module, vars(sys.modules[module]))
+    functions = (f.__globals__ for f in vars(kind).values() if isinstance(f, FunctionType))
+    return Home(module, next((names for names in functions if names.get("__name__") == module), {}))
+
+
+def to_bytes(value: Any, home: Home) -> bytes:
     """Write values as bytes.
 
     Args:
         value: nested values; arrays keep their layout in memory, on which the last bits of sums may depend.
-        module: name of the module from outside this package whose classes may occur, such as the algorithm's.
+        home: the module of the algorithm.
 
     Returns:
         An .npz archive.
@@ -43,18 +69,18 @@ def to_bytes(value: Any, module: str) -> bytes:
         TypeError: something is neither a value nor a nesting of values; the message says what.
 
     Example:
-        >>> kept = to_bytes({"x": np.array([1.0, 2.0]), "round": 3}, module="")
-        >>> from_bytes(kept, module="")
+        >>> kept = to_bytes({"x": np.array([1.0, 2.0]), "round": 3}, Home("", {}))
+        >>> from_bytes(kept, Home("", {}))
         {'x': array([1., 2.]), 'round': 3}
     """
     arrays: dict[str, NDArray[Any]] = {}
-    structure = json.dumps(_described(value, arrays, module))
+    structure = json.dumps(_described(value, arrays, home))
     out = io.BytesIO()
     np.savez(out, allow_pickle=False, **{_STRUCTURE: np.array(structure)}, **arrays)
     return out.getvalue()
 
 
-def from_bytes(content: bytes, module: str) -> Any:
+def from_bytes(content: bytes, home: Home) -> Any:
     """Read what `to_bytes` wrote.
 
     Raises:
@@ -63,16 +89,16 @@ def from_bytes(content: bytes, module: str) -> Any:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        return _built(json.loads(str(arrays[_STRUCTURE])), arrays, module)
+        return _built(json.loads(str(arrays[_STRUCTURE])), arrays, home)
     except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableError(f"these are no saved values ({error})") from error
 
 
-def _described(value: Any, arrays: dict[str, NDArray[Any]], module: str) -> Any:
+def _described(value: Any, arrays: dict[str, NDArray[Any]], home: Home) -> Any:
     """JSON that says what a value is; arrays go into `arrays`."""
 
     def inner(part: Any) -> Any:
-        return _described(part, arrays, module)
+        return _described(part, arrays, home)
 
     if value is None or type(value) in (bool, int, str):
         return {"value": value}
@@ -81,10 +107,10 @@ def _described(value: Any, arrays: dict[str, NDArray[Any]], module: str) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return _array(value, arrays)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {"named": _name(type(value), module), "parts": [inner(v) for v in value]}
+        return {"named": _name(type(value), home), "parts": [inner(v) for v in value]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: inner(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        return {"fields": _name(type(value), module), "parts": fields}
+        return {"fields": _name(type(value), home), "parts": fields}
     if type(value) in (list, tuple):
         return {type(value).__name__: [inner(v) for v in value]}
     if isinstance(value, Mapping):
@@ -117,28 +143,46 @@ def _laid_out(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
     return out
 
 
-def _name(kind: type, module: str) -> list[str]:
-    if kind.__module__.split(".")[0] != __package__.split(".")[0] and kind.__module__ != module:
+def _name(kind: type, home: Home) -> list[str]:
+    """Where the class of a value is found again.
+
+    Raises:
+        TypeError: it is not found there.
+    """
+    own = kind.__module__ == home.module
+    if not own and not _is_ours(kind.__module__):
         raise TypeError(f"a {kind.__qualname__} of {kind.__module__} cannot be kept; define it where the algorithm is")
-    return [_OWN if kind.__module__ == module else kind.__module__, kind.__qualname__]
+    name = [_OWN if own else kind.__module__, kind.__qualname__]
+    try:
+        _class(name, home)
+    except (KeyError, AttributeError) as error:
+        raise TypeError(f"a {kind.__qualname__} cannot be kept; define it at the top of its file") from error
+    return name
 
 
-def _class(name: list[str], module: str) -> Any:
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] == __package__.split(".")[0]
+
+
+def _class(name: list[str], home: Home) -> Any:
     where, what = name
-    where = module if where == _OWN else where
-    if where != module and where.split(".")[0] != __package__.split(".")[0]:
+    first, *rest = what.split(".")
+    if where == _OWN:
+        found: Any = home.names[first]
+    elif _is_ours(where):
+        found = getattr(sys.modules[where], first)
+    else:
         raise UnreadableError(f"{where} is no module of a run")
-    found: Any = sys.modules[where]
-    for part in what.split("."):
+    for part in rest:
         found = getattr(found, part)
     if not (isinstance(found, type) and (dataclasses.is_dataclass(found) or hasattr(found, "_fields"))):
         raise UnreadableError(f"{what} is no class of values")
     return found
 
 
-def _built(described: Any, arrays: Mapping[str, NDArray[Any]], module: str) -> Any:
+def _built(described: Any, arrays: Mapping[str, NDArray[Any]], home: Home) -> Any:
     def inner(part: Any) -> Any:
-        return _built(part, arrays, module)
+        return _built(part, arrays, home)
 
     if "value" in described:
         return described["value"]
@@ -150,9 +194,9 @@ def _built(described: Any, arrays: Mapping[str, NDArray[Any]], module: str) -> A
             return array[()]
         return _laid_out(array, described["strides"]) if "strides" in described else array
     if "named" in described:
-        return _class(described["named"], module)(*map(inner, described["parts"]))
+        return _class(described["named"], home)(*map(inner, described["parts"]))
     if "fields" in described:
-        return _class(described["fields"], module)(**{k: inner(v) for k, v in described["parts"].items()})
+        return _class(described["fields"], home)(**{k: inner(v) for k, v in described["parts"].items()})
     if "dict" in described:
         return {inner(k): inner(v) for k, v in described["dict"]}
     if "list" in described:

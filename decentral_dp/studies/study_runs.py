@@ -26,6 +26,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.config.outside_components import fingerprints
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
+from decentral_dp.files.regular import regular
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.simulation.job_builder import build
@@ -106,7 +107,7 @@ def package_digest() -> str:
     for path in sorted(PACKAGE.rglob("*.py")) + sorted(PACKAGE.rglob("*.csv")):
         name = path.relative_to(PACKAGE)
         if name.parts[0] not in _UNREAD:
-            digest.update(str(name).encode() + b"\0" + path.read_bytes())
+            digest.update(str(name).encode() + b"\0" + regular(path, "scenario").read_bytes())
     return digest.hexdigest()
 
 

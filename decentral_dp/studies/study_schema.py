@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from decentral_dp.config.loading import assign, explain, find, parsed, read_toml
-from decentral_dp.config.table_types import Count, Finite, Positive, Seed, Share, Table, optional
+from decentral_dp.config.table_types import Count, Finite, Line, Positive, Seed, Share, Table, optional
 from decentral_dp.errors import InputError
 
 Where = dict[str, Any]
@@ -32,7 +32,7 @@ class Plot(Table):
     name: Annotated[str, Field(pattern=r"^[\w-]+$")] = Field(
         description="Name of the picture's file: letters, digits, _ and -."
     )
-    title: str = Field(default="", description="Heading of the picture.")
+    title: Line = Field(default="", description="Heading of the picture.")
     x: str = Field(
         default="round", description='What is on the horizontal axis: an axis of the grid, "round", or a measured name.'
     )
@@ -81,7 +81,7 @@ class Claim(Table):
 class Study(Table):
     """A study, complete; see the package's description."""
 
-    title: str = Field(default="", description="One line, for tables and pictures.")
+    title: Line = Field(default="", description="One line, for tables and pictures.")
     description: str = Field(default="", description="What is asked, and how it was set up.")
     scenario: str = Field(description="The base scenario: a shipped name, or a path from the study's folder.")
     kind: Literal["run", "plan"] = Field(

@@ -25,13 +25,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.files.regular import is_file, regular
 from decentral_dp.topology.generators import GENERATORS, generate
 from decentral_dp.topology.graph import Array, Graph, unknown
 
 EDGE_LISTS = (".edges", ".txt", ".csv")
 HEADERS = {("source", "target"), ("from", "to"), ("agent", "neighbour"), ("node1", "node2")}
 COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("x", "y"))
+# Coordinates place agents in a picture; farther out than this they place nobody.
+_FARTHEST = 1e9
 # Installed beside the modules; in a checkout beside the package.
 FOLDERS = (Path(__file__).parents[1] / "topologies", Path(__file__).parents[2] / "topologies")
 
@@ -115,7 +118,7 @@ def read(path: str | Path) -> Content:
     """
     path = Path(path)
     named = path.suffix in ("", ".toml") and path.parent in (Path(), Path("topologies"))
-    if not path.is_file() and named and (path.suffix == "" or path.stem in names()):
+    if not is_file(path) and named and (path.suffix == "" or path.stem in names()):
         path = find_named(path.stem)
     if path.suffix == ".toml":
         return _from_toml(path)
@@ -133,7 +136,7 @@ def _graph(path: Path) -> Graph:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return regular(path, "topology.file").read_bytes()
     except FileNotFoundError:
         raise InputError(f"topology.file: {path} does not exist; check the path.") from None
     except OSError as error:
@@ -187,7 +190,9 @@ def _edge_list(path: Path) -> Graph:
             continue
         place = f"topology.file: {path}: line {number}"
         if len(fields) not in (2, 3) or not all(fields[:2]):
-            raise InputError(f"{place} is {line.strip()!r}, wanted two agents and at most a weight; mend the line.")
+            raise InputError(
+                f"{place} is {quoted(line.strip())}, wanted two agents and at most a weight; mend the line."
+            )
         links.append(Link((fields[0], fields[1]), _number(fields[2]) if len(fields) == 3 else None, place))
     if not links:
         raise InputError(f"topology.file: {path} has no links; write one pair of agents a line.")
@@ -202,7 +207,11 @@ def _fields(line: str) -> list[str]:
     if not bare or bare.startswith("%"):
         return []
     separator = next((s for s in ",;\t" if s in bare), None)
-    fields = next(csv.reader([bare], delimiter=separator)) if separator else bare.split()
+    try:
+        fields = next(csv.reader([bare], delimiter=separator)) if separator else bare.split()
+    except csv.Error:
+        # A cell of more letters than csv reads is the name of no agent.
+        return [bare]
     return [f.strip() for f in fields]
 
 
@@ -263,14 +272,14 @@ def read_networkx(graph: Any, place: str) -> Graph:
     shown = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
     # Labels that repeat name nobody.
     labels = shown if len(set(shown)) == len(shown) else nodes
-    return _collect(nodes, links)._replace(labels=tuple(labels), positions=_coordinates(attributes))
+    return _collect(nodes, links)._replace(labels=tuple(map(printable, labels)), positions=_coordinates(attributes))
 
 
 def _coordinates(attributes: list[dict[str, Any]]) -> Array | None:
     """(m, 2) from the first pair of coordinates that every agent has; degrees are drawn with their true proportions."""
     for pair in COORDINATES:
         rows = [[_number(a.get(key)) for key in pair] for a in attributes]
-        if all(value is not None for row in rows for value in row):
+        if all(value is not None and abs(value) < _FARTHEST for row in rows for value in row):
             points = np.array(rows, dtype=np.float64)
             if pair != ("x", "y"):
                 points[:, 0] *= math.cos(math.radians(float(points[:, 1].mean())))
@@ -299,7 +308,7 @@ def _collect(agents: list[str], links: list[Link]) -> Graph:
     return Graph(
         len(agents),
         np.array(pairs, dtype=np.int64).reshape(-1, 2),
-        labels=tuple(agents),
+        labels=tuple(map(printable, agents)),
         given=np.array(given, dtype=np.float64) if complete and given else None,
         notes=(f"parallel links count once: {parallel} left out",) if parallel else (),
     )

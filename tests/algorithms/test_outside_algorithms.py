@@ -13,13 +13,14 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError, build, load
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.cli.catalogue import print_entry
+from decentral_dp.cli.catalogue import print_entry, registries
 from decentral_dp.studies.conduct import conduct
 from decentral_dp.studies.study_schema import load_study
 from decentral_dp.user_code import run_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "add_an_algorithm.md"
 BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S))
+HEAVY_BALL = tomllib.loads(BLOCKS["heavy_ball.toml"])
 NAMES = ("heavy_ball", "averaged")
 CLASSES = {"heavy_ball": "HeavyBall", "averaged": "Averaged"}
 LONGEST = {"heavy_ball": 45, "averaged": 50}
@@ -112,6 +113,7 @@ def test_by_entry_point(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
     run = decentral_dp.run(load(folder / f"{name}.toml", [f'algorithm.kind="{name}_here"']))
     assert run.result["status"] == "ok"
     assert any("an installed package" in note for note in run.result["privacy"]["notes"])
+    assert f"my_package.{name}_outside" in registries()["algorithms"][f"{name}_here"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,6 +127,17 @@ def test_show_describes_its_keys(
     for key in keys:
         assert f"  {key}: " in said
     assert "no description" not in said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_shown_to_start_from_can_be_planned(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.chdir(folder)
+    print_entry(f"{name}.py:{CLASSES[name]}")
+    tables = tomllib.loads(capsys.readouterr().out.partition("In a scenario:")[2])
+    shared = {key: HEAVY_BALL[key] for key in ("problem", "topology")}
+    assert np.isfinite(build(load(shared | tables, folder=folder)).budget.epsilon).all()
 
 
 def test_a_study_varies_its_keys_in_workers(folder: Path) -> None:
@@ -190,7 +203,12 @@ REFUSED_CODE = {
     ('    channels = ("x", "y")\n', ""): "is no algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
     ('"lower_grad_y": "y"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
+    ("friction: float = option(\"β, weight of the last move\", default=0.5, at_least=0, below=1)", "friction = 0.5"): (
+        "HeavyBall sets friction without a type"
+    ),
+    ('"lower_grad_y": "y"', '"lower_grad_y": "eta"'): 'names the factor "eta", and HeavyBall has none',
     # It plans less than it makes, in three ways, and more.
+    ("        mixed =", "        yield Gossip(y=s.y)\n        mixed ="): "made 2 exchanges, and",
     ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "one train record moves y by up to",
     ('{"y": {"lower_grad_y": "y"}}', "{}"): "no release touches any data",
     ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "one train record moves y by up to",
@@ -210,7 +228,7 @@ def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) 
 GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"
 REFUSED_COORDINATORS = {
     "both": (GRADIENTS.replace("self.QUERIES", '("grad_y", "joint")'), "was not planned"),
-    "twice": (f"{GRADIENTS}; g = {GRADIENTS}", "does not run"),
+    "twice": (f"{GRADIENTS}; g = {GRADIENTS}", "published 2 times, and releases_per_round states 1"),
     "whole": (GRADIENTS.replace(", self.rate", ""), "releases something else than it plans"),
 }
 

@@ -217,6 +217,23 @@ def test_one_sentence_for_what_does_not_fit(written: Path, case: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_an_option_may_have_the_name_of_another_problems_key(written: Path) -> None:
+    """`width` is a whole number of meta_learning, and `cap` a number above 0 of dro."""
+    file = written / "my_problem.py"
+    text = file.read_text(encoding="utf-8").replace("ridge: float = 0.1", "width: float = 0.1\n    cap: str = 'no'")
+    file.write_text(text.replace("self.ridge", "self.width"), encoding="utf-8")
+    content = read_toml(written / "huber.toml")
+    content["problem"] |= {"width": 0.25, "cap": "yes"}
+    scenario = load(content, folder=written)
+    decentral_dp.run(scenario, out=written / "out")
+    for s in (scenario, load(written / "out" / "scenario.toml")):
+        author = build(s).problem.author
+        assert (author.width, author.cap) == (0.25, "yes")
+    content["problem"]["width"] = "wide"
+    with pytest.raises(InputError, match=r"problem\.width: got"):
+        build(load(content, folder=written))
+
+
 BROKEN = {
     "rows that mix records": (
         "return error[:, None] * features",
@@ -227,9 +244,22 @@ BROKEN = {
     "a random draw": ("return error[:, None] * features", "return error[:, None] * features + np.random.rand()"),
     "a field without a type": ("    ridge: float = 0.1", "    ridge = 0.1"),
     "a file that raises": ("import numpy as np", "import numpy as np\n\nraise RuntimeError('not today')"),
+    "a field that is a key of every problem": (
+        "    ridge: float = 0.1",
+        "    ridge: float = 0.1\n    intercept: bool = True",
+    ),
     "no dataclass": ("@dataclass(frozen=True)\n", ""),
 }
-SAID = ("mixes records", "gives shape (7,)", "NameError", "two answers", "without a type", "not today", "option")
+SAID = (
+    "mixes records",
+    "gives shape (7,)",
+    "NameError",
+    "two answers",
+    "without a type",
+    "not today",
+    "every problem",
+    "option",
+)
 
 
 @pytest.mark.parametrize(("case", "said"), list(zip(BROKEN, SAID, strict=True)))

@@ -18,7 +18,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 ORDER: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "errors formatting statistics bounded user_code",
+        "errors formatting statistics bounded user_code files",
         "exchange",
         "data topology privacy",
         "models",

@@ -11,8 +11,9 @@ from pathlib import Path
 from . import damage
 from .damage import mutate, truncate
 from .kills import kill_actors, kill_local
+from .tampering import tamper
 
-KINDS = {"local": kill_local, "actor": kill_actors, "truncated": truncate, "mutated": mutate}
+KINDS = {"local": kill_local, "actor": kill_actors, "truncated": truncate, "mutated": mutate, "tampered": tamper}
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ _NUMBERS: tuple[Any, ...] = (
     0, -1, 1, 2, 3, 200, 2**31, 2**63, 2**127, -(2**70), 9 * 10**18, 0.0, -0.0, 0.5, 1e-320, 1e-60, 1e30, 1e300, 1e308,
     math.inf, -math.inf, math.nan,
 )  # fmt: skip
-_ODD: tuple[Any, ...] = (
+ODD: tuple[Any, ...] = (
     *_NUMBERS, "", "x", "ring", "../..", "\x1b[31m", "a" * 5000, True, False, [], [0], [1, "a"], {}, {"a": 1},
     {"kind": "ring"},
 )  # fmt: skip
@@ -95,16 +95,16 @@ def mutate(times: int, seed: int, place: Path) -> Tally:
         name = draw.choice(names)
         content = decentral_dp.load(name).model_dump(exclude_none=True, exclude_defaults=True)
         content["algorithm"]["rounds"] = min(content["algorithm"]["rounds"], 5)
-        where, key = draw.choice(list(_places(content)))
+        where, key = draw.choice(list(places(content)))
         action = draw.random()
         if action < 0.15:
             del where[key]
         elif action < 0.25:
-            where[draw.choice(["kind", "scale", "unknown", "epsilon"])] = draw.choice(_ODD)
+            where[draw.choice(["kind", "scale", "unknown", "epsilon"])] = draw.choice(ODD)
         elif type(where[key]) in (int, float) and draw.random() < 0.8:
             where[key] = draw.choice([*_NUMBERS, *(type(where[key])(where[key] * 10.0**e) for e in range(-6, 7))])
         else:
-            where[key] = draw.choice(_ODD)
+            where[key] = draw.choice(ODD)
         said = _within(content)
         if said == "refused":
             refused += 1
@@ -115,24 +115,24 @@ def mutate(times: int, seed: int, place: Path) -> Tally:
     return Tally(times, planned, refused, wrong)
 
 
-def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+def places(content: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(content, dict):
         for key, value in content.items():
             yield content, key
-            yield from _places(value)
+            yield from places(value)
 
 
-class _TooLongError(Exception):
+class TooLongError(Exception):
     pass
 
 
-def _late(*_: Any) -> None:
-    raise _TooLongError
+def late(*_: Any) -> None:
+    raise TooLongError
 
 
 def _within(content: dict[str, Any]) -> str:
     """ "planned", "refused", or what went wrong."""
-    before = signal.signal(signal.SIGALRM, _late)
+    before = signal.signal(signal.SIGALRM, late)
     signal.alarm(LIMIT)
     started = time.monotonic()
     try:
@@ -141,7 +141,7 @@ def _within(content: dict[str, Any]) -> str:
     except (InputError, MemoryError):
         # Of too little memory the command line makes a sentence.
         return "refused"
-    except _TooLongError:
+    except TooLongError:
         return f"still at work after {time.monotonic() - started:.0f} s"
     except Exception as error:  # noqa: BLE001 # whatever it is, it is counted as wrong
         return f"{type(error).__name__}: {error}"

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("kind", "times"), [("local", 4), ("truncated", 10), ("mutated", 40)])
+@pytest.mark.parametrize(("kind", "times"), [("local", 4), ("truncated", 10), ("mutated", 40), ("tampered", 40)])
 def test_nothing_goes_wrong(kind: str, times: int) -> None:
     # The time limit is for people; a busy machine is no fault.
     command = [sys.executable, "-m", "tests.faults", kind, "--times", str(times), "--limit", "600"]

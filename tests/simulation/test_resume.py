@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import stat
 from collections.abc import Callable
@@ -102,6 +103,39 @@ def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
 def test_other_programs_go_on_too(name: str, tmp_path: Path) -> None:
     given = decentral_dp.load(name, ["algorithm.rounds=6", "run.evaluate_every=1"])
     _cut_off(given, tmp_path / "run", 4)
+    _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
+
+
+def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Path:
+    """The scenario of docs/add_an_algorithm.md, with its file beside it, in whose code something may be replaced."""
+    page = (Path(__file__).parents[2] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
+    blocks = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", page, re.M | re.S))
+    code = blocks[f"{name}.py"]
+    assert old in code
+    (folder / f"{name}.py").write_text(code.replace(old, new), encoding="utf-8")
+    path = folder / f"{name}.toml"
+    path.write_text(blocks[path.name] + "\n[run]\nevaluate_every = 1\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
+def test_an_algorithm_in_a_file_goes_on_from_a_kept_state(name: str, tmp_path: Path) -> None:
+    given = _page_algorithm(name, tmp_path)
+    _cut_off(given, tmp_path / "run", 4)
+    assert list((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
+    _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
+
+
+def test_a_state_that_cannot_be_kept_costs_its_rounds_and_not_the_run(tmp_path: Path) -> None:
+    given = _page_algorithm("heavy_ball", tmp_path, "return State(x, y, y)", "return _hidden()(x, y, y)")
+    code = given.with_suffix(".py")
+    code.write_text(
+        code.read_text() + "\n\ndef _hidden():\n    class State(NamedTuple):\n        x: Any\n        y: Any\n"
+        "        last: Any\n\n    return State\n"
+    )
+    _cut_off(given, tmp_path / "run", 4)
+    journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
+    assert "define it at the top of its file" in journal
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
 
 

@@ -10,9 +10,10 @@ import pytest
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Saved, Snapshot
-from decentral_dp.simulation.saved_values import UnreadableError, from_bytes, to_bytes
+from decentral_dp.simulation.saved_values import Home, UnreadableError, from_bytes, home_of, to_bytes
 from tests.golden.cases import is_planned_only, scenario_names
 
+OWN = Home(__name__, globals())
 HERE = [n for n in scenario_names() if not is_planned_only(n)]
 
 
@@ -20,16 +21,16 @@ HERE = [n for n in scenario_names() if not is_planned_only(n)]
 def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> None:
     job = decentral_dp.build(decentral_dp.load(name))
     rounds = min(job.rounds, 3)
-    module, seen, kept = type(job.algorithm).__module__, [], []
+    home, seen, kept = home_of(job.algorithm), [], []
 
     def observe(s: Snapshot) -> bool:
         seen.append(s)
         if s.round == rounds - 1:
-            kept.append(to_bytes(list(s.save().parts), module))
+            kept.append(to_bytes(list(s.save().parts), home))
         return s.round == rounds
 
     whole = job.start(LocalEngine(), range(rounds + 1), observe)
-    saved = Saved(rounds - 1, tuple(from_bytes(kept[0], module)))
+    saved = Saved(rounds - 1, tuple(from_bytes(kept[0], home)))
     # The first round was charged before, the last after it was kept.
     again = job.start(LocalEngine(), [rounds], lambda s: s.round == rounds, saved=saved)
     for part in ("released", "published", "state"):
@@ -60,7 +61,7 @@ class Inner(NamedTuple):
     ids=str,
 )
 def test_values_come_back_as_they_were(value: Any) -> None:
-    back = from_bytes(to_bytes(value, __name__), __name__)
+    back = from_bytes(to_bytes(value, OWN), OWN)
     assert type(back) is type(value)
     if isinstance(value, np.ndarray):
         np.testing.assert_array_equal(back, value, strict=True)
@@ -75,9 +76,16 @@ def test_values_come_back_as_they_were(value: Any) -> None:
 def test_what_is_no_value_is_refused() -> None:
     for bad in (object(), lambda: None, np.array([object()]), {"x": {1, 2}}):
         with pytest.raises(TypeError, match="cannot be kept"):
-            to_bytes(bad, __name__)
+            to_bytes(bad, OWN)
     with pytest.raises(TypeError, match="define it where the algorithm is"):
-        to_bytes(Inner(1.0, 2.0), "another_module")
+        to_bytes(Inner(1.0, 2.0), Home("another_module", {}))
+
+    class Hidden(NamedTuple):
+        a: Any
+
+    # It is kept only where it would be found again.
+    with pytest.raises(TypeError, match="define it at the top of its file"):
+        to_bytes(Hidden(1.0), OWN)
 
 
 @pytest.mark.parametrize(
@@ -98,4 +106,4 @@ def test_a_file_cannot_choose_what_is_called(described: Any) -> None:
     out = io.BytesIO()
     np.savez(out, structure=np.array(json.dumps(described)))
     with pytest.raises(UnreadableError):
-        from_bytes(out.getvalue(), __name__)
+        from_bytes(out.getvalue(), OWN)

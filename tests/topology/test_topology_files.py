@@ -177,9 +177,9 @@ def test_directed_graphml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.edges", "a b\nb\n", r"line 2 is 'b', wanted two agents"),
-        ("a.edges", "a b 1 2\n", "line 1 is 'a b 1 2'"),
-        ("a.csv", "a,b\n,c\n", "line 2 is ',c'"),
+        ("a.edges", "a b\nb\n", r"line 2 is \"b\", wanted two agents"),
+        ("a.edges", "a b 1 2\n", 'line 1 is "a b 1 2"'),
+        ("a.csv", "a,b\n,c\n", 'line 2 is ",c"'),
         ("a.edges", "a b\nc c\n", "line 2 links c to itself; remove it"),
         ("a.edges", "# nothing\n", "has no links"),
         ("a.edges", "a b\nc d\nd e\n", "falls into 2 components of 3 and 2 agents, and gossip needs one"),

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from decentral_dp.errors import printable
+
 
 @dataclass(frozen=True)
 class Html:
@@ -21,12 +23,12 @@ Part: TypeAlias = str | int | float | Html
 
 def tag(name: str, *parts: Part, **attributes: str) -> Html:
     """An element; `class_` stands for class. Parts that are not Html are escaped."""
-    heads = "".join(f' {key.rstrip("_")}="{html.escape(value)}"' for key, value in attributes.items())
+    heads = "".join(f' {key.rstrip("_")}="{html.escape(printable(value))}"' for key, value in attributes.items())
     return Html(f"<{name}{heads}>{join(parts).markup}</{name}>")
 
 
 def join(parts: Iterable[Part], between: str = "") -> Html:
-    return Html(between.join(p.markup if isinstance(p, Html) else html.escape(str(p)) for p in parts))
+    return Html(between.join(p.markup if isinstance(p, Html) else html.escape(printable(str(p))) for p in parts))
 
 
 def formula(text: str) -> Html:

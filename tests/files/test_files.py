@@ -1,0 +1,157 @@
+"""Files that are never read, or too large, or made to mislead: a sentence, at once, whatever names them."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp import InputError, build, load
+from decentral_dp.data.record_files import read_csv, read_npz
+from decentral_dp.files import regular
+from decentral_dp.files.regular import most_bytes
+from decentral_dp.topology.graph_files import read
+
+Make = Callable[..., dict[str, Any]]
+
+
+def _read_scenario(path: Path) -> Any:
+    return load(path.with_suffix(".toml"))
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "csv": lambda path: read_csv(path, "y"),
+    "npz": read_npz,
+    "graph": lambda path: read(path.with_suffix(".edges")),
+    "scenario": _read_scenario,
+}
+ENDING = {"csv": ".csv", "npz": ".npz", "graph": ".edges", "scenario": ".toml"}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "too large"])
+def test_only_regular_files_of_a_public_size_are_read(
+    reader: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"given{ENDING[reader]}"
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"0" * 1001)
+        monkeypatch.setenv("DECENTRAL_DP_MOST_BYTES", "1000")
+    said = f"(is {kind}; give a regular file|is no file)" if kind != "too large" else "1001 bytes, and at most 1000 are"
+    with pytest.raises(InputError, match=said) as error:
+        READERS[reader](path)
+    assert path.name in str(error.value)
+
+
+@pytest.mark.parametrize("what", ["problem.scale", "problem.data", "problem.kind", "topology.kind", "topology.file"])
+def test_so_it_is_for_what_a_scenario_names(what: str, scenario: Make, tmp_path: Path) -> None:
+    ending = {"problem.scale": "p.csv", "problem.data": "p.npz", "topology.file": "p.graphml"}.get(what, "p.py")
+    os.mkfifo(tmp_path / ending)
+    given = scenario()
+    table, _, key = what.partition(".")
+    value = f"{ending}:Mine" if ending.endswith(".py") else ending
+    given[table] = {"file": value} if key == "file" else given[table] | {key: value}
+    with pytest.raises(InputError, match="is a pipe; give a regular file"):
+        build(load(given, folder=tmp_path))
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "2G", "²", "1e9"])
+def test_the_bound_is_a_number_of_bytes(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DECENTRAL_DP_MOST_BYTES", given)
+    with pytest.raises(InputError, match="wanted a number of bytes"):
+        most_bytes()
+
+
+def _header(shape: str) -> bytes:
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def _stored(values: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, values)
+    return out.getvalue()
+
+
+# What the array X is stored as.
+HOSTILE = {
+    "more numbers than bytes": _header("(4611686018427387904, 3)"),
+    "forty gigabytes": _header("(2000000000, 3)") + bytes(100),
+    "a negative size": _header("(-5, 3)") + bytes(120),
+    "a size that is no whole number": _header("(5.0, 3)") + bytes(120),
+    "a long header": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31 - 1) + bytes(1000),
+    "an unknown version": b"\x93NUMPY\x09\x00" + bytes(100),
+    "no array": b"not an array",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_headers_that_mislead_are_refused(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "records.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("X.npy", HOSTILE[case])
+        archive.writestr("y.npy", _stored(np.arange(5)))
+    with pytest.raises(InputError, match="is damaged"):
+        read_npz(path)
+
+
+def test_a_password_is_no_traceback(tmp_path: Path) -> None:
+    path = tmp_path / "records.npz"
+    np.savez(path, X=np.zeros((4, 2)), y=np.arange(4))
+    content = bytearray(path.read_bytes())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = -1
+        while (at := content.find(signature, at + 1)) >= 0:
+            content[at + flags] |= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="is damaged"):
+        read_npz(path)
+
+
+def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "records.npz"
+    np.savez_compressed(path, X=np.zeros((10**5, 4)), y=np.zeros(10**5), unread=np.zeros(10**6))
+    assert path.stat().st_size < 10**5
+    monkeypatch.setattr(regular, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(zipfile.ZipFile, "open", None)
+    with pytest.raises(InputError, match=r"unpacks to 4000256 bytes, and at most 1000000 are read.*MOST_BYTES"):
+        read_npz(path)
+    monkeypatch.undo()
+    # What is not asked for does not count.
+    monkeypatch.setattr(regular, "MOST_BYTES", 5 * 10**6)
+    assert read_npz(path).features.shape == (10**5, 4)
+
+
+@pytest.mark.parametrize("cell", ["x" * 200_000, '"' + "x" * 200_000 + '"'])
+def test_a_cell_of_any_length_is_refused_in_a_sentence(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "given.edges"
+    path.write_text(f"a,b\n{cell},b,c,d\n", encoding="utf-8")
+    with pytest.raises(InputError, match="line 2 is") as error:
+        read(path)
+    assert len(str(error.value)) < 400
+
+
+def test_agents_too_far_out_are_placed_by_the_drawing(tmp_path: Path) -> None:
+    path = tmp_path / "far.graphml"
+    node = '<node id="{}"><data key="lon">{}</data><data key="lat">1e308</data></node>'
+    keys = "".join(f'<key id="{k}" for="node" attr.name="{k}" attr.type="double"/>' for k in ("lon", "lat"))
+    path.write_text(
+        f'<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{keys}<graph edgedefault="undirected">'
+        f'{node.format("a", "1e308")}{node.format("b", "-1e308")}<edge source="a" target="b"/></graph></graphml>',
+        encoding="utf-8",
+    )
+    assert read(path).graph.positions is None
+    path.write_text(path.read_text().replace("1e308", "10.5"), encoding="utf-8")
+    assert read(path).graph.positions is not None

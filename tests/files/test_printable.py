@@ -1,0 +1,108 @@
+"""Escape sequences in titles, names and files reach neither the terminal nor the page; refusals quote little."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from decentral_dp import InputError, load
+from decentral_dp.cli.main import main
+from decentral_dp.errors import printable
+
+Make = Callable[..., dict[str, Any]]
+ESCAPE = "\x1b[2J"
+C1 = "\x9b2J"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def called(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["decentral-dp", *arguments])
+        with contextlib.suppress(SystemExit):
+            main()
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return called
+
+
+def _is_plain(text: str) -> bool:
+    return all(c.isprintable() or c in "\n\t\r" for c in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("α-ring, ε = 4 \u00a0·", "α-ring, ε = 4 \u00a0·"),
+        (f"a{ESCAPE}b", "a\\x1b[2Jb"),
+        (f"a{C1}b", "a\\x9b2Jb"),
+        ("two\nlines\tand", "two\nlines\tand"),
+        ("\u202eback\u2028", "\\u202eback\\u2028"),
+        ("\x00\x07\x7f\r", "\\x00\\x07\\x7f\\r"),
+    ],
+)
+def test_control_characters_are_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_a_title_is_shown_and_not_obeyed(command: Callable[..., str], scenario: Make, tmp_path: Path) -> None:
+    path, out = tmp_path / "given.toml", tmp_path / f"out{ESCAPE}"
+    given = scenario(algorithm={"rounds": 2}) | {"title": f"A ring{ESCAPE}{C1}"}
+    path.write_text(tomli_w.dumps(given), encoding="utf-8")
+    assert load(path).title == "A ring\\x1b[2J\\x9b2J"
+    # A file is TOML, which writes control characters out by itself.
+    assert _is_plain(command("show", str(path)))
+    said = [command("plan", str(path)), command("run", str(path), "--out", str(out))]
+    # A folder that somebody else has written is not trusted either.
+    result = json.loads((out / "result.json").read_text())
+    result["title"] = f"A ring{ESCAPE}"
+    (out / "result.json").write_text(json.dumps(result))
+    said.append(command("report", str(out)))
+    for text in (*said, (out / "report.html").read_text(encoding="utf-8")):
+        assert _is_plain(text)
+        assert "\\x1b[2J" in text
+    assert "A ring" in (out / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ("problem", "kind"), ("problem", "data"), ("problem", "partition"), ("problem", "scale"), ("topology", "kind"),
+        ("topology", "file"), ("algorithm", "kind"), ("privacy", "mechanism"), ("algorithm", ESCAPE), ("run", ESCAPE),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("ending", ["", ".py:Mine", ".csv", ".graphml"])
+def test_names_are_quoted_and_not_obeyed(
+    command: Callable[..., str], scenario: Make, tmp_path: Path, table: str, key: str, ending: str
+) -> None:
+    for value in (f"a{ESCAPE}{ending}", f"{C1}{'w' * 200_000}{ending}"):
+        given = scenario()
+        given[table] = {"file": value} if key == "file" else given.get(table, {}) | {key: value}
+        path = tmp_path / "given.toml"
+        path.write_text(tomli_w.dumps(given), encoding="utf-8")
+        said = command("plan", str(path))
+        assert said.startswith("Error: ")
+        assert _is_plain(said)
+        assert len(said) < 1500
+
+
+@pytest.mark.parametrize("name", [f"a{ESCAPE}.toml", f"{C1}", "w" * 200_000, f"{ESCAPE}.py:Mine", "w/" * 5000])
+@pytest.mark.parametrize("what", ["plan", "run", "report", "show", "resume", "study", "audit", "check", "attack"])
+def test_a_name_on_the_command_line_is_quoted_and_not_obeyed(command: Callable[..., str], name: str, what: str) -> None:
+    said = command(what, name)
+    assert _is_plain(said)
+    assert 0 < len(said) < 3000
+
+
+def test_a_refusal_is_of_a_length_that_one_reads() -> None:
+    assert len(str(InputError("got " + "word " * 10**5))) <= 2000
+    assert str(InputError("got " + "w" * 10**5 + ", wanted less.")) == f"got {'w' * 76} … wanted less."
+    place = "/a/folder" * 30 + "/file.toml"
+    assert str(InputError(f"{place}: no such file.")) == f"{place}: no such file."
