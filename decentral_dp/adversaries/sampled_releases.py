@@ -67,9 +67,9 @@ def replays(worlds: Worlds, transcript: Transcript) -> tuple[Replays, Replays]:
 def separate(worlds: Worlds, transcript: Transcript) -> bool:
     """Whether every index's queries are those with the record or those without it, whatever the coins of others."""
     for world, (included, left_out) in zip((worlds.first, worlds.second), replays(worlds, transcript), strict=True):
-        tossed = replay(world, worlds.victim, transcript, Membership(worlds.split, "by coin"))
+        by_coin = replay(world, worlds.victim, transcript, Membership(worlds.split, "by coin"))
         for keys in _by_index(transcript).values():
-            if not any(all(_same(transcript, k, tossed, other) for k in keys) for other in (included, left_out)):
+            if not any(all(_same(transcript, k, by_coin, other) for k in keys) for other in (included, left_out)):
                 return False
     return True
 
