@@ -1,4 +1,4 @@
-"""Numbers as the terminal, the page and the figures print them. Every ε is rounded up."""
+"""Numbers as the terminal, the page and the figures print them. Every ε is rounded up, a lower bound on one down."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+# A lower bound from here on is told by its size alone.
+_LARGE = 1e4
 
 
 def epsilon_text(value: float | None) -> str:
@@ -36,6 +40,27 @@ def epsilon_text(value: float | None) -> str:
         return f"{rounded.scaleb(-rounded.adjusted()):.2f}·10{str(rounded.adjusted()).translate(SUPERSCRIPTS)}"
     digits = 1 if value >= 1000 else max(2, 2 - exact.adjusted())
     return str(exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
+
+
+def at_least_text(value: float) -> str:
+    """Round a lower bound on ε down: two decimals, or two digits of what is very large.
+
+    Args:
+        value: a lower bound.
+
+    Returns:
+        The number after "≥", or "∞".
+
+    Example:
+        >>> at_least_text(3.9999), at_least_text(0.0), at_least_text(1.09e5), at_least_text(math.inf)
+        ('≥ 3.99', '≥ 0', '≥ 1.0e+05', '∞')
+    """
+    if value == math.inf:
+        return "∞"
+    if value >= _LARGE:
+        size = 10.0 ** (math.floor(math.log10(value)) - 1)
+        return f"≥ {math.floor(value / size) * size:.1e}"
+    return "≥ 0" if value <= 0.0 else f"≥ {math.floor(value * 100.0) / 100.0:.2f}"
 
 
 def delta_text(value: float | None) -> str:

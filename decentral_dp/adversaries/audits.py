@@ -347,8 +347,8 @@ def _sentences(
         return [*out, *_last(status)]
     replaced = f"the first {worlds.split} record of agent {worlds.victim} is replaced"
     how = {
-        "exact": f"The record moves every release by the same vector on each of {_COMPARED} transcripts of both "
-        "worlds, and if it does on all, what is shown is exact for these two records.",
+        "exact": f"The two worlds are equally far apart on each of {_COMPARED} transcripts of both, and if they are on "
+        "all, what is shown is exact for these two records.",
         "likelihood": f"From exact likelihood ratios of {bound.runs} runs of each world, with confidence {percent}.",
         "counting": f"By counting {bound.runs} runs of each world, with confidence {percent}: so many can show at most "
         f"{plan.most_shown:.3g}.",

@@ -21,7 +21,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.errors import InputError, printable
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.page.page import write_report
 from decentral_dp.simulation.plan_text import console
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# ε from here on is told by its size alone.
-_LARGE = 1e4
 # What a status says of a guarantee that does not hold, or of an audit that cannot be believed.
 _UNSOUND = ("refuted", "broken")
 
@@ -152,7 +150,7 @@ def print_audit(found: AuditResult) -> None:
     for name, value in (
         ("claimed ε", epsilon_text(found.claimed)),
         ("certified ε", epsilon_text(found.certified)),
-        ("shown ε", f"{shown_text(found.shown)} (confidence {100.0 * found.confidence:g} %)"),
+        ("shown ε", f"{at_least_text(found.shown)} (confidence {100.0 * found.confidence:g} %)"),
         ("δ", delta_text(found.delta)),
         ("method", found.method),
         ("seen from", found.vantage),
@@ -172,16 +170,7 @@ def print_table(table: pd.DataFrame) -> None:
         drawn.add_column(head, justify="left" if head in ("guarantee", "method", "status") else "right")
     for row in table.to_dict("records"):
         claimed = None if row["claimed"] != row["claimed"] else float(row["claimed"])
-        numbers = (epsilon_text(claimed), epsilon_text(float(row["certified"])), shown_text(float(row["shown"])))
+        numbers = (epsilon_text(claimed), epsilon_text(float(row["certified"])), at_least_text(float(row["shown"])))
         names = (str(row["scenario"]), str(row["guarantee"]))
         drawn.add_row(*names, *numbers, str(row["method"]), str(row["status"]))
     console().print(drawn)
-
-
-def shown_text(value: float) -> str:
-    """ "≥ 3.99": a lower bound, rounded down."""
-    if value == float("inf"):
-        return "∞"
-    if value >= _LARGE:
-        return f"≥ {value:.2g}"
-    return "≥ 0" if value <= 0.0 else f"≥ {int(value * 100.0) / 100.0:.2f}"

@@ -224,6 +224,8 @@ def test_the_command_audits_a_run(
     page = (run / "report.html").read_text()
     assert "<h2>Audit</h2>" in page
     assert "shown by an attack" in page
+    # A lower bound is rounded down: certified are 4.
+    assert "≥ 3.99, with confidence 100 %" in page
     halved(monkeypatch)
     sets = [part for key in ONE for part in ("--set", key)]
     assert said(monkeypatch, capsys, "network_view", "--runs", 20, *sets)[0] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.page.markup import Html, tag
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import number
@@ -18,7 +18,7 @@ def audit_section(result: RunResult) -> list[Html]:
     rows = [
         ("claimed by the paper", "–" if claimed is None else epsilon_text(claimed)),
         ("certified", epsilon_text(number(audit.get("certified")))),
-        ("shown by an attack", f"at least {epsilon_text(shown)}, with confidence {100.0 * confidence:g} %"),
+        ("shown by an attack", f"{at_least_text(shown)}, with confidence {100.0 * confidence:g} %"),
     ]
     body = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in rows]
     delta = delta_text(number(audit.get("delta")) or 0.0)
