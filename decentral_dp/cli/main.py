@@ -11,11 +11,14 @@ import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from decentral_dp.errors import InputError, Stopped, printable, readable
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.runner import Run
 
 app = typer.Typer(
     add_completion=False,
@@ -80,7 +83,7 @@ def run(
     """
     import json
 
-    from decentral_dp.cli.summary import Progress, print_run
+    from decentral_dp.cli.summary import Progress
     from decentral_dp.config.loading import load
     from decentral_dp.simulation import run_folder, runner
 
@@ -88,9 +91,18 @@ def run(
     loaded = load(scenario, overrides)
     with run_folder.new_folder(out, Path(scenario).stem) as folder, Progress(quiet) as progress:
         finished = runner.run(loaded, out=folder, progress=progress, keep_secret=not forget_secret)
+    _end(finished, quiet)
+
+
+def _end(finished: Run, quiet: bool) -> None:
+    """Print a run, and exit with 1 where it diverged, which is said even where nothing else is."""
+    from decentral_dp.cli.summary import print_run
+
     if not quiet:
         print_run(finished)
     if finished.result.has_diverged:
+        if quiet:
+            typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
         raise typer.Exit(1)
 
 
@@ -103,15 +115,12 @@ def resume(
 
     What was released after that state is released again with the same draws: the same values, and no second release.
     """
-    from decentral_dp.cli.summary import Progress, print_run
+    from decentral_dp.cli.summary import Progress
     from decentral_dp.simulation import runner
 
     with Progress(quiet) as progress:
         finished = runner.resume(folder, progress=progress)
-    if not quiet:
-        print_run(finished)
-    if finished.result.has_diverged:
-        raise typer.Exit(1)
+    _end(finished, quiet)
 
 
 @app.command()

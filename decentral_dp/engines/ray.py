@@ -6,6 +6,7 @@ something is evaluated (and, so that the queue stays short, for the round before
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import socket
@@ -95,6 +96,7 @@ def cluster(address: str | None) -> Iterator[None]:
         options |= {"address": "local", "include_dashboard": False}
     else:
         _check_reachable(address)
+        _offer_token()
         options["address"] = address
     try:
         ray.init(**options)
@@ -104,6 +106,24 @@ def cluster(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _offer_token() -> None:
+    """Have this process show the token that is kept here, if there is one and nothing else was set.
+
+    Where one is kept, in RAY_AUTH_TOKEN or ~/.ray/auth_token, `ray start --head` asks for it. Ray itself shows it to
+    heads that it finds on this machine, and to no "host:port". A head that asks for none does not mind.
+    """
+    place = "ray._private.authentication.authentication_token_setup"
+    try:
+        setup = importlib.import_module(place)
+        offer = setup.maybe_enable_token_auth_if_token_available
+    except (ImportError, AttributeError):
+        # A Ray whose heads ask for no token.
+        return
+    # Its warning speaks of a cluster that would be started here.
+    logging.getLogger(place).setLevel(logging.ERROR)
+    offer(warn_if_disabled=False)
 
 
 def _check_reachable(address: str) -> None:
@@ -127,7 +147,8 @@ def _check_reachable(address: str) -> None:
 def _unreachable(address: str | None, reason: str) -> InputError:
     return InputError(
         f"run.address: no Ray cluster answers at {address!r} ({reason}). "
-        'Start one with "ray start --head", or leave the address out to start one for this run.'
+        'Start one with "ray start --head", or leave the address out to start one for this run. Where it asks for a '
+        "token, set RAY_AUTH_TOKEN to that of its machine, which ~/.ray/auth_token there holds."
     )
 
 

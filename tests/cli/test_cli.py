@@ -486,6 +486,14 @@ def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path
     assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.edges", "kept"}
 
 
+@pytest.mark.parametrize("variable", ["x", "y", "z"])
+@pytest.mark.parametrize("name", ["paper_synthetic", "figure_3_as_printed"])
+def test_what_a_run_would_refuse_a_plan_refuses(command: Command, name: str, variable: str) -> None:
+    said = command("plan", name, "--set", f"algorithm.{variable}.scale=0.0")
+    assert said.code == 2
+    assert said.err.startswith(f"Error: algorithm.{variable}.scale: got 0")
+
+
 @pytest.mark.parametrize(
     ("key", "variable"), [("algorithm.init={x=700.0,y=1.0,z=1.0}", "y"), ("algorithm.init.x=800.0", "x")]
 )
@@ -502,6 +510,9 @@ def test_divergence_is_a_result(command: Command, tmp_path: Path, key: str, vari
     assert 0 in set(metrics["round"]), "what was measured before is kept"
     assert "diverged" in said.out
     assert (tmp_path / "a" / "report.html").is_file()
+    quiet = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "b", "--quiet")
+    assert (quiet.code, quiet.out) == (1, "")
+    assert quiet.err == f"The run diverged: {result['reason']} See b.\n"
 
 
 def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

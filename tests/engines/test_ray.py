@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -140,13 +141,50 @@ def test_interrupting_a_run_leaves_no_process(scenario: Make, tmp_path: Path) ->
 def test_compose_file_is_valid() -> None:
     file = yaml.safe_load(COMPOSE.read_text())
     assert set(file["services"]) == {"head", "worker", "runner"}
+    for service in file["services"].values():
+        # No token that everybody knows, and no port that everybody reaches.
+        assert service["environment"]["RAY_AUTH_TOKEN"].startswith("${RAY_AUTH_TOKEN:?")
+        assert not service.keys() & {"ports", "network_mode"}
     client = shutil.which("docker")
     if client is None or subprocess.run([client, "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("no docker compose client here; the YAML was parsed all the same")
     checked = subprocess.run(
-        [client, "compose", "-f", str(COMPOSE), "config", "--quiet"], capture_output=True, text=True, check=False
+        [client, "compose", "-f", str(COMPOSE), "config", "--quiet"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "RAY_AUTH_TOKEN": secrets.token_hex(32)},
     )
     assert checked.returncode == 0, checked.stderr
+
+
+JOINING = """
+import os, ray
+from decentral_dp.engines import ray as engine
+ray.init = lambda **options: print("mode", os.environ.get("RAY_AUTH_MODE"))
+engine._check_reachable = lambda address: None
+with engine.cluster("127.0.0.1:1"):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("token", "mode", "joined_by"), [(True, None, "token"), (False, None, "None"), (True, "disabled", "disabled")]
+)
+def test_a_head_that_wants_a_token_is_joined_with_the_one_that_is_there(
+    token: bool, mode: str | None, joined_by: str, tmp_path: Path
+) -> None:
+    """`ray start --head` wants a token where ~/.ray/auth_token is; Ray itself offers none to an explicit address."""
+    if token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text(secrets.token_hex(32))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    environment = kept | {"HOME": str(tmp_path)} | ({} if mode is None else {"RAY_AUTH_MODE": mode})
+    done = subprocess.run(
+        [sys.executable, "-c", JOINING], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.strip() == f"mode {joined_by}", done.stderr
+    assert "WARNING" not in done.stderr
 
 
 @pytest.fixture
@@ -155,7 +193,7 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     services = yaml.safe_load(COMPOSE.read_text())["services"]
     port, head = _free_port(), "127.0.0.2"
     for name, value in services["head"]["environment"].items():
-        monkeypatch.setenv(name, value.removeprefix("${RAY_AUTH_TOKEN:-").removesuffix("}"))
+        monkeypatch.setenv(name, secrets.token_hex(32) if name == "RAY_AUTH_TOKEN" else value)
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slower than the default of 30
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     before = _ray_processes().keys()

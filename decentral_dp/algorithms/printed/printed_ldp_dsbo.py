@@ -23,6 +23,7 @@ import numpy as np
 from decentral_dp.algorithms.gossip.ldp_dsbo import State, step_along
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import Gossip, Reply
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.accounting.private_state import private_state
@@ -57,6 +58,13 @@ class PrintedLdpDsbo(Algorithm):
         """The recursion of the private state, or infinite from the first record on where no constants are known."""
         shares = (public.rounds, public.neighbour_weight.size)
         steps = {c: getattr(self, c) for c in CHANNELS}
+        still = [c for c in CHANNELS if steps[c].scale == 0.0]
+        if public.constants is None and still:
+            # What one record reaches, and when, would be another recursion for every set of variables that rest.
+            raise InputError(
+                f"algorithm.{still[0]}.scale: got 0, but without problem constants the printed form is priced for "
+                "steps above 0 only. Give a step size above 0."
+            )
         out: dict[str, dict[Split, Array]] = {c: {} for c in CHANNELS}
         for split in SPLITS:
             if public.constants is None:
