@@ -9,6 +9,8 @@ from typing import Any
 
 # Letters of a refusal, and of a word in it that is no path and of one that is, at most.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
+# Letters of a path that is quoted.
+_SHOWN = 300
 # Characters that turn the direction of writing.
 _DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
@@ -80,3 +82,16 @@ def quoted(value: Any) -> str:
     except (TypeError, ValueError):
         text = repr(value)
     return text if len(text) <= 80 else f"{text[:76]} …"
+
+
+def quoted_path(path: object) -> str:
+    """Print a path in quotation marks; of a very long one its end, which tells the file.
+
+    Example:
+        >>> print(quoted_path("data/records.csv"))
+        "data/records.csv"
+        >>> quoted_path("folder/" * 100 + "records.csv")[:3], len(quoted_path("folder/" * 100 + "records.csv"))
+        ('"… ', 304)
+    """
+    text = str(path)
+    return json.dumps(text if len(text) <= _SHOWN else f"… {text[-_SHOWN:]}", ensure_ascii=False)

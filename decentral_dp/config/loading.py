@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import is_file, is_there, regular
 
 # What is shipped as TOML files → the folder they are in: of the installed package, or of a checkout.
@@ -60,7 +60,7 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
     near = difflib.get_close_matches(path.stem, shipped, n=3, cutoff=0.5)
     meant = f"; did you mean {' or '.join(quoted(n) for n in near)}?" if near else "."
     mend = f'Give the path of a .toml file, or a name from "decentral-dp list {Path(_FOLDERS[what]).name}".'
-    name = quoted(name_or_file)
+    name = quoted_path(name_or_file)
     wrong = f"{name} is no file" if path.suffix == ".toml" or is_there(path) else f"no {what} {name}"
     raise InputError(f"{what}: {wrong}{meant} {mend}")
 

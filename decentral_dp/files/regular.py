@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, quoted, quoted_path
 
 MOST_BYTES = 2**31
 RAISED_BY = "DECENTRAL_DP_MOST_BYTES"
@@ -62,8 +62,8 @@ def regular(path: Path, where: str) -> Path:
         return path
     kind = _KINDS.get(stat.S_IFMT(found.st_mode))
     if kind is not None:
-        raise InputError(f"{where}: {quoted(str(path))} is {kind}; give a regular file.")
-    refuse_above(found.st_size, f"{where}: {quoted(str(path))} has", stat.S_ISREG(found.st_mode))
+        raise InputError(f"{where}: {quoted_path(path)} is {kind}; give a regular file.")
+    refuse_above(found.st_size, f"{where}: {quoted_path(path)} has", stat.S_ISREG(found.st_mode))
     return path
 
 
