@@ -208,7 +208,7 @@ def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult
     job, root = plan.job, _root(plan, "canaries", 0)
     shown, nothing, right = shown_in_one_run(job, canaries, root, 1.0 - plan.confidence)
     bound = _LowerBound("one run", shown, nothing, plan.confidence, 1, None, right=right)
-    # Any canary is the record that is replaced: the cheapest of them has to hide it.
+    # Any canary is the record that is replaced, so that the ε of all agents counts: the largest.
     victim = int(np.argmax(job.budget.epsilon))
     return _finished(plan, Worlds(job, job, victim, "train"), bound, out, Played("one run"))
 

@@ -21,7 +21,6 @@ from decentral_dp.adversaries.sampled_releases import (
 from decentral_dp.adversaries.selection_laws import Law, choice_epsilon
 from decentral_dp.adversaries.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 
 # With which choices by their stated law, or samples by their stated rates, fail the test of them.
 _RISK = 1e-3
@@ -86,8 +85,7 @@ class Chosen(NamedTuple):
 
 def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:
     """The law, if the two worlds are as far apart on every transcript as on this one; None where none is known."""
-    noises = transcript.noise.values()
-    if not transcript.known or any(n is not None and n.mechanism not in (GAUSSIAN, LAPLACE) for n in noises):
+    if not transcript.known:
         return None
     if amplified(worlds.first):
         return _of_samples(transcript, worlds)

@@ -6,8 +6,6 @@ and whatever is cut off is taken for nothing, so that δ(ε) is never overstated
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
@@ -80,14 +78,16 @@ def _composed(laws: list[Array], counts: NDArray[np.int64], width: float, delta:
     losses = np.where(np.arange(_CELLS) < _CELLS // 2, np.arange(_CELLS), np.arange(_CELLS) - _CELLS) * width
     # Rounding in the transforms, about 1e-16 a cell, must not pass for mass far out.
     law = np.where(law < 1e-14, 0.0, law)
-    return _least(lambda e: float((law * np.maximum(-np.expm1(np.minimum(e - losses, 0.0)), 0.0)).sum()), losses, delta)
+    return least_epsilon(law, losses, delta)
 
 
-def _least(spent: Callable[[float], float], losses: Array, delta: float) -> float:
-    low, high = 0.0, float(losses.max())
+def least_epsilon(law: Array, losses: Array, delta: float) -> float:
+    """The least ε ≥ 0 with Σ law·(1 − e^{ε − loss})₊ ≤ δ, from below: of losses (n,) with probabilities law (n,)."""
+    low, high = 0.0, max(0.0, float(losses.max()))
     for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if spent(middle) > delta else (low, middle)
+        spent = float((law * np.maximum(-np.expm1(np.minimum(middle - losses, 0.0)), 0.0)).sum())
+        low, high = (middle, high) if spent > delta else (low, middle)
     return low
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decentral_dp.adversaries.loss_laws import least_epsilon
 from decentral_dp.bounded import Array
 from decentral_dp.participants.regularised_selection import RegularisedSelection
 from decentral_dp.participants.selection import BoxExponential, FiniteExponential, grid
@@ -70,11 +71,4 @@ def choice_epsilon(first: Array, second: Array, delta: float) -> float:
 
 def _one_way(first: Array, second: Array, delta: float) -> float:
     loss = first - second
-    if delta == 0.0:
-        return max(0.0, float(loss.max()))
-    low, high = 0.0, max(0.0, float(loss.max()))
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        spent = float((np.exp(first) * np.maximum(-np.expm1(np.minimum(middle - loss, 0.0)), 0.0)).sum())
-        low, high = (middle, high) if spent > delta else (low, middle)
-    return low
+    return max(0.0, float(loss.max())) if delta == 0.0 else least_epsilon(np.exp(first), loss, delta)

@@ -22,7 +22,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseMechanism, noise_of
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.simulation.jobs import GossipJob, Job
 
@@ -73,8 +73,9 @@ class Transcript(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether a replay gives all that every release was made of."""
-        return self.said.keys() == self.queries.keys() | self.choices.keys()
+        """Whether a replay gives all that every release was made of, and every noise has a law that is known."""
+        lawful = all(n is None or n.mechanism in (GAUSSIAN, LAPLACE) for n in self.noise.values())
+        return lawful and self.said.keys() == self.queries.keys() | self.choices.keys()
 
 
 class _Listening:
