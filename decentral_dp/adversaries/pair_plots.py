@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.plots.axes import log_axis
-from decentral_dp.reporting.plots.style import BLUE, GREEN, GREY, ORANGE, PINK, VERMILLION, new_figure, package_style
+from decentral_dp.reporting.plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    VERMILLION,
+    new_figure,
+    package_style,
+    save,
+)
 from decentral_dp.reporting.text import capitalised, power_text, topology_name
 
 if TYPE_CHECKING:
@@ -51,7 +61,7 @@ def write_pairs(view: NetworkView, folder: Path, others: Mapping[str, NetworkVie
         for name, (size, draw) in figures.items():
             figure = new_figure(*size)
             draw(figure)
-            figure.savefig(folder / f"{name}.png", metadata={"Software": None})
+            save(figure, folder / f"{name}.png")
             written.append(folder / f"{name}.png")
     return written
 

@@ -6,22 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from decentral_dp.data import celeba
+from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
 from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images, standing_in
 from decentral_dp.data.record_files import read_csv, read_npz
 from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
 from decentral_dp.data.trajectories import ENVIRONMENTS, read_trajectories, simulated
 from decentral_dp.errors import InputError
-
-# Released descriptions of the bundled data: the classes are known without looking at a record.
-_CLASSES: Mapping[str, tuple[Label, ...]] = {
-    "breast_cancer": ("malignant", "benign"),
-    "wine": ("class_0", "class_1", "class_2"),
-    "digits": tuple(range(10)),
-}
 
 DATASETS: Mapping[str, str] = {
     "breast_cancer": "569 fine-needle aspirates, 30 shape features of cell nuclei, malignant or benign",
@@ -104,7 +96,7 @@ def load(
         _known_columns(data, agent, split, set())
         _known_classes(data, classes, CLASSES)
         found = load_images(data, files, limit=limit, root=root)
-        return standing_in(data, _first(_bundled("digits"), limit)) if found is None else found
+        return standing_in(data, _first(bundled("digits"), limit)) if found is None else found
     if data == "celeba":
         _known_columns(data, agent, split, {"split"})
         _known_classes(data, classes, celeba.CLASSES)
@@ -112,10 +104,10 @@ def load(
     if files is not None:
         takers = ", ".join((*COLLECTIONS, "celeba"))
         raise InputError(f"problem.files: {data!r} takes none, only {takers} do; leave it out.")
-    if data in _CLASSES:
+    if data in BUNDLED_CLASSES:
         _known_columns(data, agent, split, set())
-        _known_classes(data, classes, _CLASSES[data])
-        return _first(_bundled(data), limit)
+        _known_classes(data, classes, BUNDLED_CLASSES[data])
+        return _first(bundled(data), limit)
     path = (root or Path()) / Path(data).expanduser()
     if path.suffix.lower() == ".csv":
         table = read_csv(path, label, agent, split)
@@ -164,22 +156,6 @@ def _known_classes(data: str, classes: Sequence[Label] | None, known: tuple[Labe
         raise InputError(
             f"problem.classes: {data!r} has the classes {list(known)}, got {list(classes)}; leave `classes` out."
         )
-
-
-def _bundled(name: str) -> Dataset:
-    # Imported here: scikit-learn takes longer to import than the command line may take to answer.
-    from sklearn import datasets
-
-    read = {"breast_cancer": datasets.load_breast_cancer, "wine": datasets.load_wine, "digits": datasets.load_digits}
-    bunch = read[name]()
-    return Dataset(
-        features=np.ascontiguousarray(bunch.data, dtype=np.float64),
-        labels=np.asarray(bunch.target, dtype=np.int64),
-        classes=_CLASSES[name],
-        feature_names=tuple(str(f) for f in bunch.feature_names),
-        source=name,
-        image=(8, 8, 1) if name == "digits" else None,
-    )
 
 
 def _synthetic(name: str, n_agents: int, seed: int, given: Mapping[str, float]) -> Dataset:

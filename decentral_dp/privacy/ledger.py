@@ -11,13 +11,16 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IntArray = NDArray[np.int64]
 # Columns of a ledger's table with few different values.
@@ -161,6 +164,8 @@ class Ledger:
 
         `round` is that by whose end the release is out, `release` its index.
         """
+        import pandas as pd
+
         parts = list(self._frames(None))
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
@@ -171,6 +176,7 @@ class Ledger:
             path: of the file.
             rows: of a row group, at most; one agent's releases of a channel are never split.
         """
+        import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -254,6 +260,9 @@ def _within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
 
 
 def _frame(c: ChannelLedger, releases_per_round: int, split: Split | None, agents: IntArray) -> pd.DataFrame:
+    # Slow to import, and what is only priced needs no table.
+    import pandas as pd
+
     group, n = c.group[agents], agents.size
     nothing = np.zeros_like(c.scale)
     columns = {

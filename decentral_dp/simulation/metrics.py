@@ -30,15 +30,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 from decentral_dp.problems.protocol import Placed, Problem, Scored
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = tuple[int, str, str, float]
 
@@ -214,6 +216,9 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
         >>> frame([(1, "mean", "upper_loss", 0.5)]).columns.tolist()
         ['round', 'agent', 'name', 'value']
     """
+    # Slow to import, and what is only planned measures nothing.
+    import pandas as pd
+
     return pd.DataFrame(rows, columns=["round", "agent", "name", "value"])
 
 

@@ -32,8 +32,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
 
-import pandas as pd
-
 from decentral_dp.engines.protocol import Saved, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
@@ -347,6 +345,8 @@ def _last_state(place: Path, entries: Sequence[dict[str, Any]]) -> tuple[tuple[i
 
     Damaged ones are passed over: an earlier state, or the start, leads to the same releases, only later.
     """
+    import pandas as pd
+
     parts: list[list[Row]] = []
     for entry in entries:
         content = _intact(place / f"metrics-{int(entry['saved'])}.parquet", entry["metrics"])

@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
@@ -30,6 +29,9 @@ from decentral_dp.simulation.result import RunResult, problem_summary, topology_
 from decentral_dp.simulation.run_folder import check_writable, versions, write_contents
 from decentral_dp.simulation.run_in_progress import Found, RunInProgress, begin, continued, find
 from decentral_dp.user_code import USER_ERRORS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn.datasets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,20 @@ def test_bundled_data_come_with_their_published_classes(name: str, shape: tuple[
     assert len(data.feature_names) == shape[1]
     assert data.agent is None
     assert data.split is None
+
+
+@pytest.mark.parametrize("kept_elsewhere", [False, True])
+@pytest.mark.parametrize("name", ["breast_cancer", "wine", "digits"])
+def test_bundled_data_are_what_scikit_learn_loads(
+    name: str, kept_elsewhere: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if kept_elsewhere:
+        monkeypatch.setattr("decentral_dp.data.bundled._folder", lambda: tmp_path)
+    data, bunch = load(name, n_agents=1, seed=0), getattr(sklearn.datasets, f"load_{name}")()
+    np.testing.assert_array_equal(data.features, bunch.data, strict=not kept_elsewhere)
+    np.testing.assert_array_equal(data.labels, bunch.target)
+    assert data.feature_names == tuple(map(str, bunch.feature_names))
+    assert list(map(str, data.classes)) == list(map(str, bunch.target_names))
 
 
 def test_breast_cancer_labels_name_the_right_class() -> None:

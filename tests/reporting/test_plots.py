@@ -14,10 +14,11 @@ import pytest
 
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.page import write_report
-from decentral_dp.reporting.plots import write_plots
+from decentral_dp.reporting.plots import FIGURES, write_plots
 from decentral_dp.reporting.plots.axes import change
-from decentral_dp.reporting.plots.drawing import Curve, curve
+from decentral_dp.reporting.plots.drawing import Curve, curve, read_drawing
 from decentral_dp.reporting.plots.network_plots import layout
+from decentral_dp.reporting.plots.style import new_figure, package_style, save
 from tests.support.run_folders import ALL_FIGURES, DOT, axes_of, figure_of, privacy_of, read_page, write_run
 
 
@@ -224,6 +225,22 @@ def test_a_dollar_sign_or_a_strange_letter_in_a_name_is_no_formula(tmp_path: Pat
     result["evaluated_on"] = "$\\frac{$ values"
     (tmp_path / "result.json").write_text(json.dumps(result), encoding="utf-8")
     assert {p.stem for p in write_plots(tmp_path)} == ALL_FIGURES
+
+
+@pytest.mark.parametrize("name", sorted(ALL_FIGURES))
+def test_a_figure_is_filled_and_nothing_is_cut(certified: Path, tmp_path: Path, name: str) -> None:
+    with package_style():
+        figure = new_figure(5.6, 3.5)
+        assert FIGURES[name](figure, read_drawing(certified))
+        save(figure, tmp_path / "drawn.png")
+        drawn = figure.get_tightbbox().padded(-0.01)
+    assert drawn.x0 >= 0.0
+    assert drawn.y0 >= 0.0
+    assert drawn.x1 <= figure.get_figwidth()
+    assert drawn.y1 <= figure.get_figheight()
+    # Titles begin at the axes and end anywhere; what is above and below reaches the rim.
+    assert drawn.height >= 0.8 * figure.get_figheight()
+    assert drawn.width >= 0.8 * figure.get_figwidth()
 
 
 def test_drawing_changes_no_setting_and_is_reproducible(certified: Path) -> None:

@@ -16,7 +16,7 @@ from decentral_dp.reporting.plots.drawing import Drawing, read_drawing
 from decentral_dp.reporting.plots.minimax import gradient, held_out, primal, shares
 from decentral_dp.reporting.plots.network_plots import topology
 from decentral_dp.reporting.plots.releases import noise, upper_variable
-from decentral_dp.reporting.plots.style import new_figure, package_style
+from decentral_dp.reporting.plots.style import new_figure, package_style, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def write_plots(folder: Path) -> list[Path]:
             path = folder / "plots" / f"{name}.png"
             figure = new_figure(5.6, 3.5)
             if draw(figure, drawing):
-                figure.savefig(path, metadata={"Software": None})
+                save(figure, path)
                 written.append(path)
             else:
                 path.unlink(missing_ok=True)

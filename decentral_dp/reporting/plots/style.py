@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: distinct under every common colour-vision deficiency, and in grey.
@@ -22,6 +24,10 @@ OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8
 
 # Of curves one after another, where nothing else gives them a colour.
 SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
+# Inches between what is drawn and the rim of a figure.
+_RIM = 0.09
+# Of 0 to 9. Six, the usual one, makes files smaller by a fifth, and takes three times as long.
+_COMPRESSION = 3
 STYLE: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -42,8 +48,8 @@ STYLE: Mapping[Any, Any] = {
     "ytick.labelcolor": "black",
     "legend.frameon": False,
     "lines.linewidth": 1.8,
-    "figure.constrained_layout.w_pad": 0.09,
-    "figure.constrained_layout.h_pad": 0.09,
+    "figure.constrained_layout.w_pad": _RIM,
+    "figure.constrained_layout.h_pad": _RIM,
     "lines.markersize": 3.5,
     # Names come from the user: a dollar sign in one must not start a formula.
     "text.parse_math": False,
@@ -71,3 +77,38 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG, in half the time of `savefig`, which draws it a first time to lay it out.
+
+    Args:
+        figure: of `new_figure`. One with a single pair of axes is laid out by their size alone.
+        path: of the PNG.
+    """
+    import matplotlib
+    from matplotlib.image import imsave
+
+    dpi = matplotlib.rcParams["savefig.dpi"]
+    figure.set_dpi(dpi)
+    canvas: Any = figure.canvas
+    if len(figure.axes) == 1 and not figure.legends and figure.get_suptitle() == "":
+        figure.set_layout_engine("none")
+        _fill(canvas, figure.axes[0])
+    canvas.draw()
+    # Without matplotlib's version, so that equal figures are equal files.
+    metadata: Any = {"Software": None}
+    options = {"compress_level": _COMPRESSION}
+    imsave(path, canvas.buffer_rgba(), dpi=dpi, metadata=metadata, pil_kwargs=options)
+
+
+def _fill(canvas: Any, ax: Axes) -> None:
+    """Place axes so that their labels, ticks and title end at the rim of the figure."""
+    around, inside = ax.get_tightbbox(canvas.get_renderer(), for_layout_only=True), ax.bbox
+    if around is None:
+        return
+    width, height = canvas.figure.bbox.size
+    rim = _RIM * canvas.figure.dpi
+    left, bottom = inside.x0 - around.x0 + rim, inside.y0 - around.y0 + rim
+    right, top = around.x1 - inside.x1 + rim, around.y1 - inside.y1 + rim
+    ax.set_position((left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height))

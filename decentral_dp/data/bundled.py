@@ -1,0 +1,114 @@
+"""The three data sets that come with scikit-learn, read from its files.
+
+Importing scikit-learn takes longer than everything else that `plan` does, and its loaders only read these tables. Where
+an installation keeps them elsewhere, its loaders are asked.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.data.dataset import Dataset, Label
+
+_SHAPES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points")
+_SIDE = 8
+
+
+class _Table(NamedTuple):
+    """A file of scikit-learn: a line of labels if `heading`, then features and the number of the class."""
+
+    file: str
+    heading: bool
+    classes: tuple[Label, ...]
+    features: tuple[str, ...]
+    image: tuple[int, int, int] | None = None
+
+
+# Released descriptions: the classes and the names are known without looking at a record.
+_TABLES = {
+    "breast_cancer": _Table(
+        "breast_cancer.csv",
+        True,
+        ("malignant", "benign"),
+        tuple(
+            name
+            for of in ("mean {}", "{} error", "worst {}")
+            for name in map(of.format, (*_SHAPES, "symmetry", "fractal dimension"))
+        ),
+    ),
+    "wine": _Table(
+        "wine_data.csv",
+        True,
+        ("class_0", "class_1", "class_2"),
+        (
+            "alcohol",
+            "malic_acid",
+            "ash",
+            "alcalinity_of_ash",
+            "magnesium",
+            "total_phenols",
+            "flavanoids",
+            "nonflavanoid_phenols",
+            "proanthocyanins",
+            "color_intensity",
+            "hue",
+            "od280/od315_of_diluted_wines",
+            "proline",
+        ),
+    ),
+    "digits": _Table(
+        "digits.csv.gz",
+        False,
+        tuple(range(10)),
+        tuple(f"pixel_{row}_{column}" for row in range(_SIDE) for column in range(_SIDE)),
+        (_SIDE, _SIDE, 1),
+    ),
+}
+
+BUNDLED_CLASSES = {name: table.classes for name, table in _TABLES.items()}
+
+
+def bundled(name: str) -> Dataset:
+    """Read a data set that comes with scikit-learn.
+
+    Args:
+        name: "breast_cancer", "wine" or "digits".
+
+    Returns:
+        All its records, in the order of the file.
+    """
+    table = _TABLES[name]
+    path = _folder() / table.file
+    features, labels = _read(path, table) if path.is_file() else _asked_of_sklearn(name)
+    return Dataset(
+        features=features,
+        labels=labels,
+        classes=table.classes,
+        feature_names=table.features,
+        source=name,
+        image=table.image,
+    )
+
+
+def _folder() -> Path:
+    """Where scikit-learn keeps its tables; finding it imports nothing."""
+    spec = find_spec("sklearn")
+    places = [] if spec is None else list(spec.submodule_search_locations or [])
+    return Path(places[0] if places else "", "datasets", "data")
+
+
+def _read(path: Path, table: _Table) -> tuple[Array, Any]:
+    rows = np.loadtxt(path, delimiter=",", skiprows=1 if table.heading else 0, ndmin=2)
+    return np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
+
+
+def _asked_of_sklearn(name: str) -> tuple[Array, Any]:
+    from sklearn import datasets
+
+    bunch = getattr(datasets, f"load_{name}")()
+    return np.ascontiguousarray(bunch.data, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
