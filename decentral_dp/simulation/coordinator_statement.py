@@ -18,6 +18,7 @@ from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
+from decentral_dp.simulation.signal_to_noise import signal_cautions, signals
 from decentral_dp.simulation.statement import (
     HANDS_RECORDS,
     Claim,
@@ -68,7 +69,8 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     """The statement of a job of a trusted coordinator; its plan has an end, and no T → ∞."""
     table, budget = job.scenario.privacy, job.budget
     certified = table.guarantee == "certified"
-    cautions = delta_cautions(job)
+    signal = signals(job.ledger, job.counts, trusted=True)
+    cautions = [*delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=True)]
     return PrivacyStatement(
         setting=job.setting,
         guarantee=table.guarantee,
@@ -92,6 +94,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         free_channels=free_channels(job.ledger),
         noise=noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=numerical_slack(budget) if certified else None,
+        signal=signal,
         notes=(*job.shards.all_notes, *budget.notes, *cautions, *author_notes(job), *notes(job)),
         cautions=tuple(cautions),
     )
