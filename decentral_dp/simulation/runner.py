@@ -25,7 +25,7 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
-from decentral_dp.simulation.result import RunResult, problem_summary, topology_summary
+from decentral_dp.simulation.result import RunResult, baselines, problem_summary, topology_summary
 from decentral_dp.simulation.run_folder import check_writable, versions, write_contents
 from decentral_dp.simulation.run_in_progress import Found, RunInProgress, begin, continued, find
 from decentral_dp.user_code import USER_ERRORS
@@ -333,6 +333,7 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
         "metrics": ends,
+        "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
         "evaluated_on": job.evaluated_on(average),
         **({} if settings is None else {"algorithm": settings}),
         "privacy": statement.to_dict(),

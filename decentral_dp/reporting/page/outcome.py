@@ -66,6 +66,9 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     where = f"Evaluated on: {result.evaluated_on}. " if result.evaluated_on else ""
     if result.has_diverged:
         where += "The last evaluation before the run diverged. "
+    baseline = number(result.baselines.get("test_accuracy"))
+    if baseline is not None:
+        where += f"Who always says the commonest class has an accuracy of {baseline:.4f} on held-out records. "
     drawn = ("accuracy", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
     curves = figures(folder, *drawn, captions=trusted.captions(result))
     return [
