@@ -7,7 +7,6 @@ or folder is given on the command line. `--slow record` runs all and writes the 
 from __future__ import annotations
 
 import datetime
-import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -16,14 +15,14 @@ import pytest
 PARTS = 8
 LIST = Path(__file__).with_suffix(".txt")
 # Seconds, on the machine that records.
-LONG = 0.5
+LONG = 0.3
 # Never left out: what every change is measured by, and what takes turns already.
 ALWAYS = ("tests/golden/test_scenarios.py::", "tests/planted/")
 
 
-def part_of(node: str) -> int:
-    """Part of a test, of 0 to PARTS − 1: by its name alone, so that a new one moves no other."""
-    return zlib.crc32(node.encode()) % PARTS
+def parts() -> dict[str, int]:
+    """Slow test → its part, of 0 to PARTS − 1: in turn, so that cases of one test are in different parts."""
+    return {node: k % PARTS for k, node in enumerate(LIST.read_text(encoding="utf-8").splitlines())}
 
 
 class SlowTests:
@@ -45,8 +44,8 @@ class SlowTests:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if self._chosen in ("all", "record"):
             return
-        slow = set(LIST.read_text(encoding="utf-8").splitlines())
-        left_out = [i for i in items if i.nodeid in slow and part_of(i.nodeid) != int(self._chosen)]
+        part, here = parts(), int(self._chosen)
+        left_out = [i for i in items if part.get(i.nodeid, here) != here]
         config.hook.pytest_deselected(items=left_out)
         out = {i.nodeid for i in left_out}
         items[:] = [i for i in items if i.nodeid not in out]
