@@ -33,6 +33,8 @@ from decentral_dp.user_code import USER_ERRORS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from decentral_dp.reporting.plots.run_plots import RunPlots
+
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25
 
@@ -77,6 +79,22 @@ class Run:
     @property
     def ledger(self) -> pd.DataFrame:
         return self.records.to_frame()
+
+    @property
+    def plot(self) -> RunPlots:
+        """The figures of this run, as in `run.plot.accuracy()`: notebooks show them, `save` writes them."""
+        from decentral_dp.reporting.plots.drawing import drawing_of, drawn_rounds
+        from decentral_dp.reporting.plots.run_plots import RunPlots
+
+        ledger = self.ledger
+        kept = ledger[ledger["round"].isin(drawn_rounds(self.result))] if "round" in ledger else ledger
+        scenario = self.scenario.model_dump()
+        return RunPlots(drawing_of(self.result, scenario, self.metrics, kept, self.published.get("x")))
+
+    def _repr_html_(self) -> str:
+        from decentral_dp.reporting.notebook import run_view
+
+        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()])
 
     def __repr__(self) -> str:
         result = self.result
