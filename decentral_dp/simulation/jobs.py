@@ -45,7 +45,7 @@ from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import coordinator_statement, gossip_statement
-from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, pooled
+from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, pooled, scored_agents
 from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, Setting
 from decentral_dp.topology import Topology
 
@@ -263,7 +263,9 @@ class GossipJob(_Planned):
         return None
 
     def evaluated_on(self, average: int) -> str:
-        return f"average of the last {average} released values" if average > 1 else "last released values"
+        values = f"average of the last {average} released values" if average > 1 else "last released values"
+        scored = scored_agents(self.n_agents).size
+        return values if scored == self.n_agents else f"{values} of {scored} of the {self.n_agents} agents"
 
     def covers(self, recorded: Ledger) -> bool:
         return recorded.same_releases(self.ledger.until(recorded.rounds))

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
@@ -42,6 +43,8 @@ from decentral_dp.problems.protocol import Placed, Problem, Scored
 if TYPE_CHECKING:
     import pandas as pd
 
+IntArray = NDArray[np.int64]
+MOST_SCORED = 256
 Row = tuple[int, str, str, float]
 
 
@@ -103,7 +106,7 @@ class Evaluator:
         for values, suffix in ((published, whole), (last, "_last"), (unreleased, "_unreleased")):
             if values is None:
                 continue
-            for name, per_row in self._scores(self._solved(values)).items():
+            for name, per_row in self._scores(values).items():
                 full = values is published or name.startswith("test")
                 if full:
                     rows += self._summary(index, name + suffix, per_row, each=values is published)
@@ -132,23 +135,27 @@ class Evaluator:
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
         train, validation = self._pooled("train"), self._pooled("validation")
+        chosen = scored_agents(len(v["x"]))
+        solved = self._solved({channel: value[chosen] for channel, value in v.items()})
+        x, y = solved["x"], solved["y"]
         with np.errstate(all="ignore"):
             scores = {
-                "upper_loss": self.problem.losses(v["x"], v["y"], validation.records, validation.weights)[1],
-                "lower_loss": self.problem.losses(v["x"], v["y"], train.records, train.weights)[0]
-                + self.problem.regulariser_value(v["x"], v["y"]),
+                "upper_loss": self.problem.losses(x, y, validation.records, validation.weights)[1],
+                "lower_loss": self.problem.losses(x, y, train.records, train.weights)[0]
+                + self.problem.regulariser_value(x, y),
             }
             if self.test is not None:
                 n = len(self.test[0])
-                scores["test_loss"] = self.problem.losses(v["x"], v["y"], self.test, np.full(n, 1.0 / n))[1]
-                accuracy = self.problem.accuracy(v["x"], v["y"], self.test)
+                scores["test_loss"] = self.problem.losses(x, y, self.test, np.full(n, 1.0 / n))[1]
+                accuracy = self.problem.accuracy(x, y, self.test)
                 if accuracy is not None:
                     scores["test_accuracy"] = accuracy
             if isinstance(self.problem, Scored):
-                scores.update(self.problem.scores(v["x"], v["y"]))
+                scores.update(self.problem.scores(x, y))
             # One value for all is no disagreement.
-            for channel, value in v.items() if self.names is None else ():
-                scores[f"consensus_{channel}"] = np.linalg.norm(value - value.mean(axis=0), axis=1)
+            for channel, value in solved.items() if self.names is None else ():
+                centre = v.get(channel, value).mean(axis=0)
+                scores[f"consensus_{channel}"] = np.linalg.norm(value - centre, axis=1)
         return scores
 
     def _summary(self, index: int, name: str, per_row: Array, each: bool) -> list[Row]:
@@ -158,7 +165,9 @@ class Evaluator:
             (index, "mean", f"{name}_max", float(per_row.max())),
         ]
         if each:
-            names = self.names or [str(row) for row in range(len(per_row))]
+            m = len(self.names or self.agents)
+            names = self.names or [str(row) for row in range(m)]
+            names = [names[row] for row in scored_agents(m)]
             rows += [(index, of, name, float(value)) for of, value in zip(names, per_row, strict=True)]
         return rows
 
@@ -198,6 +207,18 @@ class MinimaxEvaluator:
             problem = problem.given(published["share"][0])
         scores = problem.scores(x, y, self.train, self.test)
         return [(index, "mean", name, float(value)) for name, value in scores.items()]
+
+
+def scored_agents(n_agents: int) -> IntArray:
+    """Number the agents whose values are scored: all, or of more than `MOST_SCORED` so many, evenly spaced.
+
+    Every one is scored on the records of all, and scoring all of many would take longer than their run.
+
+    Example:
+        >>> scored_agents(3).tolist(), len(scored_agents(10**5)), int(scored_agents(10**5)[-1])
+        ([0, 1, 2], 256, 99999)
+    """
+    return np.linspace(0, n_agents - 1, min(n_agents, MOST_SCORED)).round().astype(np.int64)
 
 
 def pooled(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:

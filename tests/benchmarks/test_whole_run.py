@@ -16,21 +16,21 @@ from decentral_dp.simulation.jobs import Job
 AGENTS, RECORDS, WIDTH, ROUNDS = 1000, 20, 64, 20
 
 
-def job_of(rounds: int = ROUNDS) -> Job:
-    """A ring of 1000 agents with 20 + 20 records of 64 features each."""
-    draw, n = np.random.default_rng(0), 2 * AGENTS * RECORDS
+def job_of(rounds: int = ROUNDS, agents: int = AGENTS, records: int = RECORDS, width: int = WIDTH) -> Job:
+    """A ring of agents, 1000 with 20 + 20 records of 64 features each."""
+    draw, n = np.random.default_rng(0), 2 * agents * records
     data = {
-        "features": draw.uniform(-1.0, 1.0, (n, WIDTH)),
+        "features": draw.uniform(-1.0, 1.0, (n, width)),
         "labels": np.where(draw.uniform(size=n) < 0.5, -1, 1),
-        "agent": np.repeat(np.arange(AGENTS), 2 * RECORDS),
-        "split": np.tile(np.repeat(["train", "validation"], RECORDS), AGENTS),
+        "agent": np.repeat(np.arange(agents), 2 * records),
+        "split": np.tile(np.repeat(["train", "validation"], records), agents),
         "classes": [-1, 1],
     }
     step = {"scale": 0.1, "decay": 0.5}
     content = {
         "seed": 1,
         "problem": {"kind": "logistic_hyperparameter", "data": "breast_cancer", "classes": [-1, 1], "normalise": "l1"},
-        "topology": {"kind": "ring", "agents": AGENTS},
+        "topology": {"kind": "ring", "agents": agents},
         "algorithm": {"kind": "ldp_dsbo", "rounds": rounds, "x": step, "y": step, "z": step},
         "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}},
         "run": {"evaluate_every": rounds},
