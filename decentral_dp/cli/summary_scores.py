@@ -23,7 +23,7 @@ def print_scores(out: Console, result: RunResult) -> None:
     if known := [n for n in _SCORES if n in metrics]:
         out.print()
         out.print(_scores(result.evaluated_on, "worst and best agent", known, metrics))
-        _print_baselines(out, result)
+        _print_beside(out, result)
     if added := _added(metrics):
         out.print()
         out.print(_scores("scores of this problem", "lowest and highest agent", added, metrics))
@@ -44,12 +44,17 @@ def print_values(out: Console, result: RunResult) -> None:
         for name in known:
             table.add_row(name, plain[name])
         out.print(table)
-        _print_baselines(out, result)
+        _print_beside(out, result)
 
 
-def _print_baselines(out: Console, result: RunResult) -> None:
+def _print_beside(out: Console, result: RunResult) -> None:
     for name, value in result.baselines.items():
         out.print(f"Always the commonest class: {name} {_value(value)}.")
+    if result.clipped:
+        shares = ", ".join(f"{channel} {share:.0%}" for channel, share in result.clipped.items())
+        out.print(f"Records that a clip cuts at these values: {shares}.")
+    for sentence in result.clip_advice:
+        out.print(sentence)
 
 
 def _added(names: Iterable[str]) -> list[str]:

@@ -22,8 +22,9 @@ from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import metrics as measuring
+from decentral_dp.simulation.clipped_share import clip_advice, clipped_shares
 from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs import GossipJob, Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.result import RunResult, baselines, problem_summary, topology_summary
 from decentral_dp.simulation.run_folder import check_writable, versions, write_contents
@@ -268,6 +269,21 @@ def _check_recorded(job: Job, recorded: Ledger) -> None:
         )
 
 
+def _clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
+    """Which records a clip cuts at the last values; of agents that send clipped steps."""
+    if not isinstance(job, GossipJob) or job.scenario.privacy.guarantee != "certified":
+        return {}
+    values, table = outcome.last.published, job.scenario.problem
+    if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
+        return {}
+    try:
+        shares = clipped_shares(job.problem, job.records, values, job.clip)
+    except USER_ERRORS:
+        # No certified run ends because of what its records are.
+        return {}
+    return {"clipped": shares, "clip_advice": clip_advice(shares, table.scale != "none" or table.normalise != "none")}
+
+
 def evaluated_rounds(rounds: int, every: int) -> list[int]:
     return sorted({*range(0, rounds + 1, every), rounds})
 
@@ -352,6 +368,7 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
         "seconds": round(seconds, 3),
         "metrics": ends,
         "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
+        **_clipping(job, outcome),
         "evaluated_on": job.evaluated_on(average),
         **({} if settings is None else {"algorithm": settings}),
         "privacy": statement.to_dict(),

@@ -73,6 +73,9 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     baseline = number(result.baselines.get("test_accuracy"))
     if baseline is not None:
         where += f"Who always says the commonest class has an accuracy of {baseline:.4f} on held-out records. "
+    if result.clipped:
+        shares = ", ".join(f"{channel} {number(share) or 0.0:.0%}" for channel, share in result.clipped.items())
+        where += " ".join([f"Records that a clip cuts at these values: {shares}.", *result.clip_advice, ""])
     drawn = ("accuracy", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
     curves = figures(folder, *drawn, captions=trusted.captions(result))
     return [

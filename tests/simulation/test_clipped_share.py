@@ -1,0 +1,61 @@
+"""Which records a clip cuts, against their gradients by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.simulation.clipped_share import clip_advice, clipped_shares
+
+
+@pytest.mark.parametrize("norm", ["laplace", "gaussian"])
+def test_shares_are_those_of_the_gradients(scenario: Callable[..., dict[str, Any]], norm: str) -> None:
+    """∇_y l = −σ(−bᵀy)·b and ∇²_yy l z = σ(1 − σ)(bᵀz)·b of signed features b; all records of three agents."""
+    changes = {"mechanism": norm, "clip": {"x": 1.0, "y": 0.4, "z": 0.3}}
+    unit = {"normalise": "l1" if norm == "laplace" else "l2"}
+    content = scenario(privacy=changes, problem=unit, topology={"agents": 40, "kind": "ring"}, algorithm={"rounds": 1})
+    job = decentral_dp.build(content)
+    draw = np.random.default_rng(3)
+    values = {c: draw.normal(scale=6.0, size=(40, 30)) for c in "xyz"}
+    found = clipped_shares(job.problem, job.records, values, job.clip)
+    length = (lambda v: np.abs(v).sum()) if norm == "laplace" else np.linalg.norm
+    cut: dict[str, list[bool]] = {"y": [], "z": []}
+    for agent in np.linspace(0, 39, 8).round().astype(int):
+        y, z = values["y"][agent], values["z"][agent]
+        for split in ("train", "validation"):
+            rows = job.records[split][agent].signed
+            for b in rows[np.linspace(0, len(rows) - 1, min(len(rows), 4)).round().astype(int)]:
+                slope = 1.0 / (1.0 + np.exp(b @ y))
+                if split == "train":
+                    cut["y"].append(slope * length(b) > 0.4)
+                    cut["z"].append(slope * (1.0 - slope) * abs(b @ z) * length(b) > 0.3)
+                else:
+                    cut["z"].append(slope * length(b) > 0.3)
+    assert {c: np.mean(v) for c, v in cut.items()} == pytest.approx(found)
+    assert 0.0 < found["y"] < 1.0
+    assert 0.0 < found["z"] < 1.0
+
+
+def test_what_was_never_scaled_is_said() -> None:
+    raw = ['problem.scale="none"', 'problem.normalise="none"', "algorithm.rounds=20"]
+    run = decentral_dp.run(decentral_dp.load("ring_breast_cancer", raw))
+    assert run.result.clipped["y"] > 0.25
+    (sentence,) = run.result.clip_advice
+    assert sentence.startswith("The features are neither scaled nor normalised, and the clips of y")
+    good = decentral_dp.run(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=20"]))
+    assert good.result.clip_advice == ()
+    assert good.result.clipped == {"y": 0.0, "z": 0.0}
+
+
+def test_advice_depends_on_scaling() -> None:
+    assert clip_advice({"y": 0.8, "z": 0.0}, scaled=True) == []
+    assert "The clips of y, z cut nearly every record" in clip_advice({"y": 0.95, "z": 0.9}, scaled=True)[0]
+    assert "set problem.scale and problem.normalise" in clip_advice({"y": 0.8}, scaled=False)[0]
+
+
+def test_without_clips_nothing_is_tried() -> None:
+    assert decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"])).result.clipped == {}
