@@ -22,13 +22,13 @@ from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import metrics as measuring
-from decentral_dp.simulation.clipped_share import clip_advice, clipped_shares
 from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import GossipJob, Job
+from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
-from decentral_dp.simulation.result import RunResult, baselines, problem_summary, topology_summary
-from decentral_dp.simulation.run_folder import check_writable, versions, write_contents
+from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.run_folder import check_writable, write_contents
 from decentral_dp.simulation.run_in_progress import Found, RunInProgress, begin, continued, find
+from decentral_dp.simulation.run_numbers import result_of
 from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _finished(
     _check_recorded(job, outcome.ledger)
     seconds = time.perf_counter() - started
     metrics = measuring.frame(rows)
-    result = _result(job, outcome, metrics, seconds)
+    result = result_of(job, outcome, metrics, seconds)
     last, folder = outcome.last, None if kept is None else kept.folder
     return Run(job.scenario, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
 
@@ -269,21 +269,6 @@ def _check_recorded(job: Job, recorded: Ledger) -> None:
         )
 
 
-def _clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
-    """Which records a clip cuts at the last values; of agents that send clipped steps."""
-    if not isinstance(job, GossipJob) or job.scenario.privacy.guarantee != "certified":
-        return {}
-    values, table = outcome.last.published, job.scenario.problem
-    if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
-        return {}
-    try:
-        shares = clipped_shares(job.problem, job.records, values, job.clip)
-    except USER_ERRORS:
-        # No certified run ends because of what its records are.
-        return {}
-    return {"clipped": shares, "clip_advice": clip_advice(shares, table.scale != "none" or table.normalise != "none")}
-
-
 def evaluated_rounds(rounds: int, every: int) -> list[int]:
     return sorted({*range(0, rounds + 1, every), rounds})
 
@@ -340,41 +325,3 @@ def _spent(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
     chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
     spent = spending(job.ledger.only(worst), job.scenario.privacy.delta, chosen)
     return dict(zip(chosen, spent.tolist(), strict=True))
-
-
-def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -> RunResult:
-    divergence, ends = outcome.last.divergence, measuring.final(metrics)
-    status, reason = job.status, job.reason
-    if divergence is not None:
-        status = "diverged"
-        reason = (
-            f"the released value of {divergence.channel} stopped being finite at round {divergence.round}; "
-            f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
-        )
-    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
-        # A metric reads records, and what a certified run ends with follows from what it released.
-        status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
-    # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
-    evaluated = 0 if metrics.empty else int(metrics["round"].max())
-    average = min(job.scenario.run.average, max(evaluated, 1))
-    statement, settings = job.statement(), job.settings()
-    content = {
-        "title": job.scenario.title,
-        "status": status,
-        "reason": reason,
-        "engine": job.scenario.run.engine,
-        "rounds": outcome.last.round if divergence is None else divergence.round,
-        "rounds_planned": job.scenario.algorithm.rounds,
-        "seconds": round(seconds, 3),
-        "metrics": ends,
-        "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
-        **_clipping(job, outcome),
-        "evaluated_on": job.evaluated_on(average),
-        **({} if settings is None else {"algorithm": settings}),
-        "privacy": statement.to_dict(),
-        "theorem": job.theorem(),
-        "topology": topology_summary(job),
-        "problem": problem_summary(job),
-        "versions": versions(),
-    }
-    return RunResult(statement, content)
