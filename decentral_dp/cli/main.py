@@ -49,6 +49,14 @@ class Listing(StrEnum):
     weights = "weights"
 
 
+class PictureFormat(StrEnum):
+    """What pictures can be written as."""
+
+    png = "png"
+    svg = "svg"
+    pdf = "pdf"
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         import importlib.metadata
@@ -340,7 +348,12 @@ def show(name: Name) -> None:
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]) -> None:
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
+    formats: Annotated[
+        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
+    ] = None,
+) -> None:
     """Draw the plots and the HTML page of a run folder again."""
     from decentral_dp.files.regular import regular
     from decentral_dp.reporting.page import write_report
@@ -356,7 +369,8 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
         if not (folder / name).is_file():
             raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
     try:
-        write_plots(folder)
+        # The page shows the PNGs.
+        write_plots(folder, ["png", *(f.value for f in formats or [])])
         page = write_report(folder)
     except InputError:
         raise

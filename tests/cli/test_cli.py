@@ -419,9 +419,11 @@ def test_report_draws_again(command: Command, finished: Path, tmp_path: Path) ->
     copy = shutil.copytree(finished, tmp_path / "copy")
     (copy / "report.html").unlink()
     shutil.rmtree(copy / "plots")
-    assert command("report", copy).code == 0
+    assert command("report", copy, "--format", "pdf").code == 0
     assert (copy / "report.html").is_file()
-    assert list((copy / "plots").glob("*.png"))
+    drawn = {ending: sorted(p.stem for p in (copy / "plots").glob(f"*.{ending}")) for ending in ("png", "pdf", "svg")}
+    assert drawn["png"] == drawn["pdf"] != []
+    assert drawn["svg"] == []
     for wrong in ("nowhere", tmp_path, copy / "report.html"):
         assert_one_sentence(command("report", wrong))
 

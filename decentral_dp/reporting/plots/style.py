@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +49,17 @@ STYLE: Mapping[Any, Any] = {
     # Names come from the user: a dollar sign in one must not start a formula.
     "text.parse_math": False,
     "savefig.dpi": 220,
+    # Letters stay letters in a PDF, and the same picture is the same SVG.
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "decentral_dp",
+}
+Format = Literal["png", "svg", "pdf"]
+FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
+# What a file would say of the software and the day: the same picture is the same file.
+_UNSAID: Mapping[str, Mapping[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
 }
 
 
@@ -71,3 +83,31 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def save_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
+    """Write a figure in each of these formats, and remove files of the others.
+
+    Args:
+        figure: as drawn.
+        path: without an ending.
+        formats: none of them removes what there is.
+
+    Returns:
+        The paths that were written.
+    """
+    written = []
+    for ending in FORMATS:
+        file = path.with_name(f"{path.name}.{ending}")
+        if ending in formats:
+            figure.savefig(file, metadata=dict(_UNSAID[ending]))
+            written.append(file)
+        else:
+            file.unlink(missing_ok=True)
+    return written
+
+
+def remove_figure(path: Path) -> None:
+    """Remove a figure in all formats; path: without an ending."""
+    for ending in FORMATS:
+        path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)
