@@ -1,4 +1,4 @@
-"""The command line: run, plan, network, attack, audit, check, study, experiment, list, show, report, schema.
+"""The command line: run, resume, plan, compare, study, network, attack, audit, check, experiment, list, show, report.
 
 Heavy imports wait.
 """
@@ -380,6 +380,23 @@ def report(
             f"report: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
         ) from error
     typer.echo(printable(str(page)))
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, at least two.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the page; runs/compare by default.")] = None,
+    formats: Annotated[
+        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
+    ] = None,
+) -> None:
+    """Set runs side by side: what differs in their settings, budgets, last metrics, and curves on one page.
+
+    A run that is not complete is shown as far as it goes.
+    """
+    from decentral_dp.cli import compare_command as inside
+
+    inside.carry_out(folders, out, [f.value for f in formats or []])
 
 
 @app.command()

@@ -89,7 +89,7 @@ def test_help_answers_at_once() -> None:
         before = os.times()
         said = subprocess.run([sys.executable, "-m", "decentral_dp.cli.main", "--help"], capture_output=True, text=True)
         assert said.returncode == 0
-        for name in ("run", "plan", "study", "network", "list", "show", "report", "schema"):
+        for name in ("run", "plan", "study", "network", "list", "show", "report", "compare", "schema"):
             assert f" {name} " in said.stdout
         after = os.times()
         return after.children_user + after.children_system - before.children_user - before.children_system
