@@ -42,6 +42,7 @@ COMMANDS = (
     "attack",
     "audit",
     "check",
+    "compare",
     "study",
     "experiment",
     "list",
