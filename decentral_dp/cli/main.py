@@ -77,7 +77,9 @@ def options(
 @app.command()
 def run(
     scenario: Name,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/NAME by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; runs/NAME by default, with what --set changes.")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
@@ -91,13 +93,14 @@ def run(
     """
     import json
 
+    from decentral_dp.cli.run_names import run_name
     from decentral_dp.cli.summary import Progress
     from decentral_dp.config.loading import load
     from decentral_dp.simulation import run_folder, runner
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides)
-    with run_folder.new_folder(out, Path(scenario).stem) as folder, Progress(quiet) as progress:
+    with run_folder.new_folder(out, run_name(Path(scenario).stem, overrides)) as folder, Progress(quiet) as progress:
         finished = runner.run(loaded, out=folder, progress=progress, keep_secret=not forget_secret)
     _end(finished, quiet)
 

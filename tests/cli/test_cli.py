@@ -315,7 +315,8 @@ def test_titles_are_text_and_not_markup(command: Command) -> None:
 
 
 def test_run_writes_a_numbered_folder_and_says_where(command: Command, tmp_path: Path) -> None:
-    for name in (MAIN, f"{MAIN}-2"):
+    changed = f"{MAIN}-rounds=4-evaluate_every=2-average=2"
+    for name in (changed, f"{changed}-2"):
         said = command("run", MAIN, *SMALL)
         assert said.code == 0
         assert f"Report: runs/{name}/report.html" in said.out
