@@ -37,6 +37,7 @@ _SHOWN = 8
 FOLDERS = {"gossip": "ring_breast_cancer", "coordinator": "regularisation_tuner"}
 COMMANDS = (
     "run",
+    "new",
     "plan",
     "network",
     "attack",
