@@ -69,6 +69,14 @@ class Findings:
         """The cells that were refused, that diverged, or that broke down, each with its sentence."""
         return self.cells[~self.cells["status"].isin(GOOD)]
 
+    def to_markdown(self) -> str:
+        """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
+        return markdown(study_table(self.study, self.axes, self.summary, self.cells))
+
+    def to_latex(self) -> str:
+        """The same as a LaTeX `tabular` that needs no package; also in the folder, as `table.tex`."""
+        return latex(study_table(self.study, self.axes, self.summary, self.cells))
+
 
 def conduct(
     study: Study,
@@ -281,7 +289,8 @@ def _write(
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     _replace(out / "claims.json", f"{claims}\n".encode())
     words = study_table(study, varied, found.summary, table)
-    texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": markdown(words), "table.tex": latex(words)}
+    texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}
+    texts["table.tex"] = found.to_latex()
     texts["report.html"] = study_page(study, words, table, verdicts, found.warnings, resolved(study), out / "plots")
     for name, text in texts.items():
         _replace(out / name, text.encode())

@@ -32,7 +32,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other["algorithm"]["rounds"] = 4
     other["privacy"]["epsilon"] = 1.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder: [])
+        patch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
         decentral_dp.run(BASE, out=place / "a")
         decentral_dp.run(other, out=place / "b")
         decentral_dp.run(decentral_dp.load("dp_bilevel", COORDINATOR), out=place / "trusted")
