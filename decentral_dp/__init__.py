@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from decentral_dp.config.schema import Scenario
     from decentral_dp.errors import InputError
     from decentral_dp.problems.bilevel.losses import from_losses
+    from decentral_dp.reporting.comparison import Comparison, compare
     from decentral_dp.simulation.job_builder import build
     from decentral_dp.simulation.jobs import Job
     from decentral_dp.simulation.plans import Plan, plan
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuditResult",
+    "Comparison",
     "InputError",
     "Job",
     "Plan",
@@ -42,6 +44,7 @@ __all__ = [
     "audit",
     "build",
     "check",
+    "compare",
     "from_losses",
     "load",
     "network_view",
@@ -54,6 +57,7 @@ __all__ = [
 
 _HOMES = {
     "AuditResult": "adversaries.audits",
+    "Comparison": "reporting.comparison",
     "InputError": "errors",
     "Job": "simulation.jobs",
     "Plan": "simulation.plans",
@@ -65,6 +69,7 @@ _HOMES = {
     "audit": "adversaries.audits",
     "build": "simulation.job_builder",
     "check": "adversaries.check",
+    "compare": "reporting.comparison",
     "from_losses": "problems.bilevel.losses",
     "load": "config.loading",
     "network_view": "adversaries.curious_neighbours",

@@ -26,7 +26,7 @@ from decentral_dp.reporting.plots.style import (
     VERMILLION,
     new_figure,
     package_style,
-    save,
+    save_png,
 )
 from decentral_dp.reporting.text import capitalised, power_text, topology_name
 
@@ -61,7 +61,7 @@ def write_pairs(view: NetworkView, folder: Path, others: Mapping[str, NetworkVie
         for name, (size, draw) in figures.items():
             figure = new_figure(*size)
             draw(figure)
-            save(figure, folder / f"{name}.png")
+            save_png(figure, folder / f"{name}.png")
             written.append(folder / f"{name}.png")
     return written
 

@@ -1,4 +1,4 @@
-"""The command line: run, plan, network, attack, audit, check, study, experiment, list, show, report, schema.
+"""The command line: run, resume, plan, compare, study, network, attack, audit, check, experiment, list, show, report.
 
 Heavy imports wait.
 """
@@ -49,6 +49,14 @@ class Listing(StrEnum):
     weights = "weights"
 
 
+class PictureFormat(StrEnum):
+    """What pictures can be written as."""
+
+    png = "png"
+    svg = "svg"
+    pdf = "pdf"
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         import importlib.metadata
@@ -69,7 +77,9 @@ def options(
 @app.command()
 def run(
     scenario: Name,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/NAME by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; runs/NAME by default, with what --set changes.")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
@@ -83,13 +93,14 @@ def run(
     """
     import json
 
+    from decentral_dp.cli.run_names import run_name
     from decentral_dp.cli.summary import Progress
     from decentral_dp.config.loading import load
     from decentral_dp.simulation import run_folder, runner
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides)
-    with run_folder.new_folder(out, Path(scenario).stem) as folder, Progress(quiet) as progress:
+    with run_folder.new_folder(out, run_name(Path(scenario).stem, overrides)) as folder, Progress(quiet) as progress:
         finished = runner.run(loaded, out=folder, progress=progress, keep_secret=not forget_secret)
     _end(finished, quiet)
 
@@ -340,7 +351,12 @@ def show(name: Name) -> None:
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]) -> None:
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
+    formats: Annotated[
+        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
+    ] = None,
+) -> None:
     """Draw the plots and the HTML page of a run folder again."""
     from decentral_dp.files.regular import regular
     from decentral_dp.reporting.page import write_report
@@ -356,7 +372,8 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
         if not (folder / name).is_file():
             raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
     try:
-        write_plots(folder)
+        # The page shows the PNGs.
+        write_plots(folder, ["png", *(f.value for f in formats or [])])
         page = write_report(folder)
     except InputError:
         raise
@@ -366,6 +383,69 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
             f"report: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
         ) from error
     typer.echo(printable(str(page)))
+
+
+@app.command()
+def new(
+    out: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Your records: numbers, with one header line.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The label column of the CSV file.")] = None,
+    classes: Annotated[str, typer.Option(help="All labels that there may be, e.g. no,yes.")] = "",
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable."),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Bundled records instead of a CSV file.")] = None,
+    problem: Annotated[str | None, typer.Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
+    algorithm: Annotated[str | None, typer.Option(metavar="KIND", help="ldp_dsbo by default.")] = None,
+    topology: Annotated[str | None, typer.Option(metavar="KIND", help="A generator of graphs, such as ring.")] = None,
+    agents: Annotated[int | None, typer.Option(help="Number of agents.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target ε of every agent, for the whole run.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of that.")] = None,
+) -> None:
+    """Write a commented scenario that plan and run accept; on a terminal what is not given is asked for.
+
+    Of a CSV file only the names of its columns are read. Labels and ranges are public facts that you declare: taken
+    from the records they would tell of them. What you do not give is a placeholder, and said.
+    """
+    from decentral_dp.cli import new_command as inside
+
+    features = [] if csv is None else inside.features_of(inside.columns_of(csv), label)
+    wishes = inside.Wishes(
+        csv=csv,
+        data=data,
+        label=label,
+        classes=inside.parsed_classes(classes),
+        ranges=dict(inside.parsed_range(text, features) for text in ranges or []),
+        agents=agents,
+        topology=topology,
+        problem=problem,
+        algorithm=algorithm,
+        rounds=rounds,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    inside.carry_out(out, wishes)
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, at least two.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the page; runs/compare by default.")] = None,
+    formats: Annotated[
+        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
+    ] = None,
+) -> None:
+    """Set runs side by side: what differs in their settings, budgets, last metrics, and curves on one page.
+
+    A run that is not complete is shown as far as it goes.
+    """
+    from decentral_dp.cli import compare_command as inside
+
+    inside.carry_out(folders, out, [f.value for f in formats or []])
 
 
 @app.command()

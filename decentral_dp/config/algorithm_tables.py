@@ -19,11 +19,7 @@ def algorithm_tables(entry: Entry) -> str:
         return _trusted_tables(entry)
     needed = [option for option in entry.keys if option.required]
     lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *map(example_of, needed)]
-    given = {o.key: tomllib.loads(example_of(o))[o.key] for o in needed}
-    values = {o.key: StepSize(1.0) if o.type is StepSize else given[o.key] for o in needed}
-    built = cast(Algorithm, entry.build(Options(values, {}, "released"), "certified"))
-    channels = built.releases(1, 1)
-    read = {CLIP_OF_TERM[term] for channel in channels.values() for term in channel.terms}
+    read = {CLIP_OF_TERM[term] for term in channel_terms(entry)}
     # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
     notes = {"x": "  # read only by problems whose losses have records and x in one term"}
     clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
@@ -55,3 +51,12 @@ def _trusted_tables(entry: Entry) -> str:
 def _several(entry: Entry, key: str) -> list[str]:
     """Lines of an example, where it has some."""
     return entry.example[key].splitlines() if key in entry.example else []
+
+
+def channel_terms(entry: Entry) -> set[str]:
+    """The terms that the releases of a gossip algorithm are made of."""
+    needed = [option for option in entry.keys if option.required]
+    given = {o.key: tomllib.loads(example_of(o))[o.key] for o in needed}
+    values = {o.key: StepSize(1.0) if o.type is StepSize else given[o.key] for o in needed}
+    built = cast(Algorithm, entry.build(Options(values, {}, "released"), "certified"))
+    return {term for channel in built.releases(1, 1).values() for term in channel.terms}

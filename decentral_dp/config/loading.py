@@ -17,6 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from decentral_dp.config.missing_keys import missing_keys, missing_sentence
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted, quoted_path
@@ -99,7 +100,7 @@ def load(
     try:
         loaded = Scenario.model_validate(content)
     except ValidationError as error:
-        raise InputError(explain(error)) from None
+        raise InputError(_all_missing(error, content) or explain(error)) from None
     loaded._folder = folder
     return loaded
 
@@ -191,8 +192,7 @@ _UNKNOWN = ("extra_forbidden", "extra_key")
 def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     """The most telling of pydantic's complaints about a table of type `root`, as one sentence."""
     complaints = error.errors(include_url=False)
-    # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
-    first = max(complaints, key=lambda e: (e["type"] in _UNKNOWN, len(e["loc"]), e["type"] == "value_error"))
+    first = _most_telling(complaints)
     names = [str(part) for part in first["loc"]]
     if first["type"] == "extra_key":
         names.append(str(first["ctx"]["key"]))
@@ -207,6 +207,26 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     wanted = list(dict.fromkeys(_wanted(e) for e in same))
     return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(wanted)}."
+
+
+def _most_telling(complaints: Sequence[Any]) -> Any:
+    # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
+    return max(complaints, key=lambda e: (e["type"] in _UNKNOWN, len(e["loc"]), e["type"] == "value_error"))
+
+
+def _all_missing(error: ValidationError, content: Mapping[str, Any]) -> str | None:
+    """One sentence on all keys that are missing, where nothing but that is wrong; None of a single one."""
+    complaints, known = error.errors(include_url=False), missing_keys(content)
+    # A topology says itself what it lacks.
+    lacks = {("topology",)} if any(key.startswith("topology.") for key in known) else set()
+    if any(e["type"] != "missing" and e["loc"] not in lacks for e in complaints):
+        return None
+    named = [[str(part) for part in e["loc"] if _is_key(str(part))] for e in complaints if e["type"] == "missing"]
+    # Of a table that is missing its keys are named.
+    schema = {_path(names): "" for names in named if len(names) > 1 or names[0] not in content}
+    tables = {key.partition(".")[0] for key in known}
+    lacking = known | {key: "" for key in schema if key not in known and key not in tables}
+    return missing_sentence(lacking) if len(lacking) > 1 else None
 
 
 _WANTED = {

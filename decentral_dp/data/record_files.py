@@ -35,7 +35,7 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
     "agent" and "split" where the file has them. Raises InputError with the row (records counted from 1) and column.
     """
     where = f"problem.data: {str(path)!r}"
-    header = _header(regular(path, "problem.data"), where)
+    header = read_header(regular(path, "problem.data"), where)
     if label is None:
         raise InputError(
             f"problem.label: {str(path)!r} needs the name of its label column, {nearest('target', header)}."
@@ -90,7 +90,8 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
     )
 
 
-def _header(path: Path, where: str) -> list[str]:
+def read_header(path: Path, where: str) -> list[str]:
+    """The names of the columns of a CSV file; reads no record. where: begins a refusal. Raises InputError."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             names = next((row for row in csv.reader(file, skipinitialspace=True) if any(row)), None)

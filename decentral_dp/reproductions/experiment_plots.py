@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.reporting.plots.axes import log_axis
-from decentral_dp.reporting.plots.style import BLUE, SERIES_COLOURS, STYLE, new_figure, package_style, save
+from decentral_dp.reporting.plots.style import BLUE, SERIES_COLOURS, STYLE, new_figure, package_style, save_png
 from decentral_dp.reproductions.findings import Finding, curve, fit
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def write_finding(finding: Finding, path: Path) -> Path:
         figure.suptitle(
             f"{finding.title}: {finding.words}", x=0.01, ha="left", fontweight="bold", fontsize=size, wrap=True
         )
-        save(figure, path)
+        save_png(figure, path)
     return path
 
 

@@ -20,6 +20,7 @@ from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.config import outside_components as outside
 from decentral_dp.config.algorithm_components import algorithm_of, is_coordinated, with_algorithm
 from decentral_dp.config.loading import load
+from decentral_dp.config.missing_keys import all_at_once
 from decentral_dp.config.problem_components import is_minimax, minimax_of, problem_of
 from decentral_dp.config.scenario_components import (
     mechanism_of_scenario,
@@ -107,6 +108,13 @@ def assembled(s: Scenario, chosen: Mechanism | None = None) -> Job:
 
     Raises InputError for whatever does not fit.
     """
+    try:
+        return _assembled(s, chosen)
+    except InputError as error:
+        raise all_at_once(error, s.model_dump(exclude_unset=True), sorted(s._given)) from None
+
+
+def _assembled(s: Scenario, chosen: Mechanism | None) -> Job:
     setting = setting_of(s)
     if s.run.device != "cpu" and setting != "coordinator_minimax":
         raise InputError(

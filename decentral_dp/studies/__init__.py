@@ -7,10 +7,11 @@ interrupted goes on where it stopped, and a study that was changed computes only
     scenario = "ring_breast_cancer"     # a shipped name, or a file beside the study
     kind = "run"                        # or "plan": priced only, nothing is run
     seeds = 5                           # 1 … 5, or a list such as [3, 8]; a seed also deals records and draws graphs
-    confidence = 0.95                   # of the intervals, by Student's t over the seeds
+    confidence = 0.95                   # of the intervals over the seeds
     rounds = "last"                     # or "all", or a list: at which rounds curves are kept
     measure = ["test_accuracy"]         # names to keep; left out: all
     unset = ["run.average"]             # keys to take out of the scenario before others are set
+    formats = ["png", "svg", "pdf"]     # of the pictures; left out: png alone
 
     [set]                               # for every cell; tables are merged, dotted keys need no quotes
     algorithm.rounds = 500
@@ -71,9 +72,20 @@ A claim is compared for each combination: "reproduced" if it holds for all, "hol
 none; and "not measured" where cells failed, so that nothing was tested. The numbers below it are those of the
 combination that holds least, with the sign that is true of them: 218 ≥ 2 · 4.6 where "less" was claimed.
 
-Written to the folder: results.parquet (cell, seed, one column per axis, round, last, name, value), summary.parquet (one
-row per combination: n, mean, low, high), cells.parquet (guarantee, δ, status and reason of every cell), claims.json,
-study.toml, plots/*.png (those of plots that the study has no more are removed), and cells/, from which it goes on.
+Means of scores are over the cells of a combination that ended ok; those of prices and facts (epsilon_max, claimed,
+rounds, seconds, ok, diverged, …) also over those that diverged. Tables say how many of how many ended ok; pictures say
+n, write 3/5 beside a mean over three of five cells, and put a cross where all failed. The interval of ok and diverged
+is Wilson's for a count of cells. That of a share (an accuracy, an AUC, F1) is Student's t over the seeds on the logit
+scale, which does not leave [0, 1]: agents differ, so it is no count out of a known number. Of all other means it is
+Student's t over the seeds. A share that is 0 or 1 in every cell has none, nor has a single seed, unless cells are
+counted.
+
+Written to the folder: report.html (one page with everything, which loads nothing; a click on the head of a column
+sorts), table.md and table.tex (the means at the end; the second needs no LaTeX package), results.parquet (cell, seed,
+one column per axis, round, last, name, value), summary.parquet and summary.csv (one row per combination and name: n,
+cells, failed, mean, low, high, interval; n = 0 where all cells failed), cells.parquet (guarantee, δ, status and reason
+of every cell), claims.json, study.toml, plots/*.png (.svg, .pdf; those of plots that the study has no more are
+removed), and cells/, from which it goes on.
 
 A kept cell is used as long as its settings, the content of the files that its scenario names, and the sources of this
 package are what they were. Where the files or the package changed, the cell is computed anew, which is said, and its

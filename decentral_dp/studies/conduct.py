@@ -20,9 +20,11 @@ from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
 from decentral_dp.studies.pool import check_at_hand, cores, perform
 from decentral_dp.studies.stale import discard, find_stale, why
-from decentral_dp.studies.study_runs import Record, Task, read, task_of
+from decentral_dp.studies.study_page import study_page
+from decentral_dp.studies.study_runs import GOOD, Record, Task, read, task_of
 from decentral_dp.studies.study_schema import Plot, Study, load_study
 from decentral_dp.studies.study_tables import cell_table, results, summary
+from decentral_dp.studies.study_text import latex, markdown, study_table
 from decentral_dp.studies.verdicts import Verdict, check_claims, check_where, verdict
 
 ProgressCallback = Callable[[int, int, int], None]
@@ -34,10 +36,6 @@ class ProgressReporter(Protocol):
     """A progress callback that can say something before the first cell is done."""
 
     def say(self, sentence: str) -> None: ...
-
-
-# What a cell that has its numbers says of itself.
-GOOD = ("ok", "budget_reached")
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,14 @@ class Findings:
     def failed(self) -> pd.DataFrame:
         """The cells that were refused, that diverged, or that broke down, each with its sentence."""
         return self.cells[~self.cells["status"].isin(GOOD)]
+
+    def to_markdown(self) -> str:
+        """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
+        return markdown(study_table(self.study, self.axes, self.summary, self.cells))
+
+    def to_latex(self) -> str:
+        """The same as a LaTeX `tabular` that needs no package; also in the folder, as `table.tex`."""
+        return latex(study_table(self.study, self.axes, self.summary, self.cells))
 
 
 def conduct(
@@ -255,17 +261,18 @@ def _write(
     out: Path,
 ) -> Findings:
     # matplotlib is slow to import.
+    from decentral_dp.reporting.plots.style import remove_figure
     from decentral_dp.studies.study_plots import write_study_plots
 
     names = [axis.name for axis in varied]
     before = _plots_before(out)
     measured = results(listed, keys, records, study.rounds)
-    means = summary(measured, names, study.confidence)
-    verdicts = [verdict(claim, means, varied) for claim in study.claims]
     table = cell_table(listed, keys, records)
+    means = summary(measured, names, study.confidence, table)
+    verdicts = [verdict(claim, means, varied) for claim in study.claims]
     drawn = write_study_plots(out / "plots", study, varied, means, table)
     for name in before - {path.stem for path in drawn}:
-        (out / "plots" / f"{name}.png").unlink(missing_ok=True)
+        remove_figure(out / "plots" / name)
     found = Findings(
         study,
         varied,
@@ -282,6 +289,12 @@ def _write(
     stated = [plain(v._asdict()) | {"verdict": v.words} for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     _replace(out / "claims.json", f"{claims}\n".encode())
+    words = study_table(study, varied, found.summary, table)
+    texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}
+    texts["table.tex"] = found.to_latex()
+    texts["report.html"] = study_page(study, words, table, verdicts, found.warnings, resolved(study), out / "plots")
+    for name, text in texts.items():
+        _replace(out / name, text.encode())
     # Last: it tells the next study in this folder which pictures are of this one.
     _replace(out / "study.toml", resolved(study).encode())
     return found

@@ -18,7 +18,10 @@ from decentral_dp.user_code import in_file, installed
 Label: TypeAlias = "str | int | float | bool"
 VARIANT = "variant"
 # Columns of the tables that are no axes.
-RESERVED = ("cell", "seed", "round", "last", "name", "value", "n", "mean", "low", "high", "status", "reason", "seconds")
+RESERVED = (
+    *("cell", "seed", "round", "last", "name", "value", "n", "cells", "failed", "mean", "low", "high", "interval"),
+    *("status", "reason", "seconds"),
+)
 MOST_CELLS = 100_000
 # Table whose `kind` names a component → the groups of entry points that it may be in.
 _KINDS = {"problem": ("problem", "objective"), "topology": ("topology",), "algorithm": ("algorithm",)}

@@ -53,6 +53,8 @@ _METRICS = (
 )
 _SPENT = ("epsilon_max", "epsilon_pure_max", "claimed")
 _FACTS = ("ok", "rounds", "spectral_gap", "self_weight", "agents")
+# Known of a cell that diverged, too: its price and what it was, not how well it did.
+OF_EVERY_CELL = (*_SPENT, *_FACTS, "seconds", "diverged", "finite_data", "endless_stream", "claimed_endless")
 # Over rounds, and at the end.
 _CURVES = {"run": _METRICS, "plan": _SPENT}
 _FINALS = {

@@ -6,17 +6,34 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.plots.axes import log_axis
-from decentral_dp.reporting.plots.style import GREY, SERIES_COLOURS, STYLE, new_figure, package_style
+from decentral_dp.reporting.plots.style import (
+    GREY,
+    SERIES_COLOURS,
+    STYLE,
+    new_figure,
+    package_style,
+    remove_figure,
+    save_figure,
+)
 from decentral_dp.studies.axis_labels import axis_label, words_of
+from decentral_dp.studies.failed_cells import (
+    Labels,
+    caption,
+    is_lost,
+    mark_failed,
+    mark_failed_line,
+)
 from decentral_dp.studies.grid import Axis, Label
+from decentral_dp.studies.study_legend import Line, legend, set_foot
 from decentral_dp.studies.study_schema import Plot, Study
+from decentral_dp.studies.study_tables import counts_of
 from decentral_dp.studies.verdicts import selected
 
 if TYPE_CHECKING:
@@ -35,30 +52,6 @@ _MOST_TICKS = 8
 # Names of points are at least so far apart, in widths of the axes.
 _NAME_GAP = 0.036
 _NAMES_HIGH = 1.2
-# An inch holds about so many letters of a legend; a handle takes the room of some more.
-_LETTERS_PER_INCH, _HANDLE_LETTERS = 15, 9
-
-
-class Line(NamedTuple):
-    """One line of a picture, in its colour and style.
-
-    Args:
-        value: of the axis that colours tell apart.
-        measure: what is drawn.
-        where: axis → label of its points.
-        colour: of the line.
-        marker: of the points.
-        dash: of the line.
-        fill: of the markers.
-    """
-
-    value: str
-    measure: str
-    where: Mapping[str, Label]
-    colour: str
-    marker: str
-    dash: Any
-    fill: Any
 
 
 def write_study_plots(
@@ -71,7 +64,7 @@ def write_study_plots(
         study: with its plots.
         axes: what varied.
         summary: means with intervals.
-        cells: a row for each, with its labels and what its ε is (guarantee, mechanism, delta).
+        cells: a row for each, with its labels, its status, and what its ε is (guarantee, mechanism, delta).
 
     Returns:
         The paths that were written.
@@ -80,23 +73,26 @@ def write_study_plots(
     written = []
     with package_style():
         for plot in study.plots:
-            path = folder / f"{plot.name}.png"
-            if _draw(path, plot, axes, summary, selected(cells, plot.where)):
-                written.append(path)
+            figure = _drawn(plot, axes, summary, selected(cells, plot.where), study.confidence)
+            if figure is None:
+                remove_figure(folder / plot.name)
             else:
-                path.unlink(missing_ok=True)
+                written += save_figure(figure, folder / plot.name, study.formats)
     return written
 
 
-def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> bool:
+def _drawn(
+    plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, confidence: float
+) -> Figure | None:
     rows = selected(summary, plot.where)
-    rows = rows[rows["last"] != (plot.x == "round")]
+    rows = rows[(rows["last"] != (plot.x == "round")) & (rows["n"] > 0)]
     by_name = {axis.name: axis for axis in axes}
     across_measured = plot.x != "round" and plot.x not in by_name
     if not rows["name"].isin(plot.measures).any() or (across_measured and plot.x not in set(rows["name"])):
-        return False
-    panels = _values(by_name, plot.panels, rows)
-    wide = plot.x in by_name and not _is_number(by_name[plot.x]) and len(_values(by_name, plot.x, rows)) > 6
+        return None
+    shown = _shown(rows, cells, list(by_name))
+    panels = _values(by_name, plot.panels, shown)
+    wide = plot.x in by_name and not _is_number(by_name[plot.x]) and len(_values(by_name, plot.x, shown)) > 6
     across = 1 if wide else 2 if len(panels) == 4 else min(_PANEL_COLUMNS, len(panels))
     down = math.ceil(len(panels) / across)
     width = 7.6 if wide else 5.8 if across == 1 else (3.8 if across == 2 else 3.5) * across
@@ -104,10 +100,11 @@ def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, c
     height += 0.0 if plot.points is None else _NAMES_HIGH
     figure = new_figure(width, height)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
-    lines = _lines(plot, by_name, rows)
+    lines = [n for n in _lines(plot, by_name, shown) if _holds(rows, n) or is_lost(selected(cells, n.where))]
+    unplaced = []
     for ax, panel in zip(grid.flat, panels, strict=False):
-        part = rows if plot.panels is None else rows[rows[plot.panels] == panel]
-        _panel(ax, plot, by_name, part, lines, rows)
+        here = {} if plot.panels is None else {plot.panels: panel}
+        unplaced += _panel(ax, plot, by_name, selected(rows, here), lines, rows, selected(cells, here))
         if plot.panels is not None:
             ax.set_title(f"{words_of(plot.panels.rpartition('.')[2])}: {words_of(panel)}", fontweight="normal")
     for ax in grid.flat[len(panels) :]:
@@ -123,13 +120,21 @@ def _draw(path: Path, plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, c
     if plot.title:
         words = textwrap.fill(plot.title, int(width * _TITLE_LETTERS_PER_INCH))
         figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=STYLE["axes.titlesize"])
-    _legend(figure, [line for line in lines if _holds(rows, line)], cells, width, _joined(plot, by_name))
-    figure.savefig(path, metadata={"Software": None})
-    return True
+    drawn = rows[rows["name"].isin(plot.measures)]
+    said = caption(drawn, cells, confidence, over_rounds=plot.x == "round", unplaced=unplaced)
+    legend(figure, plot, lines, cells, _joined(plot, by_name))
+    set_foot(figure, said)
+    return figure
+
+
+def _shown(rows: pd.DataFrame, cells: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """The labels of what is drawn: of what was measured, and of what failed."""
+    lost = [labels for labels, (total, failed) in counts_of(cells, axes).items() if failed == total]
+    return pd.concat([rows[list(axes)], pd.DataFrame(lost, columns=list(axes), dtype=object)])
 
 
 def _values(axes: Mapping[str, Axis], name: str | None, rows: pd.DataFrame) -> list[Label]:
-    """The values of an axis that have rows, in the order of the study."""
+    """The values of an axis that are among these rows, in the order of the study."""
     if name is None:
         return [""]
     present = set(rows[name])
@@ -167,48 +172,40 @@ def _holds(rows: pd.DataFrame, line: Line) -> bool:
     return bool(len(_of(rows, line)))
 
 
-def _legend(figure: Figure, lines: Sequence[Line], cells: pd.DataFrame, width: float, joined: bool) -> None:
-    """What colours mean and, where there are several measures for each, what dashes or fillings mean."""
-    from matplotlib.lines import Line2D
-
-    values, measures = {n.value: n for n in lines}, {n.measure: n for n in lines}
-    entries: list[tuple[str, str, str, Any, Any]] = []
-    if len(values) > 1:
-        entries += [(value, n.colour, n.marker, "-", "full") for value, n in values.items()]
-        if len(measures) > 1:
-            entries += [
-                (axis_label(m, cells, most=1), GREY, "none" if joined else "o", n.dash, n.fill)
-                for m, n in measures.items()
-            ]
-    elif len(measures) > 1:
-        entries = [(axis_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
-    if not entries:
-        return
-    handles = [
-        Line2D([], [], color=colour, marker=marker, linestyle=dash if joined else "none", fillstyle=fill)
-        for _, colour, marker, dash, fill in entries
-    ]
-    labels = [label for label, *_ in entries]
-    longest = max(len(label) for label in labels) + _HANDLE_LETTERS
-    columns = max(1, min(len(labels), 4, int(width * _LETTERS_PER_INCH / longest)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
-
-
 def _panel(
-    ax: Axes, plot: Plot, axes: Mapping[str, Axis], part: pd.DataFrame, lines: Sequence[Line], rows: pd.DataFrame
-) -> None:
-    categories = _values(axes, plot.x, rows) if plot.x in axes and not _is_number(axes[plot.x]) else None
-    drawn = [line for line in lines if _holds(rows, line)]
-    for k, line in enumerate(drawn):
-        found = _of(part, line)
-        x = _positions(plot, axes, part, found, categories)
+    ax: Axes,
+    plot: Plot,
+    axes: Mapping[str, Axis],
+    part: pd.DataFrame,
+    lines: Sequence[Line],
+    rows: pd.DataFrame,
+    cells: pd.DataFrame,
+) -> list[Labels]:
+    """Draw what one panel shows; returns the combinations that failed and have no place in it."""
+    unplaced = []
+    shown = _shown(rows, cells, list(axes))
+    categories = _values(axes, plot.x, shown) if plot.x in axes and not _is_number(axes[plot.x]) else None
+    span = np.ptp(shown[plot.x].to_numpy(dtype=np.float64)) if plot.x in axes and categories is None else 0.0
+    for k, line in enumerate(lines):
         # Side by side, so that the bars of one value do not hide each other.
-        aside = (k + 0.5) / len(drawn) - 0.5
-        if categories is not None:
-            x = x + 0.5 * aside
-        elif plot.x in axes:
-            x = x * (1 + 0.08 * aside) if "x" in plot.log else x + 0.05 * aside * (x.max() - x.min())
-        _draw_line(ax, line, found, x, _joined(plot, axes), band=plot.x == "round")
+        aside = (k + 0.5) / len(lines) - 0.5
+
+        def placed(found: pd.DataFrame, aside: float = aside) -> Array:
+            x = _positions(plot, axes, part, found, categories)
+            if categories is not None:
+                return x + 0.5 * aside
+            if plot.x not in axes:
+                return x
+            return x * (1 + 0.08 * aside) if "x" in plot.log else x + 0.05 * aside * span
+
+        found = _of(part, line)
+        if len(found):
+            _draw_line(ax, line, found, placed(found), _joined(plot, axes), band=plot.x == "round")
+        own = selected(cells, line.where)
+        if plot.x == "round" and is_lost(own):
+            mark_failed_line(ax, line.colour, k)
+        elif plot.x != "round":
+            unplaced += mark_failed(ax, line.colour, own, list(axes), found, placed)
     measured = rows[rows["name"].isin(plot.measures)]
     if "y" in plot.log:
         drawable = measured[["mean", "low", "high"]].to_numpy()
@@ -220,15 +217,16 @@ def _panel(
         if sum(len(str(c)) for c in categories) > _LETTERS_ACROSS:
             for name in ax.get_xticklabels():
                 name.set(rotation=35, rotation_mode="anchor", horizontalalignment="right")
-        return
-    at = np.concatenate([_positions(plot, axes, rows, _of(rows, line), None) for line in drawn])
+        return unplaced
+    at = np.concatenate([_positions(plot, axes, rows, _of(rows, line), None) for line in lines])
     if "x" in plot.log:
-        log_axis(ax, "x", at)
-    if plot.x in axes and len(values := _values(axes, plot.x, rows)) <= _MOST_TICKS:
+        log_axis(ax, "x", at if plot.x not in axes else shown[plot.x].to_numpy(dtype=np.float64))
+    if plot.x in axes and len(values := _values(axes, plot.x, shown)) <= _MOST_TICKS:
         ax.set_xticks([float(v) for v in values], [words_of(v) for v in values])
         ax.minorticks_off()
     if plot.points is not None:
         _name_points(ax, plot, axes, rows)
+    return unplaced
 
 
 def _positions(

@@ -52,6 +52,8 @@ ERRORS = (
 )
 
 Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
+# What a cell that has its numbers says of itself.
+GOOD = ("ok", "budget_reached")
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]."""
 
@@ -127,13 +129,12 @@ def compute(task: Task) -> Record:
 
 
 def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
-    good = status in ("ok", "budget_reached")
     return {
         "status": status,
         "reason": reason,
         "round": round_,
         "seconds": 0.0,
-        "finals": {"ok": float(good)},
+        "finals": {"ok": float(status in GOOD)},
         "curves": {},
     }
 

@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 from decentral_dp.config.loading import assign, explain, find, parsed, read_toml
 from decentral_dp.config.table_types import Count, Finite, Line, Positive, Seed, Share, Table, optional
 from decentral_dp.errors import InputError
+from decentral_dp.reporting.plots.style import Format
 
 Where = dict[str, Any]
 
@@ -102,6 +103,9 @@ class Study(Table):
     )
     variants: list[Variant] = Field(default=[], description="Named bundles of changes, as one more axis.")
     plots: list[Plot] = Field(default=[], description="Pictures to draw.")
+    formats: Annotated[list[Format], Field(min_length=1)] = Field(
+        default=["png"], description='Formats of the pictures: "png", "svg" and "pdf"; the page shows "png".'
+    )
     claims: list[Claim] = Field(default=[], description="Claims to check, each with a verdict.")
     versions: dict[str, str] = Field(
         default={}, description="Versions of the software that wrote a results folder; not read."

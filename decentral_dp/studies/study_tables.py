@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -10,50 +9,12 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from pydantic import ValidationError
-from scipy.stats import t as student
 
-from decentral_dp.bounded import Array
 from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.studies.grid import Cell
-from decentral_dp.studies.study_runs import Record, cuts_of, value_of
-
-
-def interval(values: Array | Sequence[float], confidence: float) -> tuple[float, float, float]:
-    """Compute mean and confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom.
-
-    Args:
-        values: (n,).
-        confidence: level, such as 0.95.
-
-    Returns:
-        (mean, low, high).
-
-    Limits:
-        The ends are NaN for a single value. Where a value is infinite the mean is too, without an interval.
-
-    Example:
-        >>> [round(v, 3) for v in interval([1.0, 2.0, 3.0], confidence=0.95)]
-        [2.0, -0.484, 4.484]
-        >>> interval([1.0], confidence=0.95)
-        (1.0, nan, nan)
-    """
-    v = np.asarray(values, dtype=np.float64)
-    if v.size == 0:
-        return math.nan, math.nan, math.nan
-    if not np.isfinite(v).all():
-        # Infinities of both signs have no mean.
-        total = float(v[~np.isfinite(v)][0])
-        return (total if (v[~np.isfinite(v)] == total).all() else math.nan), math.nan, math.nan
-    mean = float(v.mean())
-    if v.size == 1:
-        return mean, math.nan, math.nan
-    half = _quantile(confidence, v.size) * float(v.std(ddof=1)) / math.sqrt(v.size)
-    return mean, mean - half, mean + half
-
-
-@functools.cache
-def _quantile(confidence: float, n: int) -> float:
-    return float(student.ppf(0.5 + confidence / 2, n - 1))
+from decentral_dp.studies.intervals import cell_mean
+from decentral_dp.studies.measures import OF_EVERY_CELL
+from decentral_dp.studies.study_runs import GOOD, Record, cuts_of, value_of
 
 
 def results(
@@ -102,30 +63,62 @@ def _kept_rounds(rounds: Literal["last", "all"] | list[int], known: Sequence[int
     return known if rounds == "all" else cuts_of(rounds, max(known, default=0))
 
 
-def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float) -> pd.DataFrame:
+def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: pd.DataFrame) -> pd.DataFrame:
     """Tabulate means with intervals over the seeds of each combination.
 
     What was measured at the end is taken together even where runs ended at different rounds; `round` is the latest.
+    Scores are means over the cells that ended ok. Prices and facts (`OF_EVERY_CELL`) are means over all that have them.
 
     Args:
         frame: of `results`.
         axes: names of the axes.
         confidence: level of the intervals.
+        cells: of `cell_table`.
 
     Returns:
-        Columns: the axes, round, last, name, n, mean, low, high.
+        Columns: the axes, round, last, name, n (cells that the mean is over), cells (of the combination), failed (of
+        these), mean, low, high, interval. Where all cells failed, a name that others have measured has n = 0.
     """
-    rows = []
+    ended = set(cells.loc[cells["status"].isin(GOOD), "cell"])
+    counted = frame[frame["cell"].isin(ended) | frame["name"].isin(OF_EVERY_CELL)]
+    counts = counts_of(cells, axes)
+    rows: list[dict[str, Any]] = []
     for last in (True, False):
-        part = frame[frame["last"] == last]
+        part = counted[counted["last"] == last]
         by = [*axes, "name"] if last else [*axes, "name", "round"]
         for named, group in part.groupby(by, sort=False):
             at: dict[str, Any] = dict(zip(by, named if isinstance(named, tuple) else (named,), strict=True))
-            mean, low, high = interval(group["value"].to_numpy(), confidence)
-            found = {"round": int(group["round"].max()), "last": last, "n": len(group)}
-            rows.append({**at, **found, "mean": mean, "low": low, "high": high})
-    columns = [*axes, "round", "last", "name", "n", "mean", "low", "high"]
+            total, failed = counts[tuple(at[a] for a in axes)]
+            mean, low, high, kind = cell_mean(at["name"], group["value"].to_numpy(), confidence)
+            found: dict[str, Any] = {"round": int(group["round"].max()), "last": last, "n": len(group), "cells": total}
+            found |= {"failed": failed, "mean": mean, "low": low, "high": high, "interval": kind}
+            rows.append({**at, **found})
+    nothing = {"round": 0, "last": True, "n": 0, **dict.fromkeys(("mean", "low", "high"), math.nan), "interval": "none"}
+    there = {(*(row[a] for a in axes), row["name"]) for row in rows if row["last"]}
+    measured = list(dict.fromkeys(counted.loc[counted["last"], "name"]))
+    for labels, (total, failed) in counts.items():
+        at = {**dict(zip(axes, labels, strict=True)), "cells": total, "failed": failed}
+        missing = [name for name in measured if (*labels, name) not in there] if failed == total else []
+        rows += [{**at, **nothing, "name": name} for name in missing]
+    columns = [*axes, "round", "last", "name", "n", "cells", "failed", "mean", "low", "high", "interval"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def counts_of(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...], tuple[int, int]]:
+    """Count the cells of every combination, and those of them that failed.
+
+    Example:
+        >>> cells = pd.DataFrame({"graph": ["ring", "ring", "star"], "status": ["ok", "diverged", "refused"]})
+        >>> counts_of(cells, ["graph"])
+        {('ring',): (2, 1), ('star',): (1, 1)}
+    """
+    failed = (~cells["status"].isin(GOOD)).tolist()
+    counts: dict[tuple[Any, ...], tuple[int, int]] = {}
+    labels = list(zip(*(cells[a] for a in axes), strict=True)) if axes else [()] * len(cells)
+    for at, bad in zip(labels, failed, strict=True):
+        total, lost = counts.get(at, (0, 0))
+        counts[at] = total + 1, lost + bad
+    return counts
 
 
 def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Record]) -> pd.DataFrame:

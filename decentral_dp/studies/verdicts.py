@@ -13,6 +13,7 @@ from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.reporting.text import power_text
 from decentral_dp.studies.grid import Axis, Label
+from decentral_dp.studies.intervals import spread_text
 from decentral_dp.studies.study_schema import Claim, Side, Study, Where
 
 # Where a comparison holds, and where it does not: what is printed is true either way.
@@ -228,8 +229,6 @@ def _rounded(pair: tuple[Point, Point], digits: int) -> tuple[Point, Point]:
 
 
 def _mean(point: Point, digits: int) -> str:
-    half = (point.high - point.low) / 2
-    # Less than a thousandth is not seen in the mean either.
-    wide = half >= 1e-3 * abs(point.mean)
-    spread = f" ± {power_text(float(f'{half:.2g}'))} (n = {point.n})" if wide else ""
-    return f"{power_text(point.mean) if digits == _DIGITS[0] else f'{point.mean:.{digits}g}'}{spread}"
+    spread = spread_text(point.mean, point.low, point.high)
+    counted = f"{spread} (n = {point.n})" if spread else ""
+    return f"{power_text(point.mean) if digits == _DIGITS[0] else f'{point.mean:.{digits}g}'}{counted}"

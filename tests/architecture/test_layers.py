@@ -72,6 +72,8 @@ ONLY_IN = {
         "adversaries/audit_plot.py",
         "adversaries/pair_plots.py",
         "reproductions/experiment_plots.py",
+        "studies/failed_cells.py",
+        "studies/study_legend.py",
         "studies/study_plots.py",
     ],
     "dp_accounting": ["privacy/accounting/loss_distributions.py"],

@@ -15,7 +15,7 @@ from decentral_dp.studies.grid import Cell, cells
 from decentral_dp.studies.pool import cores
 from decentral_dp.studies.study_runs import Task, compute, read, task_of, write
 from decentral_dp.studies.study_schema import Study, load_study
-from decentral_dp.studies.study_tables import results, summary
+from decentral_dp.studies.study_tables import cell_table, results, summary
 
 
 def study_of(seeds: int) -> Study:
@@ -42,7 +42,8 @@ def test_overhead_of_a_cell(benchmark: Any, tmp_path: Path) -> None:
         write(tmp_path, task.key, compute(task))
         record = read(tmp_path, task.key)
         assert record is not None
-        summary(results([cell], [task.key], [record], "last"), ["topology.kind"], 0.95)
+        table = cell_table([cell], [task.key], [record])
+        summary(results([cell], [task.key], [record], "last"), ["topology.kind"], 0.95, table)
 
     ours, bare = float("inf"), float("inf")
     with threadpool_limits(limits=1):

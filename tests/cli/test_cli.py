@@ -89,7 +89,7 @@ def test_help_answers_at_once() -> None:
         before = os.times()
         said = subprocess.run([sys.executable, "-m", "decentral_dp.cli.main", "--help"], capture_output=True, text=True)
         assert said.returncode == 0
-        for name in ("run", "plan", "study", "network", "list", "show", "report", "schema"):
+        for name in ("run", "plan", "study", "network", "list", "show", "report", "compare", "schema"):
             assert f" {name} " in said.stdout
         after = os.times()
         return after.children_user + after.children_system - before.children_user - before.children_system
@@ -315,7 +315,8 @@ def test_titles_are_text_and_not_markup(command: Command) -> None:
 
 
 def test_run_writes_a_numbered_folder_and_says_where(command: Command, tmp_path: Path) -> None:
-    for name in (MAIN, f"{MAIN}-2"):
+    changed = f"{MAIN}-rounds=4-evaluate_every=2-average=2"
+    for name in (changed, f"{changed}-2"):
         said = command("run", MAIN, *SMALL)
         assert said.code == 0
         assert f"Report: runs/{name}/report.html" in said.out
@@ -419,9 +420,11 @@ def test_report_draws_again(command: Command, finished: Path, tmp_path: Path) ->
     copy = shutil.copytree(finished, tmp_path / "copy")
     (copy / "report.html").unlink()
     shutil.rmtree(copy / "plots")
-    assert command("report", copy).code == 0
+    assert command("report", copy, "--format", "pdf").code == 0
     assert (copy / "report.html").is_file()
-    assert list((copy / "plots").glob("*.png"))
+    drawn = {ending: sorted(p.stem for p in (copy / "plots").glob(f"*.{ending}")) for ending in ("png", "pdf", "svg")}
+    assert drawn["png"] == drawn["pdf"] != []
+    assert drawn["svg"] == []
     for wrong in ("nowhere", tmp_path, copy / "report.html"):
         assert_one_sentence(command("report", wrong))
 

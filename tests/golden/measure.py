@@ -37,11 +37,13 @@ _SHOWN = 8
 FOLDERS = {"gossip": "ring_breast_cancer", "coordinator": "regularisation_tuner"}
 COMMANDS = (
     "run",
+    "new",
     "plan",
     "network",
     "attack",
     "audit",
     "check",
+    "compare",
     "study",
     "experiment",
     "list",

@@ -18,7 +18,7 @@ from decentral_dp.reporting.plots import FIGURES, write_plots
 from decentral_dp.reporting.plots.axes import change
 from decentral_dp.reporting.plots.drawing import Curve, curve, read_drawing
 from decentral_dp.reporting.plots.network_plots import layout
-from decentral_dp.reporting.plots.style import new_figure, package_style, save
+from decentral_dp.reporting.plots.style import new_figure, package_style, save_png
 from tests.support.run_folders import ALL_FIGURES, DOT, axes_of, figure_of, privacy_of, read_page, write_run
 
 
@@ -232,7 +232,7 @@ def test_a_figure_is_filled_and_nothing_is_cut(certified: Path, tmp_path: Path, 
     with package_style():
         figure = new_figure(5.6, 3.5)
         assert FIGURES[name](figure, read_drawing(certified))
-        save(figure, tmp_path / "drawn.png")
+        save_png(figure, tmp_path / "drawn.png")
         drawn = figure.get_tightbbox().padded(-0.01)
     assert drawn.x0 >= 0.0
     assert drawn.y0 >= 0.0

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,19 +29,23 @@ from decentral_dp.cli import main as cli
 from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.runner import run
+from decentral_dp.studies import study_plots
 from decentral_dp.studies import study_runs as cell_files
 from decentral_dp.studies.axis_labels import axis_label
 from decentral_dp.studies.conduct import Findings, check_plot, conduct
 from decentral_dp.studies.epsilons import described
 from decentral_dp.studies.grid import axes, cells, label_all
+from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import check_names, names_of
 from decentral_dp.studies.pool import in_processes
 from decentral_dp.studies.study_runs import Task, task_of
 from decentral_dp.studies.study_schema import Study, load_study
-from decentral_dp.studies.study_tables import interval
-from decentral_dp.studies.verdicts import Verdict, check_claims, verdict
+from decentral_dp.studies.study_tables import summary
+from decentral_dp.studies.study_text import StudyTable, latex, markdown, study_table
+from decentral_dp.studies.verdicts import Verdict, check_claims, selected, verdict
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -276,13 +281,67 @@ def test_results_are_tidy_and_are_those_of_a_run(mixed: Findings) -> None:
 
 def test_the_summary_takes_the_seeds_together(mixed: Findings) -> None:
     frame = pd.read_parquet(mixed.folder / "summary.parquet")
-    assert list(frame) == ["topology", "topology.weights", "round", "last", "name", "n", "mean", "low", "high"]
+    assert list(frame) == [
+        *("topology", "topology.weights", "round", "last", "name"),
+        *("n", "cells", "failed", "mean", "low", "high", "interval"),
+    ]
     row = frame[frame["last"] & (frame["name"] == "test_loss") & (frame["topology"] == "complete")].iloc[0]
     values = mixed.results[
         mixed.results["last"] & (mixed.results["name"] == "test_loss") & (mixed.results["topology"] == "complete")
     ]["value"]
     assert row["n"] == len(values) == 2
     assert (row["mean"], row["low"], row["high"]) == pytest.approx(interval(values.to_numpy(), 0.95))
+
+
+def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
+    lost = mixed.summary[(mixed.summary["topology"] == "complete") & (mixed.summary["topology.weights"] == "constant")]
+    row = lost[lost["name"] == "test_accuracy"].iloc[0]
+    assert (row["n"], row["cells"], row["failed"]) == (0, 2, 2)
+    assert math.isnan(row["mean"])
+    pd.testing.assert_frame_equal(pd.read_csv(mixed.folder / "summary.csv"), mixed.summary, check_dtype=False)
+    words = study_table(mixed.study, mixed.axes, mixed.summary, mixed.cells)
+    heads = [name for name, _ in words.heads]
+    by_row = {row[:2]: dict(zip(heads, row, strict=True)) for row in map(tuple, words.rows)}
+    failed = by_row["complete", "constant"]
+    assert (failed["ended ok"], failed["test_accuracy"]) == ("0 of 2 (2 refused)", "failed")
+    assert by_row["ring", "constant"]["ended ok"] == "2 of 2"
+    assert "2 of 8 cells failed (2 refused)." in words.note
+    assert "Student's t on the logit scale for shares" in words.note
+    for name in ("table.md", "table.tex", "report.html"):
+        text = (mixed.folder / name).read_text()
+        assert text.count("0 of 2 (2 refused)") == 1
+        assert "2 of 8 cells failed" in text
+    page = (mixed.folder / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert "diverges unless ρ &lt; 1" in page
+    assert 'class="sortable"' in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+
+
+def test_tables_escape_what_their_language_reads() -> None:
+    table = StudyTable([("a_b|c", "δ = 1e-5")], [False], [["[x](y) & 5 % of {z} ≈ 2·10⁻⁴ *"]], [[None]], "")
+    assert markdown(table).splitlines() == [
+        "| a\\_b\\|c (δ = 1e-5) |",
+        "| --- |",
+        "| [x\\](y) & 5 % of {z} ≈ 2·10⁻⁴ \\* |",
+        "",
+        "",
+    ]
+    rows = latex(table).splitlines()
+    assert rows[2] == r"a\_b$|$c ($\delta$ = 1e-5) \\"
+    assert rows[4] == r"{[}x](y) \& 5 \% of \{z\} ≈ 2$\cdot$10$^{-4}$ * \\"
+
+
+def test_scores_are_over_the_cells_that_ended_ok_and_prices_over_all() -> None:
+    cells = pd.DataFrame({"cell": list("abc"), "graph": "ring", "status": ["ok", "ok", "diverged"]})
+    rows = [(k, "ring", 5, last, n, v) for k in "abc" for last in (True, False) for n, v in (("upper_loss", 1.0),)]
+    rows = [(k, g, r, last, n, 9.0 if k == "c" else v) for k, g, r, last, n, v in rows]
+    rows += [(k, "ring", 5, True, "epsilon_max", 2.0) for k in "abc"] + [("c", "ring", 5, True, "diverged", 1.0)]
+    frame = pd.DataFrame(rows, columns=["cell", "graph", "round", "last", "name", "value"])
+    found = summary(frame, ["graph"], 0.95, cells).set_index(["name", "last"])
+    assert found.loc[("upper_loss", True), ["n", "cells", "failed", "mean"]].tolist() == [2, 3, 1, 1.0]
+    assert found.loc[("upper_loss", False), "mean"] == 1.0
+    assert found.loc[("epsilon_max", True), "n"] == 3
 
 
 def test_pictures_are_drawn_where_there_are_numbers(mixed: Findings) -> None:
@@ -293,6 +352,42 @@ def test_pictures_are_drawn_where_there_are_numbers(mixed: Findings) -> None:
     ]
     assert all(p.stat().st_size > 5000 for p in (mixed.folder / "plots").iterdir())
     assert not list(mixed.folder.rglob("*.partial"))
+
+
+def test_pictures_show_what_failed_and_how_many_cells_there_are(mixed: Findings) -> None:
+    means = summary(mixed.results, [a.name for a in mixed.axes], 0.95, mixed.cells)
+    texts, crosses = {}, {}
+    with package_style():
+        for plot in mixed.study.plots[:3]:
+            part = selected(mixed.cells, plot.where)
+            figure = study_plots._drawn(plot, mixed.axes, means, part, 0.95)
+            assert figure is not None
+            texts[plot.name] = " ".join(figure.texts[-1].get_text().split())
+            crosses[plot.name] = sum(line.get_gid() == "failed" for ax in figure.axes for line in ax.lines)
+            assert all(legend.get_title().get_text() for legend in figure.legends)
+    # Over rounds the cross is in the panel of the weights that failed; for ok itself there is a number.
+    assert crosses == {"over_rounds": 1, "by_weights": 1, "by_gap": 0}
+    assert all("2 of 8 cells failed (2 refused)" in text for text in texts.values())
+    assert texts["over_rounds"].startswith("n = 2 cells a line. 95 % intervals: Student's t.")
+    assert texts["by_gap"].endswith("Failed, and without a place here: complete constant.")
+    assert "Wilson's for counts of cells" in texts["by_weights"]
+
+
+@pytest.mark.parametrize("formats", [["svg", "pdf"], ["png"]])
+def test_pictures_are_written_in_the_formats_asked_for(make: Make, tmp_path: Path, formats: list[str]) -> None:
+    study = make(
+        kind="plan", formats=formats, plots=[{"name": "p", "x": "topology", "y": "ok"}], grid={"topology": RINGS}
+    )
+    (tmp_path / "out" / "cells").mkdir(parents=True)
+    (tmp_path / "out" / "plots").mkdir()
+    (tmp_path / "out" / "plots" / "p.png").write_bytes(b"of an earlier study")
+    conduct(study, tmp_path / "out", jobs=1)
+    drawn = {p.suffix[1:]: p.read_bytes()[:5] for p in (tmp_path / "out" / "plots").iterdir()}
+    starts = {"png": b"\x89PNG\r", "svg": b"<?xml", "pdf": b"%PDF-"}
+    assert drawn == {ending: starts[ending] for ending in formats}
+
+
+def test_a_mixed_study_says_what_it_did_not_draw(mixed: Findings) -> None:
     assert mixed.warnings == ['plots (of_nothing): not drawn, for none of its cells has measured "weight_clean".']
 
 
@@ -841,10 +936,10 @@ def test_the_table_says_what_its_epsilon_is(
     code, out, err = command("study", file, "--jobs", 1)
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
-    assert rows["variant"] == ["variant", "guarantee", "δ", "epsilon_max", "weight_clean"]
-    assert rows["closed"][1:4] == ["certified", "1e-5", "4.00"]
+    assert rows["variant"] == ["variant", "guarantee", "δ", "ended", "ok", "epsilon_max", "weight_clean"]
+    assert rows["closed"][1:7] == ["certified", "1e-5", "1", "of", "1", "4.00"]
     assert rows["closer"][1:3] == ["certified", "1e-6"]
-    assert rows["open"][1:] == ["no", "guarantee", "–", "∞", "–"]
+    assert rows["open"][1:] == ["no", "guarantee", "–", "1", "of", "1", "∞", "–"]
     assert 'Warning: measure: no cell has measured "weight_clean".' in out
     content["variants"] = [{"name": "closed"}]
     file.write_text(tomli_w.dumps(content))

@@ -33,7 +33,12 @@ def figures(folder: Path, *names: str, captions: Mapping[str, str] | None = None
     for name in names:
         path = folder / "plots" / f"{name}.png"
         if path.exists():
-            data = base64.b64encode(path.read_bytes()).decode("ascii")
-            image = tag("img", src=f"data:image/png;base64,{data}", alt=stated[name]).markup.removesuffix("</img>")
-            found.append(tag("figure", Html(image), tag("figcaption", stated[name])))
+            found.append(figure(path.read_bytes(), stated[name]))
     return [tag("div", *found, class_="figures")] if found else []
+
+
+def figure(png: bytes, caption: str, captioned: bool = True) -> Html:
+    """A picture within the page. captioned: whether its caption is printed below it, too."""
+    data = base64.b64encode(png).decode("ascii")
+    image = tag("img", src=f"data:image/png;base64,{data}", alt=caption).markup.removesuffix("</img>")
+    return tag("figure", Html(image), *([tag("figcaption", caption)] if captioned else []))

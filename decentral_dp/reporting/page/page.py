@@ -8,8 +8,9 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.reporting.folder import read_scenario, scenario_text
 from decentral_dp.reporting.page.audit import audit_section
 from decentral_dp.reporting.page.budgets import budget_section
+from decentral_dp.reporting.page.document import document
 from decentral_dp.reporting.page.guarantee import guarantee_section
-from decentral_dp.reporting.page.markup import Html, join, tag
+from decentral_dp.reporting.page.markup import Html, tag
 from decentral_dp.reporting.page.opening import opening, what_was_run
 from decentral_dp.reporting.page.outcome import outcome_section, topology_section
 from decentral_dp.reporting.page.theorem import theorem_section
@@ -41,19 +42,8 @@ def write_report(folder: Path) -> Path:
         *theorem_section(result),
         *_scenario_and_citation(folder, result, scenario),
     ]
-    style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
-    head = join(
-        [
-            Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-            Html('<link rel="icon" href="data:,">'),
-            Html('<meta name="color-scheme" content="light dark">'),
-            tag("title", title),
-            tag("style", Html(style)),
-        ]
-    )
-    page = tag("html", tag("head", head), tag("body", tag("main", *sections)), lang="en")
     path = folder / "report.html"
-    path.write_text(f"<!DOCTYPE html>\n{page.markup}\n", encoding="utf-8")
+    path.write_text(document(title, sections), encoding="utf-8")
     return path
 
 

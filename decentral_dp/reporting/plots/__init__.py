@@ -1,4 +1,4 @@
-"""Figures of a run folder, one PNG each; a figure whose numbers are missing is not drawn.
+"""Figures of a run folder, a PNG each, and SVG or PDF where asked for; a figure whose numbers are missing is not drawn.
 
 The only place that imports matplotlib, and only when something is drawn. Figures are made without pyplot and inside an
 rc context, so neither the caller's settings nor his backend change. Curves and ledger are read from the run folder:
@@ -7,7 +7,7 @@ they show the simulator's view, not what an adversary sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from decentral_dp.reporting.plots.drawing import Drawing, read_drawing
 from decentral_dp.reporting.plots.minimax import gradient, held_out, primal, shares
 from decentral_dp.reporting.plots.network_plots import topology
 from decentral_dp.reporting.plots.releases import noise, upper_variable
-from decentral_dp.reporting.plots.style import new_figure, package_style, save
+from decentral_dp.reporting.plots.style import Format, new_figure, package_style, remove_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,22 +37,20 @@ FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
 }
 
 
-def write_plots(folder: Path) -> list[Path]:
+def write_plots(folder: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
     """Draw every figure that the run folder has numbers for into `folder/plots`, and return the paths.
 
-    A figure of an earlier run that this run has no numbers for is removed. Raises InputError where `folder` holds no
-    readable result.json.
+    A figure of an earlier run that this run has no numbers for is removed. formats: the page shows "png". Raises
+    InputError where `folder` holds no readable result.json.
     """
     drawing = read_drawing(folder)
     (folder / "plots").mkdir(exist_ok=True)
     written = []
     with package_style():
         for name, draw in FIGURES.items():
-            path = folder / "plots" / f"{name}.png"
-            figure = new_figure(*SIZE)
+            path, figure = folder / "plots" / name, new_figure(*SIZE)
             if draw(figure, drawing):
-                save(figure, path)
-                written.append(path)
+                written += save_figure(figure, path, formats)
             else:
-                path.unlink(missing_ok=True)
+                remove_figure(path)
     return written

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.plots import FIGURES, SIZE
 from decentral_dp.reporting.plots.drawing import Drawing
-from decentral_dp.reporting.plots.style import new_figure, package_style, save
+from decentral_dp.reporting.plots.style import new_figure, package_style, save_png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ class Picture:
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
         with package_style():
-            save(self.figure, drawn)
+            save_png(self.figure, drawn)
         return drawn.getvalue()
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,6 +54,16 @@ STYLE: Mapping[Any, Any] = {
     # Names come from the user: a dollar sign in one must not start a formula.
     "text.parse_math": False,
     "savefig.dpi": 220,
+    # Letters stay letters in a PDF, and the same picture is the same SVG.
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "decentral_dp",
+}
+Format = Literal["png", "svg", "pdf"]
+FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
+# What a file would say of the software and the day: the same picture is the same file.
+_UNSAID: Mapping[str, Mapping[str, None]] = {
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
 }
 
 
@@ -79,7 +89,7 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def save(figure: Figure, path: Path | BinaryIO) -> None:
+def save_png(figure: Figure, path: Path | BinaryIO) -> None:
     """Write a figure as a PNG, in half the time of `savefig`, which draws it a first time to lay it out.
 
     Args:
@@ -92,7 +102,7 @@ def save(figure: Figure, path: Path | BinaryIO) -> None:
     dpi = matplotlib.rcParams["savefig.dpi"]
     figure.set_dpi(dpi)
     canvas: Any = figure.canvas
-    if len(figure.axes) == 1 and not figure.legends and figure.get_suptitle() == "":
+    if len(figure.axes) == 1 and not figure.legends and not figure.texts:
         figure.set_layout_engine("none")
         _fill(canvas, figure.axes[0])
     canvas.draw()
@@ -112,3 +122,34 @@ def _fill(canvas: Any, ax: Axes) -> None:
     left, bottom = inside.x0 - around.x0 + rim, inside.y0 - around.y0 + rim
     right, top = around.x1 - inside.x1 + rim, around.y1 - inside.y1 + rim
     ax.set_position((left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height))
+
+
+def save_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
+    """Write a figure in each of these formats, and remove files of the others.
+
+    Args:
+        figure: as drawn.
+        path: without an ending.
+        formats: none of them removes what there is.
+
+    Returns:
+        The paths that were written.
+    """
+    written = []
+    for ending in FORMATS:
+        file = path.with_name(f"{path.name}.{ending}")
+        if ending in formats:
+            if ending == "png":
+                save_png(figure, file)
+            else:
+                figure.savefig(file, metadata=dict(_UNSAID[ending]))
+            written.append(file)
+        else:
+            file.unlink(missing_ok=True)
+    return written
+
+
+def remove_figure(path: Path) -> None:
+    """Remove a figure in all formats; path: without an ending."""
+    for ending in FORMATS:
+        path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)

@@ -1,0 +1,55 @@
+"""What the command line prints of runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from decentral_dp.errors import printable
+from decentral_dp.reporting.comparison import Comparison, compare
+from decentral_dp.reporting.comparison_text import comparison_tables
+from decentral_dp.simulation.plan_text import console
+from decentral_dp.simulation.run_folder import check_writable, new_folder
+
+# Columns of a terminal that the names of keys and metrics get, however many runs there are.
+_KEY_WIDTH = 26
+
+
+def carry_out(folders: Sequence[Path], out: Path | None, formats: Sequence[str]) -> None:
+    """Compare, print, and write the page; a folder that is given is new or empty."""
+    found = compare(*folders)
+    if out is not None:
+        check_writable(out)
+    with new_folder(out, "compare") as folder:
+        page = found.write(folder, formats)
+    print_comparison(found)
+    typer.echo(printable(f"Page: {page}"))
+
+
+def print_comparison(found: Comparison) -> None:
+    """Tables with a column for each run, then what has to be known beside them."""
+    out = console()
+    for words in comparison_tables(found):
+        out.print(Text(words.title, style="bold"))
+        if not words.rows:
+            out.print(words.nothing)
+        else:
+            table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+            longest = max(len(name) for name, _ in words.rows)
+            table.add_column("", overflow="fold", min_width=min(longest, _KEY_WIDTH))
+            for run in found.runs:
+                table.add_column(Text(run.name, overflow="fold"), justify="right", overflow="fold")
+            for name, texts in words.rows:
+                table.add_row(Text(name), *(Text(text) for text in texts))
+            out.print(table)
+            if words.note:
+                out.print(Text(words.note, style="dim"))
+        out.print()
+    for remark in found.remarks:
+        out.print(Text("Note:", style="bold"), Text(remark))
+    if found.remarks:
+        out.print()

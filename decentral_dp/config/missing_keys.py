@@ -1,0 +1,161 @@
+"""All keys that a scenario lacks, at once, each with an example of its value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from decentral_dp.algorithms import ALGORITHMS, Entry
+from decentral_dp.algorithms.entry import example_of
+from decentral_dp.config.algorithm_tables import channel_terms
+from decentral_dp.errors import InputError
+from decentral_dp.problems import PROBLEMS, Facts
+from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
+from decentral_dp.topology import GENERATORS
+from decentral_dp.user_code import USER_ERRORS
+
+# Tables whose component may be handed over as a Python object, which then needs no keys.
+_TABLES = ("problem", "topology", "algorithm", "privacy")
+_USUAL = {
+    "problem.kind": '"logistic_hyperparameter"',
+    "problem.data": '"breast_cancer"',
+    "topology.kind": '"ring"',
+    "topology.agents": "10",
+    "algorithm.kind": '"ldp_dsbo"',
+    "algorithm.rounds": "100",
+}
+
+
+def missing_keys(content: Mapping[str, Any], given: Sequence[str] = ()) -> dict[str, str]:
+    """List the keys that a scenario needs and does not have, as far as its kinds are known.
+
+    Args:
+        content: of the scenario, not yet validated.
+        given: tables whose component is a Python object.
+
+    Returns:
+        Dotted key → a value that it could have, as TOML; "" where there is no usual one.
+
+    Example:
+        >>> missing_keys({"problem": {"kind": "quadratic", "data": "synthetic_normal"}, "topology": {"kind": "ring"},
+        ...     "algorithm": {"kind": "ldp_single_level", "y": {"scale": 0.1}}, "privacy": {"guarantee": "none"}})
+        {'topology.agents': '10', 'algorithm.rounds': '100'}
+    """
+    tables = {name: _table(content.get(name)) for name in _TABLES}
+    if any(table is None for table in tables.values()):
+        # A value where a table belongs is another mistake.
+        return {}
+    problem, topology, algorithm, privacy = (tables[name] or {} for name in _TABLES)
+    wanted: dict[str, str] = {}
+    if "problem" not in given:
+        wanted |= {key: _USUAL[key] for key in ("problem.kind", "problem.data")}
+        wanted |= _problem_options(problem)
+    if "topology" not in given and "file" not in topology:
+        wanted |= {key: _USUAL[key] for key in ("topology.kind", "topology.agents")}
+        generator = GENERATORS.get(str(topology.get("kind")))
+        required = [] if generator is None else [p for p in generator.parameters if p.default is None]
+        wanted |= {f"topology.{p.name}": "" for p in required if not p.optional}
+    wanted |= {key: _USUAL[key] for key in ("algorithm.kind", "algorithm.rounds")}
+    entry = ALGORITHMS.get(str(algorithm.get("kind")))
+    if entry is not None and "algorithm" not in given:
+        options = {option.key: example_of(option).partition("= ")[2] for option in entry.keys if option.required}
+        wanted |= {f"algorithm.{key}": entry.example.get(key, value) for key, value in options.items()}
+        wanted |= _privacy(entry, problem, privacy, "problem" in given)
+    return {key: value for key, value in wanted.items() if not _holds(tables, key)}
+
+
+def all_at_once(error: InputError, content: Mapping[str, Any], given: Sequence[str] = ()) -> InputError:
+    """The refusal of a scenario: of one that lacks several keys, and is refused for one of them, that names all.
+
+    Args:
+        error: why it is refused.
+        content: of the scenario.
+        given: tables whose component is a Python object.
+
+    Example:
+        >>> content = {"topology": {"kind": "ring"}, "algorithm": {"kind": "ldp_single_level", "y": {"scale": 0.1}},
+        ...     "privacy": {"guarantee": "none"}}
+        >>> print(all_at_once(InputError("algorithm.rounds: missing."), content, given=["problem"]))
+        scenario: 2 keys are missing; add, for example, topology.agents = 10, algorithm.rounds = 100.
+        >>> print(all_at_once(InputError("privacy.cap: too large."), content, given=["problem"]))
+        privacy.cap: too large.
+    """
+    said, lacking = str(error), missing_keys(content, given)
+    about = any(said.startswith(f"{key}: missing") for key in lacking) or (
+        said.startswith("topology (") and any(f"{key.removeprefix('topology.')} is missing" in said for key in lacking)
+    )
+    return InputError(missing_sentence(lacking)) if about and len(lacking) > 1 else error
+
+
+def missing_sentence(lacking: Mapping[str, str], what: str = "scenario") -> str:
+    """Name every key that is missing, with an example of its value.
+
+    Example:
+        >>> missing_sentence({"topology.agents": "10", "topology.degree": ""})
+        'scenario: 2 keys are missing; add, for example, topology.agents = 10, and values for topology.degree.'
+    """
+    usual = ", ".join(f"{key} = {value}" for key, value in lacking.items() if value)
+    others = ", ".join(key for key, value in lacking.items() if not value)
+    parts = [f"add, for example, {usual}"] if usual else []
+    parts += [f"{'and' if usual else 'give'} values for {others}"] if others else []
+    return f"{what}: {len(lacking)} keys are missing; {', '.join(parts)}."
+
+
+def _table(value: Any) -> Mapping[str, Any] | None:
+    return {} if value is None else value if isinstance(value, Mapping) else None
+
+
+def _holds(tables: Mapping[str, Any], key: str) -> bool:
+    found: Any = tables
+    for part in key.split("."):
+        if not isinstance(found, Mapping) or found.get(part) is None:
+            return False
+        found = found[part]
+    return True
+
+
+def _problem_options(problem: Mapping[str, Any]) -> dict[str, str]:
+    kind = str(problem.get("kind"))
+    wanted = {"problem.losses": '"losses.py"'} if kind == "from_losses" else {}
+    if str(problem.get("data")).lower().endswith(".csv"):
+        wanted["problem.label"] = ""
+    shared = _table(problem.get("construction")) or {}
+    needed = MINIMAX[kind].needed if kind in MINIMAX else ()
+    # The construction declares it.
+    return wanted | {f"problem.{key}": "" for key in needed if key != "positive_share" or "share" not in shared}
+
+
+def _privacy(
+    entry: Entry, problem: Mapping[str, Any], privacy: Mapping[str, Any], problem_given: bool
+) -> dict[str, str]:
+    """A target, and the clips of a certified run; scales of one's own count as a target."""
+    guarantee = privacy.get("guarantee", "certified")
+    if guarantee == "none":
+        return {}
+    if entry.trusted:
+        return {"privacy.epsilon": "4.0"}
+    clip = _table(privacy.get("clip")) or {}
+    if guarantee != "certified" or problem_given or ("epsilon" in privacy and _families(entry) <= set(clip)):
+        return {}
+    read = sorted(_read_families(entry, problem))
+    scaled = any(isinstance(privacy.get(channel), Mapping) for channel in ("x", "y", "z"))
+    target = {"privacy.epsilon": "4.0"} if read and not scaled else {}
+    return target | {f"privacy.clip.{family}": "1.0" for family in read}
+
+
+def _families(entry: Entry) -> set[str]:
+    """The families that an algorithm's records may be clipped in."""
+    return {CLIP_OF_TERM[term] for term in channel_terms(entry)}
+
+
+def _read_families(entry: Entry, problem: Mapping[str, Any]) -> set[str]:
+    """Those of them whose terms read records of this problem; none where the problem cannot be made of sizes alone."""
+    chosen = PROBLEMS.get(str(problem.get("kind")))
+    if chosen is None:
+        return set()
+    try:
+        read = chosen.build(Facts(2, 2, False, problem.get("ridge"), None)).reads_records
+    except (InputError, *USER_ERRORS):
+        return set()
+    return {CLIP_OF_TERM[term] for term in channel_terms(entry) if MATRICES.get(term, term) in read}

@@ -1,0 +1,276 @@
+"""Runs side by side: what differs in their settings, what they cost, and how they went.
+
+Everything is read from the run folders. Those of runs that are not complete are read as far as they go, which is said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pandas as pd
+
+from decentral_dp.errors import InputError, quoted_path
+from decentral_dp.files.regular import regular
+from decentral_dp.reporting.folder import broken, read_scenario
+from decentral_dp.simulation.result import RunResult, is_complete
+
+# Words about a scenario, and who computed it: no settings.
+_WORDS = ("title", "description", "versions")
+_SPREAD = ("_min", "_max")
+_NOTHING = pd.DataFrame(
+    {
+        "round": pd.Series(dtype="int64"),
+        "agent": pd.Series(dtype="str"),
+        "name": pd.Series(dtype="str"),
+        "value": pd.Series(dtype="float64"),
+    }
+)
+
+
+@runtime_checkable
+class HasFolder(Protocol):
+    """A run that may have written a folder."""
+
+    @property
+    def folder(self) -> Path | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRun:
+    """A run folder, as far as it goes.
+
+    Args:
+        name: tells it from the others: the folder's name, or as much of its path as that takes.
+        folder: of the run.
+        result: of `result.json`.
+        settings: key by its dotted path → value, every default filled in.
+        metrics: rows (round, agent, name, value), up to the last state kept where the run is not complete.
+        complete: whether it is.
+    """
+
+    name: str
+    folder: Path
+    result: RunResult
+    settings: Mapping[str, Any]
+    metrics: pd.DataFrame
+    complete: bool
+
+    @property
+    def measured_to(self) -> int | None:
+        """The last round that was evaluated; None where nothing was."""
+        return None if self.metrics.empty else int(self.metrics["round"].max())
+
+    @property
+    def last_metrics(self) -> Mapping[str, float]:
+        """Name → mean over agents at the last round that was evaluated; not all that is priced is priced there."""
+        means = self.metrics[(self.metrics["agent"] == "mean") & (self.metrics["round"] == self.measured_to)]
+        return {str(name): float(value) for name, value in means.groupby("name")["value"].last().items()}
+
+    @property
+    def remark(self) -> str | None:
+        """A sentence on how it ended, where it did not end as planned."""
+        result = self.result
+        if self.complete:
+            return None if result.status == "ok" else f"{self.name}: {result.status}: {_sentence(result.reason)}"
+        seen = "nothing was measured yet" if self.measured_to is None else f"measured up to round {self.measured_to}"
+        return f"{self.name} is not complete ({_sentence(result.reason).removesuffix('.')}); {seen}."
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side.
+
+    Args:
+        runs: in the order given.
+
+    Example:
+        >>> import decentral_dp
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     for rounds in (2, 3):
+        ...         scenario = decentral_dp.load("quadratic", [f"algorithm.rounds={rounds}"])
+        ...         run = decentral_dp.run(scenario, out=f"{folder}/{rounds}")
+        ...     found = decentral_dp.compare(f"{folder}/2", f"{folder}/3")
+        >>> found.settings
+                          2  3
+        algorithm.rounds  2  3
+    """
+
+    runs: Sequence[ComparedRun]
+
+    @property
+    def settings(self) -> pd.DataFrame:
+        """What differs: one row per dotted key, one column per run; None where a run has no such key."""
+        keys = dict.fromkeys(key for run in self.runs for key in run.settings)
+        differing = [key for key in keys if len({json.dumps(r.settings.get(key), default=str) for r in self.runs}) > 1]
+        columns = {run.name: [run.settings.get(key) for key in differing] for run in self.runs}
+        return pd.DataFrame(columns, index=differing, dtype=object)
+
+    @property
+    def budgets(self) -> pd.DataFrame:
+        """One row per run: guarantee, delta, epsilon, epsilon_pure and claimed of the worst agent, ε of each channel.
+
+        A column "channel y" is the ε at δ of that channel alone, of the agent that it costs most.
+        """
+        rows = []
+        for run in self.runs:
+            privacy = run.result.privacy
+            row: dict[str, Any] = {"run": run.name, "guarantee": privacy.guarantee, "delta": privacy.delta}
+            row |= {"epsilon": privacy.epsilon_max, "epsilon_pure": privacy.epsilon_pure_max}
+            row["claimed"] = privacy.claimed_epsilon
+            for agent in privacy.agents:
+                for channel, cost in agent.channels.items():
+                    name = f"channel {channel}"
+                    known = [e for e in (row.get(name), cost.epsilon) if e is not None]
+                    row[name] = max(known, default=None)
+            rows.append(row)
+        return pd.DataFrame(rows).set_index("run")
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """The last values: one row per measured name, one column per run; NaN where a run did not measure it."""
+        last = {run.name: run.last_metrics for run in self.runs}
+        names = dict.fromkeys(n for values in last.values() for n in values if not n.endswith(_SPREAD))
+        columns = {run: [values.get(name) for name in names] for run, values in last.items()}
+        return pd.DataFrame(columns, index=list(names), dtype=float)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What has to be known beside the numbers, a sentence each."""
+        found = [run.remark for run in self.runs if run.remark is not None]
+        privacy = [run.result.privacy for run in self.runs]
+        if len({p.delta for p in privacy if p.is_noisy}) > 1:
+            found.append("The runs have different δ: their ε at δ cannot be compared as they stand.")
+        if len({p.is_trusted for p in privacy}) > 1:
+            found.append(
+                "In some runs a coordinator is trusted, in others nobody is: their ε are against different adversaries."
+            )
+        kept = [run.result.versions for run in self.runs if run.result.versions]
+        other = sorted({key for versions in kept for key in versions if any(v.get(key) != versions[key] for v in kept)})
+        if other:
+            found.append(f"They were computed by different versions of {', '.join(other)}.")
+        return found
+
+    def write(self, folder: str | Path, formats: Sequence[str] = ()) -> Path:
+        """Write `comparison.html`, one page that loads nothing, and its picture `comparison.png`.
+
+        Args:
+            folder: is made if it is not there.
+            formats: of the picture besides PNG: "svg", "pdf".
+
+        Returns:
+            The path of the page.
+        """
+        # matplotlib is slow to import.
+        from decentral_dp.reporting.page.comparison_page import write_comparison
+
+        return write_comparison(self, Path(folder), formats)
+
+
+def compare(*runs: str | Path | HasFolder) -> Comparison:
+    """Set runs side by side: what differs in their settings, budgets, last metrics, curves.
+
+    Args:
+        runs: at least two run folders, or runs that have written one.
+
+    Returns:
+        Tables of all of these; `write` makes a page.
+
+    Raises:
+        InputError: one of them is no run folder, or they are fewer than two.
+
+    Example:
+        >>> import decentral_dp
+        >>> try:
+        ...     decentral_dp.compare("scenarios", "docs")
+        ... except decentral_dp.InputError as error:
+        ...     print(str(error).partition(";")[0])
+        compare: "scenarios" is no run folder
+    """
+    folders = [_folder_of(run) for run in runs]
+    if len(folders) < 2:
+        raise InputError(f"compare: got {len(folders)} run, wanted at least two. Give several run folders.")
+    same = [f for k, f in enumerate(folders) if f.resolve() in {other.resolve() for other in folders[:k]}]
+    if same:
+        raise InputError(f"compare: {quoted_path(same[0])} is given twice. Give different run folders.")
+    return Comparison([_read(folder, name) for folder, name in zip(folders, _names(folders), strict=True)])
+
+
+def _folder_of(run: str | Path | HasFolder) -> Path:
+    if isinstance(run, str | Path):
+        return Path(run)
+    if run.folder is None:
+        raise InputError('compare: a run has no folder. Give run(...) a folder, as in out="runs/mine".')
+    return run.folder
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """As much of the end of each path as tells it from the others."""
+    parts = [folder.resolve().parts for folder in folders]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = [os.sep.join(p[-depth:]) for p in parts]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _read(folder: Path, name: str) -> ComparedRun:
+    path = regular(folder / "result.json", "compare")
+    try:
+        result = RunResult.from_json(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise InputError(
+            f"compare: {quoted_path(folder)} is no run folder; it has no result.json. Give folders that "
+            '"decentral-dp run" has written.'
+        ) from None
+    except ValueError as error:
+        raise broken(path, error) from None
+    regular(folder / "scenario.toml", "compare")
+    complete = is_complete(folder)
+    settings = dict(_leaves({k: v for k, v in read_scenario(folder).items() if k not in _WORDS}))
+    metrics = _metrics(folder, complete)
+    return ComparedRun(name=name, folder=folder, result=result, settings=settings, metrics=metrics, complete=complete)
+
+
+def _leaves(table: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    """(dotted key, value) of all that is no table; an empty table is as good as none."""
+    found = []
+    for key, value in table.items():
+        path = f"{above}.{key}" if above else str(key)
+        found += _leaves(value, path) if isinstance(value, Mapping) else [(path, value)]
+    return found
+
+
+def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
+    """What was measured; of a run that is not complete, up to its last state, part by part as far as they are whole."""
+    if complete:
+        return _rows(folder / "metrics.parquet")
+    kept = sorted(folder.glob("in_progress/metrics-*.parquet"), key=lambda path: (len(path.name), path.name))
+    parts = []
+    for path in kept:
+        try:
+            parts.append(_rows(path))
+        except InputError:
+            break
+    # Rounds that were repeated after an interruption have the same values.
+    return pd.concat([_NOTHING, *parts]).drop_duplicates(["round", "agent", "name"], keep="last", ignore_index=True)
+
+
+def _rows(path: Path) -> pd.DataFrame:
+    try:
+        frame = pd.read_parquet(regular(path, "compare"))
+    except FileNotFoundError:
+        return _NOTHING
+    except (ValueError, OSError) as error:  # Arrow's errors are among these.
+        raise broken(path, error) from None
+    return frame if set(_NOTHING) <= set(frame) else _NOTHING
+
+
+def _sentence(reason: str | None) -> str:
+    text = (reason or "it has not ended").strip()
+    return text if text.endswith(".") else f"{text}."

@@ -1,0 +1,114 @@
+"""The tables of a comparison in words, for the terminal and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from decentral_dp.errors import quoted
+from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.reporting.metric_words import metric_words
+from decentral_dp.reporting.text import power_text
+from decentral_dp.simulation.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    from decentral_dp.reporting.comparison import ComparedRun, Comparison
+
+_GUARANTEES = {"certified": "certified", "as_printed": "provable, as printed", "none": "none: no noise"}
+ABSENT = "–"
+
+
+class ComparisonTable(NamedTuple):
+    """One table, with a column for each run.
+
+    Args:
+        title: of the table.
+        rows: what is compared → its text in each run.
+        numbers: whether texts are numbers.
+        note: what has to be known of them.
+        nothing: said in place of a table without rows.
+    """
+
+    title: str
+    rows: Sequence[tuple[str, Sequence[str]]]
+    numbers: bool
+    note: str
+    nothing: str
+
+
+def comparison_tables(found: Comparison) -> list[ComparisonTable]:
+    """Put a comparison in words: settings that differ, budgets, last metrics."""
+    return [_settings(found), _budgets(found), _metrics(found)]
+
+
+def _settings(found: Comparison) -> ComparisonTable:
+    table = found.settings
+    rows = [(str(key), [ABSENT if value is None else quoted(value) for value in table.loc[key]]) for key in table.index]
+    return ComparisonTable("What differs in the settings", rows, False, "", "Nothing: the settings are the same.")
+
+
+def _budgets(found: Comparison) -> ComparisonTable:
+    runs = found.runs
+    rows = [
+        ("status", [_status(run) for run in runs]),
+        ("guarantee", [_guarantee(run.result.privacy) for run in runs]),
+        ("δ", [delta_text(run.result.privacy.delta) for run in runs]),
+        ("ε of the worst agent", [epsilon_text(run.result.privacy.epsilon_max) for run in runs]),
+        ("pure ε of the worst agent", [epsilon_text(run.result.privacy.epsilon_pure_max) for run in runs]),
+    ]
+    if any(run.result.privacy.claimed is not None for run in runs):
+        claims = [run.result.privacy.claimed_epsilon for run in runs]
+        rows.append(("claimed by a paper, not certified", [epsilon_text(claim) for claim in claims]))
+    budgets = found.budgets
+    for column in budgets.columns:
+        if str(column).startswith("channel "):
+            name = str(column).removeprefix("channel ")
+            prices = [_free(run, name) or epsilon_text(value) for run, value in zip(runs, budgets[column], strict=True)]
+            rows.append((f"ε of channel {name} alone", prices))
+    note = "Rounded up. ε of channels is at δ, of the agent that it costs most; a run's ε composes them."
+    return ComparisonTable("Budgets", rows, True, note, "")
+
+
+def _status(run: ComparedRun) -> str:
+    result = run.result
+    planned = result.rounds_planned or result.rounds
+    rounds = f"{result.rounds} rounds" if result.rounds == planned else f"{result.rounds} of {planned} rounds"
+    return f"{result.status.replace('_', ' ')}, {rounds}"
+
+
+def _guarantee(privacy: PrivacyStatement) -> str:
+    words = _GUARANTEES.get(privacy.guarantee, privacy.guarantee)
+    if privacy.is_noisy and privacy.is_declared:
+        words += ", if the declared constants are true"
+    if privacy.is_on_authors_word:
+        words += ", on the author's word"
+    return f"{words}; {'a coordinator is trusted' if privacy.is_trusted else 'nobody is trusted'}"
+
+
+def _free(run: ComparedRun, channel: str) -> str:
+    return "free" if channel in run.result.privacy.free_channels else ""
+
+
+def _metrics(found: Comparison) -> ComparisonTable:
+    table = found.metrics
+    written: Callable[[str, float], str] = lambda name, v: (  # noqa: E731 # two lines would say no more
+        epsilon_text(v) if name == "epsilon_spent" else _value(v)
+    )
+    rows = [(str(n), [written(str(n), float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
+    if rows:
+        rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in found.runs]
+        rows.insert(0, ("at round", rounds))
+    note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
+    return ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")
+
+
+def _value(value: float) -> str:
+    if not math.isfinite(value):
+        return ABSENT if math.isnan(value) else power_text(value)
+    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e5 else power_text(value)
+
+
+def described(name: str) -> str:
+    """What a measured name is, or the name itself."""
+    return metric_words(name) or name.replace("_", " ")

@@ -1,0 +1,46 @@
+"""The page of a comparison: one file with its tables and its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decentral_dp.reporting.comparison_text import ComparisonTable, comparison_tables
+from decentral_dp.reporting.page.document import document
+from decentral_dp.reporting.page.figures import figure
+from decentral_dp.reporting.page.markup import Html, tag
+from decentral_dp.reporting.plots.comparison_plots import write_comparison_plot
+
+if TYPE_CHECKING:
+    from decentral_dp.reporting.comparison import Comparison
+
+_CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a run's values overflowed."
+
+
+def write_comparison(found: Comparison, folder: Path, formats: Sequence[Any]) -> Path:
+    """Write `comparison.html` and the picture into a folder, and return the path of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = write_comparison_plot(found, folder / "comparison", ["png", *formats])
+    picture = [figure(path.read_bytes(), _CAPTION) for path in written if path.suffix == ".png"]
+    title = f"{len(found.runs)} runs side by side"
+    titles = [tag("li", tag("strong", run.name), f": {run.result.title or 'no title'}") for run in found.runs]
+    sections = [
+        tag("header", tag("h1", title), tag("ul", *titles)),
+        *(tag("p", remark, class_="note warn") for remark in found.remarks),
+        *(part for table in comparison_tables(found) for part in _table(table, [run.name for run in found.runs])),
+        *([tag("h2", "Curves"), *picture] if picture else []),
+    ]
+    path = folder / "comparison.html"
+    path.write_text(document(title, sections), encoding="utf-8")
+    return path
+
+
+def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
+    if not table.rows:
+        return [tag("h2", table.title), tag("p", table.nothing)]
+    look = "" if table.numbers else "word"
+    heads = [tag("th", ""), *(tag("th", name, class_=look) for name in runs)]
+    rows = [tag("tr", tag("td", name), *(tag("td", text, class_=look) for text in texts)) for name, texts in table.rows]
+    shown = tag("div", tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)), class_="wide")
+    return [tag("h2", table.title), shown, *([tag("p", table.note, class_="small")] if table.note else [])]

@@ -1,0 +1,94 @@
+"""Below the pictures of a study: what colours and dashes mean, and what the means are over."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from decentral_dp.reporting.plots.style import GREY
+from decentral_dp.studies.axis_labels import axis_label
+from decentral_dp.studies.failed_cells import FAILED_LABEL, are_marked, failed_handle, places
+from decentral_dp.studies.grid import Label
+from decentral_dp.studies.study_schema import Plot
+from decentral_dp.studies.verdicts import selected
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# An inch holds about so many letters of a legend; a handle takes the room of some more.
+_LETTERS_PER_INCH, _HANDLE_LETTERS = 15, 9
+_CAPTION_SIZE, _CAPTION_LETTERS_PER_INCH, _CAPTION_LINE, _CAPTION_PAD = 8.0, 15.5, 0.15, 0.08
+
+
+class Line(NamedTuple):
+    """One line of a picture, in its colour and style.
+
+    Args:
+        value: of the axis that colours tell apart.
+        measure: what is drawn.
+        where: axis → label of its points.
+        colour: of the line.
+        marker: of the points.
+        dash: of the line.
+        fill: of the markers.
+    """
+
+    value: str
+    measure: str
+    where: Mapping[str, Label]
+    colour: str
+    marker: str
+    dash: Any
+    fill: Any
+
+
+def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, joined: bool) -> None:
+    """Say what colours mean and, where there are several measures for each, what dashes or fillings mean."""
+    from matplotlib.lines import Line2D
+
+    values, measures = {n.value: n for n in lines}, {n.measure: n for n in lines}
+    entries: list[tuple[str, str, str, Any, Any]] = []
+    heading = "" if plot.lines is None else axis_label(plot.lines, cells)
+    if len(values) > 1:
+        named = {value: places(value, selected(cells, n.where), plot.x == "round") for value, n in values.items()}
+        entries += [(named[value], n.colour, n.marker, "-", "full") for value, n in values.items()]
+        if len(measures) > 1:
+            heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})"
+            entries += [
+                (axis_label(m, cells, most=1), GREY, "none" if joined else "o", n.dash, n.fill)
+                for m, n in measures.items()
+            ]
+    elif len(measures) > 1:
+        heading = "measured"
+        entries = [(axis_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
+    handles: list[Any] = [
+        Line2D([], [], color=colour, marker=marker, linestyle=dash if joined else "none", fillstyle=fill)
+        for _, colour, marker, dash, fill in entries
+    ]
+    labels = [label for label, *_ in entries]
+    if are_marked(figure.axes):
+        handles, labels = [*handles, failed_handle()], [*labels, FAILED_LABEL]
+    if not labels:
+        return
+    longest = max(len(label) for label in labels) + _HANDLE_LETTERS
+    columns = max(1, min(len(labels), 4, int(figure.get_figwidth() * _LETTERS_PER_INCH / longest)))
+    figure.legend(handles, labels, loc="lower center", ncols=columns, title=heading or None)
+
+
+def set_foot(figure: Figure, said: str) -> None:
+    """Make room at the foot for the legend and, below it, for the words on what the means are over."""
+    width, height = figure.get_size_inches()
+    words = textwrap.fill(said, int(width * _CAPTION_LETTERS_PER_INCH))
+    below = _CAPTION_LINE * (words.count("\n") + 1) + _CAPTION_PAD
+    height += below
+    figure.set_figheight(height)
+    figure.text(0.01, (below - _CAPTION_PAD) / height, words, va="top", fontsize=_CAPTION_SIZE, color=GREY)
+    taken = below
+    for box in figure.legends:
+        box.set_bbox_to_anchor((0.5, below / height))
+        taken += box.get_window_extent().height / figure.dpi
+    layout: Any = figure.get_layout_engine()
+    layout.set(rect=(0.0, taken / height, 1.0, 1.0 - taken / height))

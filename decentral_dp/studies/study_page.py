@@ -1,0 +1,101 @@
+"""The page of a study: one file with its tables, which can be sorted, its pictures, and what it says of its claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from decentral_dp.reporting.page.document import document
+from decentral_dp.reporting.page.figures import figure
+from decentral_dp.reporting.page.markup import Html, tag
+from decentral_dp.studies.study_runs import GOOD
+from decentral_dp.studies.study_schema import Study
+from decentral_dp.studies.study_text import FAILED, StudyTable, failures, failures_text
+from decentral_dp.studies.verdicts import Verdict
+
+
+def study_page(
+    study: Study,
+    table: StudyTable,
+    cells: pd.DataFrame,
+    verdicts: Sequence[Verdict],
+    warnings: Sequence[str],
+    resolved: str,
+    plots: Path,
+) -> str:
+    """Write the page of a study; it loads nothing from anywhere.
+
+    Args:
+        study: as it was conducted.
+        table: its means in words.
+        cells: status of each.
+        verdicts: one for each claim.
+        warnings: what of the study came to nothing.
+        resolved: the study as TOML.
+        plots: folder of its pictures.
+    """
+    pictures = [(plot, plots / f"{plot.name}.png") for plot in study.plots]
+    shown = [(plot.title or plot.name, path.read_bytes()) for plot, path in pictures if path.exists()]
+    drawn = [figure(content, title, captioned=False) for title, content in shown]
+    sections = [
+        tag("header", tag("h1", study.title or "Study"), tag("p", study.description.strip(), class_="lead")),
+        *_failures(cells),
+        *(tag("p", warning, class_="note warn") for warning in warnings),
+        tag("dl", *_tiles(study, cells), class_="tiles"),
+        *_claims(verdicts),
+        *([tag("h2", "Pictures"), tag("div", *drawn, class_="figures")] if drawn else []),
+        tag("h2", "Means at the end"),
+        tag("div", _table(table), class_="wide"),
+        tag("p", table.note, class_="small"),
+        tag("h2", "Study"),
+        tag("details", tag("summary", "The study, fully resolved"), tag("pre", resolved)),
+        tag("p", "Beside this page: every value and mean (Parquet, CSV) and the table in Markdown and LaTeX."),
+    ]
+    return document(study.title or "Study", sections, sortable=True)
+
+
+def _tiles(study: Study, cells: pd.DataFrame) -> list[Html]:
+    ok = int(cells["status"].isin(GOOD).sum())
+    named = [("Cells", len(cells)), ("Ended ok", ok), ("Failed", len(cells) - ok), ("Seeds", len(study.seed_list))]
+    return [tag("div", tag("dt", name), tag("dd", value), class_="tile") for name, value in named]
+
+
+def _failures(cells: pd.DataFrame) -> list[Html]:
+    """A note with every reason for which cells failed."""
+    kinds = failures(cells)
+    if not kinds:
+        return []
+    reasons = [tag("li", f"{kind.cells} × {kind.sentence}{'' if kind.alike else ' (for example)'}") for kind in kinds]
+    return [tag("div", tag("strong", failures_text(cells)), tag("ul", *reasons), class_="note bad")]
+
+
+def _claims(verdicts: Sequence[Verdict]) -> list[Html]:
+    if not verdicts:
+        return []
+    marks = {True: "good", False: "bad", None: ""}
+    rows = [
+        tag("tr", tag("td", v.statement), tag("td", v.words, class_=marks[v.reproduced]), tag("td", v.numbers))
+        for v in verdicts
+    ]
+    heads = [tag("th", head) for head in ("Claim", "Verdict", "Closest or worst comparison")]
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="words")
+    return [tag("h2", "Claims"), tag("div", table, class_="wide")]
+
+
+def _table(table: StudyTable) -> Html:
+    heads = [
+        tag("th", name, *([Html("<br>"), tag("small", below)] if below else []), class_="" if number else "word")
+        for (name, below), number in zip(table.heads, table.numbers, strict=True)
+    ]
+    rows = []
+    for row, keys in zip(table.rows, table.sorted_by, strict=True):
+        found = []
+        for text, key, number in zip(row, keys, table.numbers, strict=True):
+            look = "bad" if text == FAILED else "" if number else "word"
+            by = {} if key is None else {"data-sort": "NaN" if math.isnan(key) else repr(key)}
+            found.append(tag("td", text, class_=look, **by))
+        rows.append(tag("tr", *found))
+    return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="sortable")

@@ -1,0 +1,246 @@
+"""The table of a study in words: one row per combination, with how many of its cells ended ok, and its means.
+
+Printed on the terminal and on the page, and written as Markdown and LaTeX.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.reporting.text import power_text
+from decentral_dp.studies.epsilons import BUDGETS, deltas, described, guarantees
+from decentral_dp.studies.grid import Axis
+from decentral_dp.studies.intervals import described_intervals, spread_text
+from decentral_dp.studies.study_runs import GOOD
+from decentral_dp.studies.study_schema import Study
+
+# Shown where a study names no measures.
+_USUAL = ("test_accuracy", "test_auc", "upper_loss", "primal", "epsilon_max", "claimed")
+FAILED = "failed"
+
+
+class StudyTable(NamedTuple):
+    """A table in words.
+
+    Args:
+        heads: name of each column, and what is said below it.
+        numbers: whether a column holds numbers.
+        rows: text of each cell.
+        sorted_by: what a column is sorted by, row by row; the text where that is None.
+        note: what the means and intervals are.
+    """
+
+    heads: Sequence[tuple[str, str]]
+    numbers: Sequence[bool]
+    rows: Sequence[Sequence[str]]
+    sorted_by: Sequence[Sequence[float | None]]
+    note: str
+
+
+def study_table(
+    study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, most: int | None = None
+) -> StudyTable:
+    """Put the means at the end in words, combination by combination.
+
+    Args:
+        study: names the measures that are shown, at most `most`.
+        axes: what varied.
+        summary: means with intervals.
+        cells: status of each.
+        most: measures that are shown; all by default.
+    """
+    names = [axis.name for axis in axes]
+    last = summary[summary["last"]]
+    there = set(last["name"])
+    columns = (study.measure or [name for name in _USUAL if name in there])[:most]
+    known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
+    short = [name.rpartition(".")[2] for name in names]
+    heads = [
+        (part if short.count(part) == 1 else name, described(name, cells))
+        for name, part in zip(names, short, strict=True)
+    ]
+    parts = _combinations(cells, names)
+    stated = _stated(cells, parts, columns)
+    heads += [*((name, "") for name in stated), ("ended ok", ""), *((c, described(c, cells)) for c in columns)]
+    rows, keys = [], []
+    for labels, part in parts.items():
+        found = [known.get((*labels, column)) for column in columns]
+        given = [*map(str, labels), *(stated[name][labels] for name in stated), ended_text(part)]
+        rows.append([*given, *(_mean(row, c, part) for row, c in zip(found, columns, strict=True))])
+        by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
+        ok = float(part["status"].isin(GOOD).mean())
+        means = [math.nan if row is None else float(row["mean"]) for row in found]
+        keys.append([*by, *(None for _ in stated), ok, *means])
+    words = len(names) + len(stated) + 1
+    kinds = last.loc[last["name"].isin(columns), "interval"]
+    return StudyTable(heads, [k >= words for k in range(len(heads))], rows, keys, note(study, cells, kinds))
+
+
+def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:
+    """Say what means and intervals are over: the cells that ended ok, and how many of all did not."""
+    said = "Means over the cells that ended ok"
+    if (cells["status"] == "diverged").any():
+        said += "; prices and facts also over those that diverged"
+    intervals = described_intervals(kinds, study.confidence)
+    return f"{said}. {intervals + '. ' if intervals else ''}{failures_text(cells)}"
+
+
+def failures_text(cells: pd.DataFrame) -> str:
+    """Say how many cells there are, and how many of them failed, and how.
+
+    Example:
+        >>> failures_text(pd.DataFrame({"status": ["ok", "diverged", "refused", "diverged"]}))
+        '3 of 4 cells failed (2 diverged, 1 refused).'
+        >>> failures_text(pd.DataFrame({"status": ["ok", "budget_reached"]}))
+        'All 2 cells ended ok.'
+    """
+    lost = _lost(cells)
+    if not lost:
+        return f"All {len(cells)} cells ended ok." if len(cells) > 1 else "The cell ended ok."
+    return f"{sum(lost.values())} of {len(cells)} cells failed ({_listed(lost)})."
+
+
+def ended_text(cells: pd.DataFrame) -> str:
+    """Say how many of the cells of a combination ended ok.
+
+    Example:
+        >>> ended_text(pd.DataFrame({"status": ["ok", "ok", "diverged"]}))
+        '2 of 3 (1 diverged)'
+    """
+    lost = _lost(cells)
+    counted = f"{len(cells) - sum(lost.values())} of {len(cells)}"
+    return f"{counted} ({_listed(lost)})" if lost else counted
+
+
+class Failures(NamedTuple):
+    """Cells that failed for one reason.
+
+    Args:
+        cells: how many.
+        sentence: of the first of them.
+        alike: whether the others say the same, number by number.
+    """
+
+    cells: int
+    sentence: str
+    alike: bool
+
+
+def failures(cells: pd.DataFrame) -> list[Failures]:
+    """List the reasons for which cells failed, the most common first."""
+    lost = cells[~cells["status"].isin(GOOD)]
+    # Sentences that differ in their numbers only are one kind; the first stands for it.
+    kinds: dict[str, list[str]] = {}
+    for status, reason in zip(lost["status"], lost["reason"], strict=True):
+        kinds.setdefault(re.sub(r"\d+", "0", f"{status}: {reason}"), []).append(f"{status}: {reason}")
+    found = [Failures(len(same), same[0], len(set(same)) == 1) for same in kinds.values()]
+    return sorted(found, key=lambda kind: kind.cells, reverse=True)
+
+
+def _lost(cells: pd.DataFrame) -> Counter[str]:
+    return Counter(str(status) for status in cells["status"] if status not in GOOD)
+
+
+def _listed(lost: Counter[str]) -> str:
+    return ", ".join(f"{n} {status}" for status, n in lost.most_common())
+
+
+def _combinations(cells: pd.DataFrame, names: Sequence[str]) -> dict[tuple[Any, ...], pd.DataFrame]:
+    """The cells of every combination, in the order of the study."""
+    if not names:
+        return {(): cells}
+    parts = cells.groupby(list(names), sort=False)
+    return {named if isinstance(named, tuple) else (named,): part for named, part in parts}
+
+
+def _stated(
+    cells: pd.DataFrame, parts: Mapping[tuple[Any, ...], pd.DataFrame], columns: Sequence[str]
+) -> dict[str, dict[tuple[Any, ...], str]]:
+    """What an ε is where the combinations differ in that: column → combination → words."""
+    stated = {}
+    if any(name in BUDGETS for name in columns) and len(guarantees(cells)) > 1:
+        stated["guarantee"] = {row: "".join(guarantees(part.tail(1))) for row, part in parts.items()}
+    at = next((name for name in columns if len(deltas(name, cells)) > 1), None)
+    if at is not None and "privacy.delta" not in cells:
+        stated["δ"] = {row: delta_text(next(iter(deltas(at, part.tail(1))), None)) for row, part in parts.items()}
+    return stated
+
+
+def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
+    ok = int(part["status"].isin(GOOD).sum())
+    if row is None or not row["n"]:
+        return "–" if ok else FAILED
+    mean = epsilon_text(row["mean"]) if name in BUDGETS else power_text(row["mean"])
+    # Fewer than ended ok: the others have no such number.
+    fewer = "" if row["n"] in (ok, len(part)) else f" (n = {row['n']})"
+    return f"{mean}{spread_text(row['mean'], row['low'], row['high'])}{fewer}"
+
+
+def markdown(table: StudyTable) -> str:
+    """Write a table in GitHub's Markdown, with its note below."""
+    heads = [_plain_markdown(" ".join(filter(None, (name, below and f"({below})")))) for name, below in table.heads]
+    rule = ["---:" if number else "---" for number in table.numbers]
+    rows = [[_plain_markdown(text) for text in row] for row in table.rows]
+    lines = [f"| {' | '.join(row)} |" for row in (heads, rule, *rows)]
+    return "\n".join([*lines, "", _plain_markdown(table.note), ""])
+
+
+def _plain_markdown(text: str) -> str:
+    """Text that Markdown takes for nothing else."""
+    return re.sub(r"([\\`*_<|~]|\](?=[(\[]))", r"\\\1", " ".join(text.split()))
+
+
+# What pdflatex has no letter for, and what it takes for a command.
+_LATEX = {
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": "$<$", ">": "$>$", "|": r"$|$", "±": r"$\pm$", "·": r"$\cdot$", "∞": r"$\infty$", "−": "$-$", "–": "--"},
+    **{"≤": r"$\le$", "≥": r"$\ge$", "→": r"$\to$", "×": r"$\times$", "‖": r"$\|$", "…": r"\dots{}", "∇": r"$\nabla$"},
+    **{
+        "ε": r"$\varepsilon$",
+        "δ": r"$\delta$",
+        "λ": r"$\lambda$",
+        "ρ": r"$\rho$",
+        "σ": r"$\sigma$",
+        "ς": r"$\varsigma$",
+    },
+    **{
+        "α": r"$\alpha$",
+        "β": r"$\beta$",
+        "γ": r"$\gamma$",
+        "μ": r"$\mu$",
+        "ν": r"$\nu$",
+        "ℓ": r"$\ell$",
+        "ς": r"$\varsigma$",
+    },
+}
+_POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+
+
+def latex(table: StudyTable) -> str:
+    """Write a table as a `tabular` that needs no package, with its note below."""
+    columns = "".join("r" if number else "l" for number in table.numbers)
+    heads = [plain_latex(" ".join(filter(None, (name, below and f"({below})")))) for name, below in table.heads]
+    rows = [" & ".join(map(plain_latex, row)) + r" \\" for row in table.rows]
+    body = [" & ".join(heads) + r" \\", r"\hline", *rows, r"\hline", r"\end{tabular}"]
+    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", *body, "", plain_latex(table.note), ""])
+
+
+def plain_latex(text: str) -> str:
+    r"""Text that LaTeX prints as it stands here.
+
+    Example:
+        >>> print(plain_latex("test_accuracy, 5 % at ε = 1.2·10⁻⁴"))
+        test\_accuracy, 5 \% at $\varepsilon$ = 1.2$\cdot$10$^{-4}$
+    """
+    # A bracket after the end of a row would be taken for its option.
+    escaped = "".join(_LATEX.get(c, c) for c in " ".join(text.split()))
+    escaped = f"{{[}}{escaped[1:]}" if escaped.startswith("[") else escaped
+    return re.sub(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda power: f"$^{{{power[0].translate(_POWERS)}}}$", escaped)

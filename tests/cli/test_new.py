@@ -1,0 +1,183 @@
+"""New scenarios: accepted at once, explained, and blind to the records of a CSV file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import decentral_dp
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.cli import main as cli
+from decentral_dp.cli.new_command import Wishes, asked, carry_out, made, parsed_classes, parsed_range
+from decentral_dp.cli.scenario_text import scenario_text, toml_value
+from decentral_dp.config.loading import load, shipped_folder
+from decentral_dp.errors import InputError
+
+RECORDS = shipped_folder("scenario") / "own_records.csv"
+RANGES = {"age": (18, 98), "weight": (40, 140), "pressure": (80, 200), "pulse": (40, 120)}
+MINE = Wishes(csv=RECORDS, label="outcome", classes=["no", "yes"], ranges=RANGES, agents=4)
+# Of a CSV file: one reads trajectories, the other a grid over few coordinates of x. Both are refused in a sentence.
+UNFIT = ("dptd", "gradient_norm_exponential_mechanism")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind not in UNFIT])
+def test_what_is_written_of_a_csv_is_planned_at_once(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine" / "new.toml"
+    carry_out(path, Wishes(**{**vars(MINE), "algorithm": kind}))
+    scenario = load(path)
+    assert (scenario.algorithm.kind, scenario.topology.agents, scenario.seed) == (kind, 4, None)
+    plan = decentral_dp.plan(path)
+    private = scenario.privacy.guarantee == "certified" and kind != "grid_walk"
+    assert (max(plan.epsilon) <= (scenario.privacy.epsilon or 0.0)) == private
+
+
+def test_it_runs_at_once_and_says_what_every_key_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new.toml"
+    carry_out(path, Wishes(**{**vars(MINE), "epsilon": 2.5, "delta": 1e-6, "rounds": 2, "topology": "complete"}))
+    run = decentral_dp.run(path)
+    assert run.result.status == "ok"
+    assert run.result.privacy.epsilon_max == pytest.approx(2.5, abs=1e-3)
+    assert (run.result.privacy.delta, run.result.rounds, run.result.topology["kind"]) == (1e-6, 2, "complete")
+    lines = path.read_text().splitlines()
+    keys = [k for k, line in enumerate(lines) if " = " in line and not line.startswith(("#", "title"))]
+    ranges = lines.index("[problem.scale]")
+    told = [k for k in keys if lines[k - 1].startswith("# ") or ranges < k <= ranges + len(RANGES)]
+    assert told == keys != []
+    assert "PLACEHOLDER" not in path.read_text()
+    said = capsys.readouterr().out
+    assert said == f"Written: {path}\nNext: decentral-dp plan {path}, then decentral-dp run {path}\n"
+
+
+def test_records_are_not_looked_at(tmp_path: Path) -> None:
+    header = RECORDS.read_text().splitlines()[0]
+    texts = set()
+    for name, record in (("a", "0,train,53,67.8,114,73,no"), ("b", "7,test,999,-1,0,5e9,maybe"), ("c", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.csv").write_text(f"{header}\n{record}\n")
+        wishes = Wishes(csv=tmp_path / name / "mine.csv", label="outcome")
+        content, notes = made(wishes, tmp_path / name)
+        texts.add(scenario_text(content, notes))
+    (text,) = texts
+    assert text.count("# PLACEHOLDER: put the public range here") == 4
+    assert text.count("PLACEHOLDER: put all labels") == 1
+    table = tomllib.loads(text)["problem"]
+    assert (table["classes"], table["scale"]["age"], table["data"]) == ([0, 1], [0, 1], "mine.csv")
+
+
+def test_bundled_records_need_no_more(tmp_path: Path) -> None:
+    content, notes = made(Wishes(agents=5), tmp_path)
+    assert notes == {}
+    assert (content["problem"]["data"], content["topology"]["agents"]) == ("breast_cancer", 5)
+    wine, _ = made(Wishes(data="wine", problem="softmax_hyperparameter", agents=5, epsilon=1.0), tmp_path)
+    assert decentral_dp.plan(wine).epsilon[0] <= 1.0
+    # Keys that a generator or a problem needs besides are filled in.
+    regular, _ = made(Wishes(topology="random_regular", agents=6), tmp_path)
+    assert len(decentral_dp.plan(regular).epsilon) == 6
+
+
+def test_more_than_two_labels_and_numbers_have_a_problem_that_fits(tmp_path: Path) -> None:
+    three, _ = made(Wishes(csv=RECORDS, label="outcome", classes=["a", "b", "c"]), tmp_path)
+    assert three["problem"]["kind"] == "softmax_hyperparameter"
+    numbers, notes = made(Wishes(csv=RECORDS, label="pulse", problem="ridge_hyperparameter"), tmp_path)
+    assert numbers["problem"]["classes"] == []
+    assert "problem.classes" not in notes
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Answers to be given, first to last; an empty one takes what is proposed."""
+    answers: list[str] = []
+
+    def prompt(text: str, default: Any = "", type: Any = str, show_default: bool = True) -> Any:
+        answer = answers.pop(0)
+        return type(answer) if answer else default
+
+    monkeypatch.setattr("typer.prompt", prompt)
+    yield answers
+    assert answers == []
+
+
+def test_what_is_not_given_is_asked_for(terminal: list[str]) -> None:
+    terminal += [str(RECORDS), "", "no, yes", "18:98", "", "80:200.5", "40:120", "", "star", "7", "2.5"]
+    found = asked(Wishes())
+    assert (found.csv, found.label, found.classes) == (RECORDS, "outcome", ["no", "yes"])
+    assert found.ranges == {"age": (18, 98), "pressure": (80, 200.5), "pulse": (40, 120)}
+    assert (found.algorithm, found.topology, found.agents, found.epsilon) == ("ldp_dsbo", "star", 7, 2.5)
+    # What is given is not asked again.
+    terminal += ["ma_dsbo", ""]
+    again = asked(Wishes(data="wine", agents=3, epsilon=1.0))
+    assert (again.algorithm, again.topology) == ("ma_dsbo", "ring")
+
+
+COMMON = ["--csv", str(RECORDS), "--label", "outcome"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["taken.toml", *COMMON], '"taken.toml" exists already, and nothing is written over'),
+        (["--csv", str(RECORDS)], '--label: missing. Name the label column; "'),
+        (["--csv", "nowhere.csv", "--label", "x"], "cannot be read: No such file"),
+        (["--csv", str(RECORDS), "--label", "outcom"], 'did you mean "outcome"'),
+        ([*COMMON, "--range", "agee=1:2"], 'no feature column; did you mean "age"'),
+        ([*COMMON, "--range", "outcome=1:2"], "no feature column"),
+        ([*COMMON, "--range", "age=5:2"], "of which the first is smaller"),
+        ([*COMMON, "--range", "age=1:inf"], "of which the first is smaller"),
+        ([*COMMON, "--range", "age"], "wanted COLUMN=LOW:HIGH"),
+        ([*COMMON, "--classes", "no"], "wanted at least two labels"),
+        ([*COMMON, "--epsilon", "-1"], "privacy.epsilon: got -1.0"),
+        ([*COMMON, "--agents", "0"], "topology.agents: got 0"),
+        ([*COMMON, "--data", "wine"], "Give one of the two"),
+        ([*COMMON, "--algorithm", "dptd"], "reads trajectories"),
+        ([*COMMON, "--algorithm", "scdro", "--epsilon", "1"], "adds no noise and has no ε"),
+        (["--algorithm", "ldp_dsb"], "the nearest is 'ldp_dsbo'"),
+        (["--problem", "quadratik"], "the nearest is 'quadratic'"),
+        (["--topology", "rign"], "the nearest is 'ring'"),
+        (["--data", "wein"], "the nearest is 'wine'"),
+        (["--label", "x"], "--csv: missing"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_and_nothing_is_written(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("taken.toml").write_text("mine")
+    monkeypatch.setattr("sys.argv", ["decentral-dp", "new", *arguments])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"taken.toml": "mine"}
+
+
+def test_labels_and_ranges_are_read_as_numbers_where_they_are() -> None:
+    assert parsed_classes("0, 1,2.5,no") == [0, 1, 2.5, "no"]
+    assert parsed_range("a=b=-1:+2e3", ["a=b"]) == ("a=b", (-1, 2000.0))
+    with pytest.raises(InputError, match="wanted LOW:HIGH"):
+        parsed_range("a=1:2:3", ["a"])
+
+
+TOML = st.recursive(
+    st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(TOML)
+def test_values_are_written_as_they_are_read(value: Any) -> None:
+    line = f"v = {toml_value(value)}"
+    assert tomllib.loads(line)["v"] == value

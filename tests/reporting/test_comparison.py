@@ -1,0 +1,161 @@
+"""Runs side by side: what differs, what was measured, and folders that are not whole."""
+
+from __future__ import annotations
+
+import copy
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.cli.compare_command import carry_out
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.reporting.comparison import compare
+from decentral_dp.reporting.comparison_text import comparison_tables
+from decentral_dp.simulation import run_in_progress
+from tests.conftest import BASE
+
+Make = Callable[..., dict[str, Any]]
+COORDINATOR = ["algorithm.rounds=2", "run.evaluate_every=1"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders a and b (another ε and round count), trusted (a coordinator's), cut (interrupted), without pictures."""
+    place = tmp_path_factory.mktemp("runs")
+    other = copy.deepcopy(BASE)
+    other["algorithm"]["rounds"] = 4
+    other["privacy"]["epsilon"] = 1.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
+        decentral_dp.run(BASE, out=place / "a")
+        decentral_dp.run(other, out=place / "b")
+        decentral_dp.run(decentral_dp.load("dp_bilevel", COORDINATOR), out=place / "trusted")
+        for name, value in (("_INTERVAL", 0.0), ("_SHARE", 1e9)):
+            patch.setattr(run_in_progress, name, value)
+
+        def cut(done: int, *_: object) -> None:
+            if done >= 6:
+                raise KeyboardInterrupt
+
+        long = copy.deepcopy(BASE)
+        long["algorithm"]["rounds"], long["run"]["evaluate_every"] = 9, 1
+        with pytest.raises(Stopped):
+            decentral_dp.run(long, out=place / "cut", progress=cut)
+    return place
+
+
+def test_only_what_differs_is_listed_by_its_dotted_path(folders: Path) -> None:
+    found = compare(folders / "a", folders / "b")
+    assert found.settings.to_dict("index") == {
+        "algorithm.rounds": {"a": 6, "b": 4},
+        "privacy.epsilon": {"a": 4.0, "b": 1.0},
+    }
+    trusted = compare(folders / "a", str(folders / "trusted")).settings
+    assert trusted.loc["algorithm.kind"].tolist() == ["ldp_dsbo", "dp_bilevel"]
+    # A key that one of them does not have.
+    assert trusted.loc["problem.scale"].tolist() == ["public_ranges", "none"]
+    assert trusted.loc["algorithm.domain.low", "a"] is None
+    assert not [key for key in trusted.index if key.startswith(("versions", "title", "description"))]
+
+
+def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
+    found = compare(folders / "a", folders / "trusted")
+    for run in found.runs:
+        privacy = run.result.privacy
+        row = found.budgets.loc[run.name]
+        assert (row["guarantee"], row["epsilon"], row["delta"]) == ("certified", privacy.epsilon_max, 1e-5)
+        for channel in privacy.agents[0].channels:
+            known = max(agent.channels[channel].epsilon or 0.0 for agent in privacy.agents)
+            assert row[f"channel {channel}"] == known
+        for name, value in run.result.metrics.items():
+            if not name.endswith(("_min", "_max")):
+                assert found.metrics.loc[name, run.name] == value
+    assert pd.isna(found.metrics.loc["consensus_y", "trusted"])
+    assert "a coordinator is trusted" in " ".join(found.remarks)
+    text = {name: dict(table.rows) for table in comparison_tables(found) for name in [table.title]}
+    assert text["Last metrics"]["consensus_y"][1] == "–"
+    assert [words.split("; ")[1] for words in text["Budgets"]["guarantee"]] == [
+        "nobody is trusted",
+        "a coordinator is trusted",
+    ]
+
+
+def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path, undrawn: None) -> None:
+    scales = {channel: {"scale": 1.0} for channel in "xyz"}
+    printed = {**BASE, "privacy": {"guarantee": "as_printed", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **scales}}
+    claimed = decentral_dp.run(printed, out=tmp_path / "printed")
+    found = compare(folders / "a", claimed)
+    assert found.budgets.loc["printed", "claimed"] == claimed.result.privacy.claimed_epsilon
+    budgets = dict(comparison_tables(found)[1].rows)
+    assert budgets["claimed by a paper, not certified"][0] == "–"
+    assert budgets["guarantee"][1].startswith("provable, as printed")
+    with pytest.raises(InputError, match="a run has no folder"):
+        compare(folders / "a", decentral_dp.run(printed))
+
+
+def test_a_run_that_was_cut_off_is_shown_as_far_as_it_goes(folders: Path, tmp_path: Path) -> None:
+    found = compare(folders / "a", folders / "cut")
+    cut = found.runs[1]
+    assert not cut.complete
+    assert cut.result.status == "interrupted"
+    known = cut.metrics[(cut.metrics["name"] == "upper_loss") & (cut.metrics["agent"] == "mean")]
+    assert known["round"].tolist() == list(range(len(known)))
+    assert cut.measured_to == len(known) - 1 >= 3
+    assert len(found.remarks) == 1
+    assert re.fullmatch(r"cut is not complete \(interrupted; .*\); measured up to round \d\.", found.remarks[0])
+    # What is broken in the middle ends what can be read; a folder without any state has nothing.
+    damaged = shutil.copytree(folders / "cut", tmp_path / "damaged")
+    parts = sorted((damaged / "in_progress").glob("metrics-*.parquet"))
+    parts[1].write_bytes(b"")
+    assert compare(folders / "a", damaged).runs[1].metrics["round"].max() < cut.measured_to
+    shutil.rmtree(damaged / "in_progress")
+    assert "nothing was measured yet" in compare(folders / "a", damaged).remarks[0]
+
+
+def test_the_page_has_everything_and_loads_nothing(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    carry_out([folders / name for name in ("a", "b", "trusted", "cut")], None, [])
+    page = (tmp_path / "runs" / "compare" / "comparison.html").read_text()
+    said = capsys.readouterr().out
+    for words in ("privacy.epsilon", "ε of channel y alone", "cut is not complete"):
+        assert words in page
+        assert words in said
+    assert "What differs in the settings" in said
+    assert said.rstrip().endswith("Page: runs/compare/comparison.html")
+    assert page.count("data:image/png;base64,") == 1
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert sorted(p.name for p in (tmp_path / "runs" / "compare").iterdir()) == [*("comparison.html", "comparison.png")]
+
+
+def test_names_tell_folders_apart(folders: Path, tmp_path: Path) -> None:
+    twin = shutil.copytree(folders / "a", tmp_path / "a")
+    found = compare(folders / "a", twin)
+    assert [run.name for run in found.runs] == [f"{folders.name}/a", f"{tmp_path.name}/a"]
+    assert found.settings.empty
+    assert comparison_tables(found)[0].nothing == "Nothing: the settings are the same."
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["a"], "got 1 run, wanted at least two"),
+        (["a", "../runs0/a"], "given twice"),
+        (["a", "nowhere"], "is no run folder; it has no result.json"),
+        (["a", "a/result.json"], "is no run folder"),
+        (["a", "damaged"], "cannot be read"),
+    ],
+)
+def test_what_is_no_run_is_refused_in_a_sentence(folders: Path, given: list[str], sentence: str) -> None:
+    (folders / "damaged").mkdir(exist_ok=True)
+    (folders / "damaged" / "result.json").write_text("{")
+    with pytest.raises(InputError, match=sentence) as refused:
+        compare(*(folders / name.replace("runs0", folders.name) for name in given))
+    assert "\n" not in str(refused.value)
