@@ -105,7 +105,7 @@ def _with(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
 def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: bytes) -> Array:
     """(m,) the loss of the second record less that of the first, by what was published."""
     node = planted.keyed(root).coordinator_node()
-    published = LocalEngine().coordinate(node, job.rounds, [], lambda snapshot: False).last.published
+    published = LocalEngine().coordinate(node, job.rounds).last.published
     if "x" not in published or not np.isfinite(published["x"]).all():
         return np.zeros(canaries.coins.size)
     x, problem = published["x"].reshape(-1), job.problem

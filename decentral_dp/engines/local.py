@@ -9,16 +9,7 @@ import numpy as np
 
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
-from decentral_dp.engines.protocol import (
-    AgentNode,
-    CoordinatorNode,
-    Due,
-    Observer,
-    Outcome,
-    Saved,
-    Snapshot,
-    never,
-)
+from decentral_dp.engines.protocol import UNOBSERVED, AgentNode, CoordinatorNode, Observation, Outcome, Saved, Snapshot
 from decentral_dp.privacy.recorder import assemble
 
 
@@ -36,9 +27,7 @@ class LocalEngine:
         self,
         nodes: Sequence[AgentNode],
         rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
+        observation: Observation = UNOBSERVED,
         saved: Saved | None = None,
     ) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`."""
@@ -46,14 +35,14 @@ class LocalEngine:
         parts = [None] * len(nodes) if saved is None else saved.parts
         hosts = [Host(node, rounds, part) for node, part in zip(nodes, parts, strict=True)]
         releases_per_round = nodes[0].program.releases_per_round
-        evaluation_rounds = set(evaluate) | {rounds}
+        observed = observation.until(rounds)
         messages = [h.advance() for h in hosts]
 
         def look(t: int) -> Snapshot:
             return snapshot(t, [h.view() for h in hosts], lambda: [h.save() for h in hosts])
 
         last = look(first)
-        done = (first in evaluation_rounds or due(first)) and observe(last)
+        done = observed(first) and observation.observe(last)
         for t in range(first + 1, rounds + 1):
             if done:
                 break
@@ -61,9 +50,9 @@ class LocalEngine:
                 messages = [
                     h.advance(*(messages[j] for j in node.neighbours)) for h, node in zip(hosts, nodes, strict=True)
                 ]
-            if t in evaluation_rounds or due(t):
+            if observed(t):
                 last = look(t)
-                done = observe(last)
+                done = observation.observe(last)
         recorded = [(node.agents, h.recorder()) for node, h in zip(nodes, hosts, strict=True)]
         return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
 
@@ -71,9 +60,7 @@ class LocalEngine:
         self,
         coordinator_node: CoordinatorNode,
         rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
+        observation: Observation = UNOBSERVED,
         saved: Saved | None = None,
     ) -> Outcome:
         """Run a trusted coordinator's program; as in `Engine`."""
@@ -81,7 +68,7 @@ class LocalEngine:
         def everywhere(method: str, *arguments: Any) -> list[Any]:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
 
-        return coordinate(coordinator_node, rounds, evaluate, observe, everywhere, due, saved)
+        return coordinate(coordinator_node, rounds, everywhere, observation, saved)
 
 
 def snapshot(index: int, views: Sequence[View], save: Callable[[], list[dict[str, Any]]]) -> Snapshot:

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
-from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Due, Observer, Outcome, Saved, Snapshot, never
+from decentral_dp.engines.protocol import UNOBSERVED, AgentNode, CoordinatorNode, Observation, Outcome, Saved, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import Recorder, assemble
 
@@ -167,9 +167,7 @@ class RayEngine:
         self,
         nodes: Sequence[AgentNode],
         rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
+        observation: Observation = UNOBSERVED,
         saved: Saved | None = None,
     ) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`.
@@ -187,7 +185,7 @@ class RayEngine:
                 arguments = [(node, rounds, part) for node, part in zip(nodes, parts, strict=True)]
                 try:
                     with _actors(Actor, arguments) as actors:
-                        return _drive(actors, nodes, rounds, evaluate, observe, due, kept)
+                        return _drive(actors, nodes, rounds, observation, kept)
                 except ray.exceptions.RayActorError as error:
                     kept.lost(error)
 
@@ -195,9 +193,7 @@ class RayEngine:
         self,
         coordinator_node: CoordinatorNode,
         rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
+        observation: Observation = UNOBSERVED,
         saved: Saved | None = None,
     ) -> Outcome:
         """Run a trusted coordinator's program in this process.
@@ -224,7 +220,7 @@ class RayEngine:
                             ray.kill(actor)
                         actors[:] = _start(ClientActor, arguments)
 
-            return coordinate(coordinator_node, rounds, evaluate, observe, everywhere, due, saved)
+            return coordinate(coordinator_node, rounds, everywhere, observation, saved)
 
 
 @dataclass
@@ -292,9 +288,7 @@ def _drive(
     actors: Sequence[Any],
     nodes: Sequence[AgentNode],
     rounds: int,
-    evaluate: Sequence[int],
-    observe: Observer,
-    due: Due,
+    observation: Observation,
     kept: _Kept,
 ) -> Outcome:
     def look(t: int) -> Snapshot:
@@ -302,15 +296,15 @@ def _drive(
             t, ray.get([a.view.remote() for a in actors]), lambda: ray.get([a.save.remote() for a in actors])
         )
 
-    def observed(last: Snapshot) -> bool:
+    def observe(last: Snapshot) -> bool | None:
         kept.observed = last.round
-        return observe(last)
+        return observation.observe(last)
 
-    evaluation_rounds = set(evaluate) | {rounds}
+    observed = observation.until(rounds)
     first = 0 if kept.saved is None else kept.saved.round
     messages = [a.advance.remote() for a in actors]
     last, alive = look(first), time.monotonic()
-    done = first > kept.observed and (first in evaluation_rounds or due(first)) and observed(last)
+    done = first > kept.observed and observed(first) and observe(last)
     for t in range(first + 1, rounds + 1):
         if done:
             break
@@ -318,9 +312,9 @@ def _drive(
             messages = [
                 a.advance.remote(*(messages[j] for j in n.neighbours)) for a, n in zip(actors, nodes, strict=True)
             ]
-        if t > kept.observed and (t in evaluation_rounds or due(t)):
+        if t > kept.observed and observed(t):
             last, alive = look(t), time.monotonic()
-            done = observed(last)
+            done = observe(last)
         elif t == rounds:
             last = look(t)
         elif t % _AHEAD == 0:

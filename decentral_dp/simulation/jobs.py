@@ -19,15 +19,14 @@ from decentral_dp.bounded import LipschitzConstants, Split
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
+    UNOBSERVED,
     AgentNode,
     CoordinatorNode,
-    Due,
     Engine,
-    Observer,
+    Observation,
     Outcome,
     Saved,
     blocks,
-    never,
     server_blocks,
 )
 from decentral_dp.participants.agents import LocalDataset
@@ -112,18 +111,8 @@ class Job(Protocol):
         """The same job with its draws from another root."""
         ...
 
-    def start(
-        self,
-        engine: Engine,
-        evaluation_rounds: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
-        """Run all rounds; observe gets a snapshot at the listed ones, and where it is due.
-
-        saved: where to go on from; by default the run starts anew.
-        """
+    def start(self, engine: Engine, observation: Observation = UNOBSERVED, saved: Saved | None = None) -> Outcome:
+        """Run all rounds; saved: where to go on from, by default the run starts anew."""
         ...
 
     def evaluator(self) -> Evaluator | MinimaxEvaluator:
@@ -233,15 +222,8 @@ class GossipJob(_Planned):
         cut = server_blocks(sizes) if self.central else blocks(self.topology.mixing, sizes)
         return [self._agent_node(*block) for block in cut]
 
-    def start(
-        self,
-        engine: Engine,
-        evaluation_rounds: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
-        return engine.run(self.nodes(), self.rounds, evaluation_rounds, observe, due, saved)
+    def start(self, engine: Engine, observation: Observation = UNOBSERVED, saved: Saved | None = None) -> Outcome:
+        return engine.run(self.nodes(), self.rounds, observation, saved)
 
     def evaluator(self) -> Evaluator:
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))
@@ -308,15 +290,8 @@ class _Coordinated(_Planned):
     def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock | MinimaxClientBlock:
         raise NotImplementedError
 
-    def start(
-        self,
-        engine: Engine,
-        evaluation_rounds: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
-        return engine.coordinate(self.coordinator_node(), self.rounds, evaluation_rounds, observe, due, saved)
+    def start(self, engine: Engine, observation: Observation = UNOBSERVED, saved: Saved | None = None) -> Outcome:
+        return engine.coordinate(self.coordinator_node(), self.rounds, observation, saved)
 
     def at_infinity(self) -> Horizon:
         return coordinator_statement.at_infinity(self.budget, self.mechanism)
