@@ -9,12 +9,12 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import (
-    UNOBSERVED,
+    UNATTENDED,
     CoordinatorNode,
     CoordinatorReleaser,
     Divergence,
-    Observation,
     Outcome,
+    RunControl,
     Saved,
     Snapshot,
 )
@@ -28,8 +28,7 @@ def coordinate(
     coordinator_node: CoordinatorNode,
     rounds: int,
     everywhere: Everywhere,
-    observation: Observation = UNOBSERVED,
-    saved: Saved | None = None,
+    control: RunControl = UNATTENDED,
 ) -> Outcome:
     """Run a trusted coordinator's program.
 
@@ -39,27 +38,26 @@ def coordinate(
         coordinator_node: the program, its context and its agents.
         rounds: T.
         everywhere: calls a method of every block of agents, and returns their answers in order.
-        observation: when the run is observed, and by what; by default nobody looks.
-        saved: where to go on from; by default the run starts anew.
+        control: when the run is observed, by what, and where it goes on from.
 
     Returns:
         The last snapshot and the ledger of what was released, for all agents.
     """
     coordinator = _Coordinator(coordinator_node, everywhere)
     first = 0
-    if saved is not None:
-        first = saved.round
-        coordinator.restore(saved.parts[0])
-    observed = observation.until(rounds)
+    if control.saved is not None:
+        first = control.saved.round
+        coordinator.restore(control.saved.parts[0])
+    observed = control.observed(rounds)
     last = coordinator.snapshot(first)
-    done = observed(first) and observation.observe(last)
+    done = observed(first) and control.observe(last)
     for t in range(first + 1, rounds + 1):
         if done:
             break
         coordinator.round(t - 1)
         if observed(t):
             last = coordinator.snapshot(t)
-            done = observation.observe(last)
+            done = control.observe(last)
     return Outcome(
         last,
         coordinator.releaser.ledger(coordinator_node.program.releases_per_round).for_all(coordinator_node.n_agents),

@@ -141,20 +141,22 @@ def _go_on(snapshot: Snapshot) -> None:
     return None
 
 
-class Observation(NamedTuple):
-    """When a run is observed, and by what.
+class RunControl(NamedTuple):
+    """How a run is controlled from outside: when it is observed, by what, and where it goes on from.
 
     Args:
         rounds: the rounds to observe; the last of a run is always observed. By default no other.
         observe: gets a snapshot before anything of the next round is released; True ends the run. By default nothing.
         due: whether to observe after a round that is not listed; by default never.
+        saved: where the run goes on from; by default it starts anew.
     """
 
     rounds: Iterable[int] = ()
     observe: Callable[[Snapshot], bool | None] = _go_on
     due: Callable[[int], bool] = _never
+    saved: Saved | None = None
 
-    def until(self, last: int) -> Callable[[int], bool]:
+    def observed(self, last: int) -> Callable[[int], bool]:
         """The rounds that are observed of a run with this last round.
 
         Args:
@@ -164,7 +166,7 @@ class Observation(NamedTuple):
             Round → whether it is observed.
 
         Example:
-            >>> observed = Observation(rounds=[0, 5]).until(9)
+            >>> observed = RunControl(rounds=[0, 5]).observed(last=9)
             >>> [t for t in range(10) if observed(t)]
             [0, 5, 9]
         """
@@ -172,31 +174,19 @@ class Observation(NamedTuple):
         return lambda t: t in listed or self.due(t)
 
 
-# Nobody looks, but at the end.
-UNOBSERVED = Observation()
+# From the first round to the last, observed at the end alone.
+UNATTENDED = RunControl()
 
 
 class Engine(Protocol):
-    """An engine, which runs nodes for a number of rounds. A run starts anew, or goes on from where it was saved."""
+    """An engine, which runs nodes for a number of rounds, as it is controlled."""
 
     @property
     def name(self) -> str: ...
 
-    def run(
-        self,
-        nodes: Sequence[AgentNode],
-        rounds: int,
-        observation: Observation = UNOBSERVED,
-        saved: Saved | None = None,
-    ) -> Outcome: ...
+    def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome: ...
 
-    def coordinate(
-        self,
-        coordinator_node: CoordinatorNode,
-        rounds: int,
-        observation: Observation = UNOBSERVED,
-        saved: Saved | None = None,
-    ) -> Outcome:
+    def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program; snapshots have one row."""
         ...
 

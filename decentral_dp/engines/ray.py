@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
-from decentral_dp.engines.protocol import UNOBSERVED, AgentNode, CoordinatorNode, Observation, Outcome, Saved, Snapshot
+from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Saved, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import Recorder, assemble
 
@@ -163,13 +163,7 @@ class RayEngine:
     address: str | None = None
     name = "ray"
 
-    def run(
-        self,
-        nodes: Sequence[AgentNode],
-        rounds: int,
-        observation: Observation = UNOBSERVED,
-        saved: Saved | None = None,
-    ) -> Outcome:
+    def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`.
 
         Where an actor is lost, all go on from where they were last saved, with the same draws: what is released twice
@@ -178,24 +172,18 @@ class RayEngine:
         Raises:
             ActorLostError: actors are lost again and again before a round more is done.
         """
-        kept = _Kept(saved, -1 if saved is None else saved.round - 1)
+        kept = _Kept(control.saved, -1 if control.saved is None else control.saved.round - 1)
         with cluster(self.address):
             while True:
                 parts = [None] * len(nodes) if kept.saved is None else kept.saved.parts
                 arguments = [(node, rounds, part) for node, part in zip(nodes, parts, strict=True)]
                 try:
                     with _actors(Actor, arguments) as actors:
-                        return _drive(actors, nodes, rounds, observation, kept)
+                        return _drive(actors, nodes, rounds, control, kept)
                 except ray.exceptions.RayActorError as error:
                     kept.lost(error)
 
-    def coordinate(
-        self,
-        coordinator_node: CoordinatorNode,
-        rounds: int,
-        observation: Observation = UNOBSERVED,
-        saved: Saved | None = None,
-    ) -> Outcome:
+    def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
 
         What agents answer comes here, and nothing goes from agent to agent. A lost actor is started again, and asked
@@ -220,7 +208,7 @@ class RayEngine:
                             ray.kill(actor)
                         actors[:] = _start(ClientActor, arguments)
 
-            return coordinate(coordinator_node, rounds, everywhere, observation, saved)
+            return coordinate(coordinator_node, rounds, everywhere, control)
 
 
 @dataclass
@@ -288,7 +276,7 @@ def _drive(
     actors: Sequence[Any],
     nodes: Sequence[AgentNode],
     rounds: int,
-    observation: Observation,
+    control: RunControl,
     kept: _Kept,
 ) -> Outcome:
     def look(t: int) -> Snapshot:
@@ -298,9 +286,9 @@ def _drive(
 
     def observe(last: Snapshot) -> bool | None:
         kept.observed = last.round
-        return observation.observe(last)
+        return control.observe(last)
 
-    observed = observation.until(rounds)
+    observed = control.observed(rounds)
     first = 0 if kept.saved is None else kept.saved.round
     messages = [a.advance.remote() for a in actors]
     last, alive = look(first), time.monotonic()

@@ -19,13 +19,12 @@ from decentral_dp.bounded import LipschitzConstants, Split
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
-    UNOBSERVED,
+    UNATTENDED,
     AgentNode,
     CoordinatorNode,
     Engine,
-    Observation,
     Outcome,
-    Saved,
+    RunControl,
     blocks,
     server_blocks,
 )
@@ -45,11 +44,11 @@ from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import coordinator_statement, gossip_statement
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, pooled
-from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, Setting
+from decentral_dp.simulation.statement import Claim, Horizon, Planned, PrivacyStatement, Setting
 from decentral_dp.topology import Topology
 
 
-class Job(Protocol):
+class Job(Planned, Protocol):
     """A scenario ready to run: everything public is settled, every release is planned and priced.
 
     records: kind → per-agent records. rounds: how many will be run (fewer than asked if a cap comes first; then status
@@ -66,10 +65,6 @@ class Job(Protocol):
     solves: ClassVar[Literal["bilevel", "minimax"]]
 
     @property
-    def scenario(self) -> Scenario: ...
-    @property
-    def problem(self) -> Any: ...
-    @property
     def algorithm(self) -> Algorithm | Coordinated: ...
     @property
     def topology(self) -> Topology: ...
@@ -82,8 +77,6 @@ class Job(Protocol):
     @property
     def clip(self) -> Clip: ...
     @property
-    def mechanism(self) -> Mechanism: ...
-    @property
     def rounds(self) -> int: ...
     @property
     def ledger(self) -> Ledger: ...
@@ -95,8 +88,6 @@ class Job(Protocol):
     def reason(self) -> str | None: ...
     @property
     def n_agents(self) -> int: ...
-    @property
-    def counts(self) -> Counts: ...
     @property
     def central(self) -> bool:
         """Whether a server asks, so that nobody talks to a neighbour."""
@@ -111,8 +102,8 @@ class Job(Protocol):
         """The same job with its draws from another root."""
         ...
 
-    def start(self, engine: Engine, observation: Observation = UNOBSERVED, saved: Saved | None = None) -> Outcome:
-        """Run all rounds; saved: where to go on from, by default the run starts anew."""
+    def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
+        """Run all rounds. control: when they are observed, by what, and where they go on from."""
         ...
 
     def evaluator(self) -> Evaluator | MinimaxEvaluator:
@@ -222,8 +213,8 @@ class GossipJob(_Planned):
         cut = server_blocks(sizes) if self.central else blocks(self.topology.mixing, sizes)
         return [self._agent_node(*block) for block in cut]
 
-    def start(self, engine: Engine, observation: Observation = UNOBSERVED, saved: Saved | None = None) -> Outcome:
-        return engine.run(self.nodes(), self.rounds, observation, saved)
+    def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
+        return engine.run(self.nodes(), self.rounds, control)
 
     def evaluator(self) -> Evaluator:
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))
@@ -290,8 +281,8 @@ class _Coordinated(_Planned):
     def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock | MinimaxClientBlock:
         raise NotImplementedError
 
-    def start(self, engine: Engine, observation: Observation = UNOBSERVED, saved: Saved | None = None) -> Outcome:
-        return engine.coordinate(self.coordinator_node(), self.rounds, observation, saved)
+    def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
+        return engine.coordinate(self.coordinator_node(), self.rounds, control)
 
     def at_infinity(self) -> Horizon:
         return coordinator_statement.at_infinity(self.budget, self.mechanism)

@@ -16,7 +16,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
-from decentral_dp.engines.protocol import Observation, Outcome, Snapshot
+from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import Stopped
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
@@ -294,12 +294,12 @@ def _perform(
             progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
 
     engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
-    observation = Observation(evaluation_rounds, observe)
+    control = RunControl(evaluation_rounds, observe, saved=saved)
     if kept is not None:
-        observation = observation._replace(due=kept.due)
+        control = control._replace(due=kept.due)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
-        return rows, job.start(engine, observation, saved)
+        return rows, job.start(engine, control)
 
 
 def _spent(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:

@@ -329,7 +329,7 @@ def _plain(value: Any) -> Any:
 
 
 class Planned(Protocol):
-    """What a caution is about."""
+    """A planned scenario, as far as cautions and notes are about it."""
 
     @property
     def scenario(self) -> Scenario: ...

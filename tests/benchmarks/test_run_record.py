@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import Observation
+from decentral_dp.engines.protocol import RunControl
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.run_in_progress import begin
 
@@ -41,7 +41,7 @@ def test_a_record_against_none(make: Any, limit: float, benchmark: Any, tmp_path
             kept.passed(s, [])
             return False
 
-        job.start(LocalEngine(), Observation([0], observe, kept.due))
+        job.start(LocalEngine(), RunControl([0], observe, kept.due))
         kept.end("interrupted", "measured")
 
     ratios = []

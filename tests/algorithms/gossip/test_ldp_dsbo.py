@@ -15,7 +15,7 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import Observation
+from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.recorder import Recorder
@@ -29,7 +29,7 @@ Make = Callable[..., dict[str, Any]]
 def transcript(job: decentral_dp.Job) -> list[Any]:
     """Snapshots of every index 0..T."""
     seen: list[Any] = []
-    LocalEngine().run(job.nodes(), job.rounds, Observation(range(job.rounds + 1), seen.append))
+    LocalEngine().run(job.nodes(), job.rounds, RunControl(range(job.rounds + 1), seen.append))
     return seen
 
 
