@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,10 +21,9 @@ from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
 
 if TYPE_CHECKING:
-    from decentral_dp.algorithms.protocol import Counts
-    from decentral_dp.config.schema import Scenario
     from decentral_dp.privacy.accounting.accountants import Budget
     from decentral_dp.privacy.ledger import Ledger
+    from decentral_dp.simulation.jobs import Job
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 """Who trusts whom, and what is solved."""
@@ -328,22 +327,7 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-class Planned(Protocol):
-    """A planned scenario, as far as cautions and notes are about it."""
-
-    @property
-    def scenario(self) -> Scenario: ...
-    @property
-    def problem(self) -> Any: ...
-    @property
-    def algorithm(self) -> Any: ...
-    @property
-    def counts(self) -> Counts: ...
-    @property
-    def mechanism(self) -> Mechanism: ...
-
-
-def delta_cautions(job: Planned) -> list[str]:
+def delta_cautions(job: Job) -> list[str]:
     """What a δ allows that is not far below one over the records of an agent."""
     most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
     if job.mechanism == NO_NOISE or delta * most < 1.0:
@@ -354,7 +338,7 @@ def delta_cautions(job: Planned) -> list[str]:
     ]
 
 
-def author_notes(job: Planned) -> list[str]:
+def author_notes(job: Job) -> list[str]:
     """What the ledger cannot know of components from outside."""
     entry, parts = entry_of(job.scenario), outside.notes(job.scenario)
     if job.mechanism == NO_NOISE:
