@@ -47,7 +47,6 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
     Estimating,
     block_charges,
-    change_bound,
     is_anchor,
     split,
 )
@@ -128,9 +127,7 @@ class PrivateDiff(Estimating):
             asked = context.query("grad_x", s.x, y, self.rate)
             v = (yield Release(gx=(yield Ask(gx=asked)).gx)).released.gx[0]
         else:
-            before = s.last, s.y
-            bound = change_bound(context, "grad_x", (s.x, y), before, self.smoothness)
-            asked = context.query("grad_x", s.x, y, self.rate, before, bound)
+            asked = self.change_query(context, "grad_x", (s.x, y), (s.last, s.y))
             v = v + (yield Release(dx=(yield Ask(dx=asked)).dx)).released.dx[0]
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, y, v, s.x)
