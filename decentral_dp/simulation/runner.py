@@ -277,11 +277,10 @@ def _perform(
         return False
 
     def evaluate(s: Snapshot) -> None:
-        averaging = job.scenario.run.average > 1
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
             try:
-                rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, s.state))
+                rows.extend(evaluator.rows(s, averaged=job.scenario.run.average > 1))
             except USER_ERRORS:
                 # Scores read records, and no certified run may end because of one: it goes on without these scores.
                 if not certified:

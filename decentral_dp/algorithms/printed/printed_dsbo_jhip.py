@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip, State, transposed_times
+from decentral_dp.algorithms.printed.unreleased_tracking import track_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import fading, free_release, grid
 from decentral_dp.bounded import SPLITS, Array
@@ -48,17 +49,14 @@ class PrintedDsboJhip(DsboJhip):
 
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(s.x, y)
-        z: Value = dataset.public(0.0, q * p)
-        residual = -transposed(at.lower_jacobian(s.x, y), p, q)
-        d = residual
-        for k in range(self.inverse):
-            _, neighbour_sum = yield Gossip(Z=z, D=d)
-            z = a * z + neighbour_sum.Z - self.z(t) * d
-            if k < self.inverse - 1:
-                at = dataset.batch(t, self.inner + k + 1, kept=True)
-                last = residual
-                residual = at.lower_hessian_product(s.x, y, z) - transposed(at.lower_jacobian(s.x, y), p, q)
-                d = a * d + neighbour_sum.D + (residual - last)
+        first = -transposed(at.lower_jacobian(s.x, y), p, q)
+
+        def residual(k: int, z: Value) -> Value:
+            at = dataset.batch(t, self.inner + k, kept=True)
+            return at.lower_hessian_product(s.x, y, z) - transposed(at.lower_jacobian(s.x, y), p, q)
+
+        start = dataset.public(0.0, q * p)
+        z = yield from track_unreleased(("Z", "D"), a, self.z(t), self.inverse, start, first, residual)
 
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
         direction = at.upper_grad_x(s.x, y) - unproven(transposed_times, z, upper)
