@@ -64,7 +64,6 @@ class Job(Protocol):
     """
 
     setting: ClassVar[Setting]
-    solves: ClassVar[Literal["bilevel", "minimax"]]
 
     scenario: Scenario
     problem: Any
@@ -82,6 +81,10 @@ class Job(Protocol):
     status: str = "ok"
     reason: str | None = None
     root: bytes = field(default=b"", repr=False)
+
+    @property
+    def solves(self) -> Literal["bilevel", "minimax"]:
+        return "minimax" if self.setting == "coordinator_minimax" else "bilevel"
 
     @property
     def n_agents(self) -> int:
@@ -162,7 +165,6 @@ class GossipJob(Job):
     """A job of agents that trust nobody. noise: channel → schedule of all agents."""
 
     setting: ClassVar[Setting] = "gossip"
-    solves: ClassVar[Literal["bilevel", "minimax"]] = "bilevel"
 
     problem: Problem
     algorithm: Algorithm
@@ -286,7 +288,6 @@ class CoordinatorBilevelJob(_Coordinated):
     """A job of a trusted coordinator on a bilevel problem. context: what it knows beforehand."""
 
     setting: ClassVar[Setting] = "coordinator_bilevel"
-    solves: ClassVar[Literal["bilevel", "minimax"]] = "bilevel"
 
     problem: Problem
     context: CoordinatorContext
@@ -306,7 +307,6 @@ class CoordinatorMinimaxJob(_Coordinated):
     """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
 
     setting: ClassVar[Setting] = "coordinator_minimax"
-    solves: ClassVar[Literal["bilevel", "minimax"]] = "minimax"
 
     problem: Minimax
     context: MinimaxContext

@@ -100,13 +100,8 @@ def run(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         out: the folder to write, new or empty; by default nothing is written.
-        problem: used instead of the one that the scenario names: one made with `from_losses`, or an instance of a class
-            as docs/add_a_problem.md describes it.
-        algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
-        mechanism: used instead of privacy.mechanism: an object of your own (see `docs/add_a_mechanism.md`).
-        topology: used instead of the one that the scenario names: a `networkx.Graph`, a `Topology`, or pairs of agents.
-        data: used instead of what the scenario names: (features, labels), a table of columns, or a `Dataset`.
-        partition: used instead of the one that the scenario names: a function, as in a file.
+        problem, algorithm, mechanism, topology, data, partition: objects that are used instead of those that the
+            scenario names; as in `build`.
         progress: told of progress at every evaluation.
         keep_secret: whether secret noise has its root in the folder until the run is complete, readable by its owner
             only, so that `resume` can go on after an interruption; default True.

@@ -104,7 +104,7 @@ class Vrdsbo(Algorithm):
         return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        x, y = self.starts(dataset)
         over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
         return State(x, y, x, y, over, under, over, under, over, under)
 
@@ -144,10 +144,6 @@ class Vrdsbo(Algorithm):
         """G_i and ∇_y g_i at one point."""
         w = yield from self._series(at, x, y)
         return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
-
-    def own(self, released: Value, mine: Value) -> Value:
-        """What counts as the agent's own after it sent `mine`: what it released."""
-        return released
 
     def _series(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, Value]:
         """w at one point, by b releases."""

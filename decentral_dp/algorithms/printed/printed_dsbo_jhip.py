@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip, State, transposed_times
+from decentral_dp.algorithms.printed.protocol import PrintedGossip
 from decentral_dp.algorithms.printed.unreleased_tracking import track_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import fading, free_release, grid
@@ -30,17 +31,8 @@ from decentral_dp.participants.agents import LocalDataset
 
 
 @final
-class PrintedDsboJhip(DsboJhip):
+class PrintedDsboJhip(PrintedGossip, DsboJhip):
     """The fields of `DsboJhip`, with own values that are never noised."""
-
-    protocol = "printed"
-
-    def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
-        return super().init(dataset)._replace(x=x, y=y)
-
-    def own(self, released: Value, mine: Value) -> Value:
-        return mine
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q

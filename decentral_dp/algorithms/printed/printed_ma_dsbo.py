@@ -19,6 +19,7 @@ from typing import final
 import numpy as np
 
 from decentral_dp.algorithms.gossip.ma_dsbo import D_TERMS, U_TERMS, MaDsbo, State
+from decentral_dp.algorithms.printed.protocol import PrintedGossip
 from decentral_dp.algorithms.printed.unreleased_tracking import track_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import grid, nothing_proven
@@ -29,18 +30,11 @@ _MET = (*U_TERMS, "lower_grad_y", *D_TERMS)
 
 
 @final
-class PrintedMaDsbo(MaDsbo):
+class PrintedMaDsbo(PrintedGossip, MaDsbo):
     """The fields of `MaDsbo`, with own values that are never noised."""
 
-    protocol = "printed"
-
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
-        r = dataset.untouched(dataset.public(0.0, dataset.p))
-        return super().init(dataset)._replace(x=x, y=y, r=r)
-
-    def own(self, released: Value, mine: Value) -> Value:
-        return mine
+        return super().init(dataset)._replace(r=dataset.untouched(dataset.public(0.0, dataset.p)))
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a = 1.0 - dataset.neighbour_weight

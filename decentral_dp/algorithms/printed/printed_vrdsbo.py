@@ -15,7 +15,8 @@ from typing import final
 import numpy as np
 
 from decentral_dp.algorithms.gossip.neumann import V_TERMS
-from decentral_dp.algorithms.gossip.vrdsbo import U_TERMS, State, Vrdsbo
+from decentral_dp.algorithms.gossip.vrdsbo import U_TERMS, Vrdsbo
+from decentral_dp.algorithms.printed.protocol import PrintedGossip
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import nothing_proven
@@ -27,18 +28,10 @@ _MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
 
 
 @final
-class PrintedVrdsbo(Vrdsbo):
+class PrintedVrdsbo(PrintedGossip, Vrdsbo):
     """The fields of `Vrdsbo`, with own values and series that are never noised."""
 
-    protocol = "printed"
     releases_per_round = 2
-
-    def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
-        return super().init(dataset)._replace(x=x, y=y, last_x=x, last_y=y)
-
-    def own(self, released: Value, mine: Value) -> Value:
-        return mine
 
     def _series(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, Value]:
         yield from ()  # Nothing of it is sent.
