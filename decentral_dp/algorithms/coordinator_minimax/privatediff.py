@@ -35,7 +35,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, count_option, sampling_rate
+from decentral_dp.algorithms.common_options import (
+    anchor_period,
+    change_smoothness,
+    count_option,
+    maximiser,
+    sampling_rate,
+)
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     best,
     check_solver,
@@ -92,7 +98,7 @@ class PrivateDiff(Estimating):
     inner: int | None = count_option("steps of y in every round; settled by default", "steps", "5")
     smoothness: float | None = change_smoothness()
     rate: float = sampling_rate()
-    solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
+    solver: str = maximiser()
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y, self.inner)
