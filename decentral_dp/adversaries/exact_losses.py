@@ -84,7 +84,15 @@ class Chosen(NamedTuple):
 
 
 def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:
-    """The law, if the two worlds are as far apart on every transcript as on this one; None where none is known."""
+    """Find the law of the privacy loss between two worlds.
+
+    Args:
+        transcript: of a run.
+        worlds: two jobs that differ in one record.
+
+    Returns:
+        The law, if the worlds are as far apart on every transcript as on this one; None where none is known.
+    """
     if not transcript.known:
         return None
     if amplified(worlds.first):
@@ -112,10 +120,17 @@ def _of_samples(transcript: Transcript, worlds: Worlds) -> Sampled | None:
 
 
 def not_as_stated(worlds: Worlds, roots: Sequence[bytes]) -> str:
-    """What random choices or samples of the first world contradict, tried on runs with these roots; "" for nothing.
+    """Test whether random choices and samples of the first world have their stated laws.
 
     A choice has the law that a replay finds, if the place of what is chosen in the order of that law is uniform. The
     victim's record is in as many samples as its rates say.
+
+    Args:
+        worlds: two jobs that differ in one record.
+        roots: of the runs that are tried, one each.
+
+    Returns:
+        A sentence about what is contradicted; "" for nothing.
     """
     if amplified(worlds.first):
         return _frequency(worlds, roots[:_SAMPLED_RUNS])
