@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 # Letters of a refusal, and of a word in it that is no path and of one that is, at most.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
 # Letters of a path that is quoted.
 _SHOWN = 300
+# Packages that are installed on request, each by an extra of its own name.
+_EXTRAS = ("ray", "torch")
 # Characters that turn the direction of writing.
 _DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
@@ -68,6 +72,43 @@ class InputError(ValueError):
 
 class Stopped(Exception):  # noqa: N818 # an interrupt is no error
     """A study that was interrupted; the message says what is kept."""
+
+
+def missing_package(error: BaseException) -> str | None:
+    """Say which optional package an import has missed, and what installs it.
+
+    Returns:
+        A sentence without its full stop; None for any other error.
+
+    Example:
+        >>> missing_package(ModuleNotFoundError("No module named 'torch.func'", name="torch.func"))
+        'torch is not installed; pip install "decentral_dp[torch]" brings it'
+        >>> missing_package(ModuleNotFoundError("No module named 'my_helper'", name="my_helper")) is None
+        True
+    """
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or name not in _EXTRAS:
+        return None
+    return f'{name} is not installed; pip install "decentral_dp[{name}]" brings it'
+
+
+@contextmanager
+def needing(what: str) -> Iterator[None]:
+    """Turn the lack of an optional package into a refusal.
+
+    Args:
+        what: that needs it, as a scenario or a caller names it.
+
+    Raises:
+        InputError: where an optional package is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        sentence = missing_package(error)
+        if sentence is None:
+            raise
+        raise InputError(f"{what}: {sentence}.") from None
 
 
 def quoted(value: Any) -> str:

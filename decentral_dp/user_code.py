@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, missing_package, quoted
 from decentral_dp.files.regular import is_file, regular
 
 # What a file or a function of the user's own may raise; a sentence reports it.
@@ -142,7 +142,8 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     except InputError:
         raise
     except (*USER_ERRORS, SystemExit) as error:
-        raise InputError(f"{path}: it does not run: {reason(error)}{_line(error, path)}; mend the file.") from error
+        mend = missing_package(error) or "mend the file"
+        raise InputError(f"{path}: it does not run: {reason(error)}{_line(error, path)}; {mend}.") from error
     finally:
         sys.modules.pop(name, None)
         if shadowed is not None:

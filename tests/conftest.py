@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests import slow_tests
+
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -38,6 +40,12 @@ BASE: dict[str, Any] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-on-ray", action="store_true", help="run every golden scenario on Ray, not one of each kind")
+    choices = ["all", "record", *map(str, range(slow_tests.PARTS))]
+    parser.addoption("--slow", choices=choices, help="which slow tests to run: all, or one of eight parts, from 0")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    slow_tests.configure(config)
 
 
 def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

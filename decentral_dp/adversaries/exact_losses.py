@@ -59,9 +59,8 @@ class Sampled(NamedTuple):
     rates: Array
 
     def near(self, other: Any, rtol: float) -> bool:
-        if not isinstance(other, Sampled) or self.moves.shape != other.moves.shape:
-            return False
-        return float(np.abs(self.moves - other.moves).max(initial=0.0)) <= rtol * float(self.moves.max(initial=0.0))
+        most = rtol * float(self.moves.max(initial=0.0))
+        return _comparable(self, other) and float(np.abs(self.moves - other.moves).max(initial=0.0)) <= most
 
     def epsilon(self, delta: float, noise: float) -> float:
         return shown_by(self.moves, self.rates, delta, noise)
@@ -74,13 +73,18 @@ class Chosen(NamedTuple):
     second: Array
 
     def near(self, other: Any, rtol: float) -> bool:
-        if not isinstance(other, Chosen) or self.first.shape != other.first.shape:
-            return False
-        pairs = ((self.first, other.first), (self.second, other.second))
-        return all(float(np.abs(a - b).max()) <= rtol * max(1.0, float(np.abs(a).max())) for a, b in pairs)
+        return _comparable(self, other) and all(
+            float(np.abs(a - b).max()) <= rtol * max(1.0, float(np.abs(a).max()))
+            for a, b in zip(self, other, strict=True)
+        )
 
     def epsilon(self, delta: float, noise: float) -> float:
         return choice_epsilon(self.first, self.second, delta)
+
+
+def _comparable(one: Sampled | Chosen, other: Any) -> bool:
+    """Whether the other is a law of the same class, with arrays of the same shapes."""
+    return type(one) is type(other) and all(a.shape == b.shape for a, b in zip(one, other, strict=True))
 
 
 def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:

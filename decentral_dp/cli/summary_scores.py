@@ -23,6 +23,7 @@ def print_scores(out: Console, result: RunResult) -> None:
     if known := [n for n in _SCORES if n in metrics]:
         out.print()
         out.print(_scores(result.evaluated_on, "worst and best agent", known, metrics))
+        _print_baselines(out, result)
     if added := _added(metrics):
         out.print()
         out.print(_scores("scores of this problem", "lowest and highest agent", added, metrics))
@@ -43,6 +44,12 @@ def print_values(out: Console, result: RunResult) -> None:
         for name in known:
             table.add_row(name, plain[name])
         out.print(table)
+        _print_baselines(out, result)
+
+
+def _print_baselines(out: Console, result: RunResult) -> None:
+    for name, value in result.baselines.items():
+        out.print(f"Always the commonest class: {name} {_value(value)}.")
 
 
 def _added(names: Iterable[str]) -> list[str]:

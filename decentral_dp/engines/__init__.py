@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from decentral_dp.engines.protocol import Engine
+from decentral_dp.errors import needing
 
 
 def _local(address: str | None) -> Engine:
@@ -14,7 +15,8 @@ def _local(address: str | None) -> Engine:
 
 
 def _ray(address: str | None) -> Engine:
-    from decentral_dp.engines.ray import RayEngine
+    with needing('run.engine = "ray"'):
+        from decentral_dp.engines.ray import RayEngine
 
     return RayEngine(address)
 

@@ -159,6 +159,20 @@ class Ledger:
         channels = tuple(replace(c, group=c.group[agents]) for c in self.channels)
         return replace(self, n_agents=len(agents), channels=channels)
 
+    def summary(self) -> pd.DataFrame:
+        """Describe each channel in a row: how it is released, how often, and its ranges over agents and releases.
+
+        Returns:
+            channel, mechanism, releases, dimension, and the least and largest scale and sensitivity.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([_row(c) for c in self.channels])
+
+    def _repr_html_(self) -> str:
+        markup: str = self.summary().to_html(index=False, float_format="{:.4g}".format)
+        return markup
+
     def to_frame(self) -> pd.DataFrame:
         """Convert to one row per agent, channel, release and record kind: the columns of `ledger.parquet`.
 
@@ -205,6 +219,21 @@ class Ledger:
                 for first in range(0, c.group.size, max(1, step)):
                     agents = np.arange(first, min(first + step, c.group.size))
                     yield _frame(c, self.releases_per_round, split, agents)
+
+
+def _row(c: ChannelLedger) -> dict[str, object]:
+    charged = c.mechanism.charged
+    moved = [end for s in c.sensitivity.values() for end in (s.min(), s.max())] or [0.0]
+    return {
+        "channel": c.channel,
+        "mechanism": c.mechanism.name,
+        "releases": int(c.rounds.size),
+        "dimension": c.dimension,
+        "least scale": float(c.scale.min(initial=np.inf)) if charged else 0.0,
+        "largest scale": float(c.scale.max(initial=0.0)),
+        "least sensitivity": float(min(moved)),
+        "largest sensitivity": float(max(moved)),
+    }
 
 
 def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:

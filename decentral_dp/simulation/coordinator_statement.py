@@ -18,6 +18,7 @@ from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
+from decentral_dp.simulation.signal_to_noise import signal_cautions, signals
 from decentral_dp.simulation.statement import (
     HANDS_RECORDS,
     Claim,
@@ -63,7 +64,8 @@ _LETTERS = {"bilevel": "h is the upper loss of a record, l its lower loss", "min
 
 def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     """The statement of a job of a trusted coordinator; its plan has an end, and no T → ∞."""
-    cautions = delta_cautions(job)
+    signal = signals(job.ledger, job.counts, trusted=True)
+    cautions = [*delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=True)]
     return statement_of(
         job,
         [None] * job.n_agents,
@@ -75,6 +77,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         prices=tuple(prices(job)),
         clip=clip(job),
         at_infinity=None,
+        signal=signal,
         notes=(*job.shards.all_notes, *job.budget.notes, *cautions, *author_notes(job), *notes(job)),
         cautions=tuple(cautions),
     )

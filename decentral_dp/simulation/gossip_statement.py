@@ -22,6 +22,7 @@ from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.gossip_noise import clipped_families
+from decentral_dp.simulation.signal_to_noise import signal_cautions, signals
 from decentral_dp.simulation.statement import (
     Claim,
     Horizon,
@@ -58,7 +59,8 @@ CENTRAL_PROTOCOLS = {
 
 def privacy_statement(job: GossipJob) -> PrivacyStatement:
     """The statement of a job of agents that trust nobody."""
-    cautions, known = delta_cautions(job), _Known({})
+    known, signal = _Known({}), signals(job.ledger, job.counts, trusted=False)
+    cautions = [*delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=False)]
     limits = _limits(job, known)
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
     return statement_of(
@@ -68,6 +70,7 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
         protocol=protocols[job.algorithm.protocol],
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
         at_infinity=limits,
+        signal=signal,
         notes=tuple(_notes(job, cautions, limits.finite_data)),
         cautions=tuple(cautions),
     )

@@ -29,7 +29,7 @@ from decentral_dp.config.scenario_components import (
 )
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
@@ -111,13 +111,14 @@ def assembled(s: Scenario, chosen: Mechanism | None = None) -> Job:
             f"run.device: {s.problem.kind} computes in numpy, on the CPU; only models of minimax problems can "
             'use "cuda". Leave it out.'
         )
-    match setting:
-        case "gossip":
-            return _gossip(s, chosen)
-        case "coordinator_bilevel":
-            return _coordinated(s, CoordinatorBilevelJob, problem_of, context_of)
-        case "coordinator_minimax":
-            return _coordinated(s, CoordinatorMinimaxJob, minimax_of, minimax_context)
+    with needing(f"problem.kind = {quoted(s.problem.kind)}"):
+        match setting:
+            case "gossip":
+                return _gossip(s, chosen)
+            case "coordinator_bilevel":
+                return _coordinated(s, CoordinatorBilevelJob, problem_of, context_of)
+            case "coordinator_minimax":
+                return _coordinated(s, CoordinatorMinimaxJob, minimax_of, minimax_context)
 
 
 def setting_of(s: Scenario) -> Setting:

@@ -186,6 +186,7 @@ def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     for channel, reason in privacy.free_channels.items():
         free.setdefault(reason, []).append(channel)
     facts = [("Free", f"{', '.join(channels)}: {reason}.") for reason, channels in free.items()]
+    facts += _signals(privacy)
     limit, noted = privacy.at_infinity, [("Note", note) for note in privacy.notes]
     if limit is None:
         return facts + noted
@@ -196,6 +197,22 @@ def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
         endless = f"{kind} = {epsilon_text(limit.endless_stream)} if the stream of records never ended"
         facts.append(("", f"{endless}{_by_channel(limit, 'endless_stream')}."))
     return facts + noted
+
+
+def _signals(privacy: PrivacyStatement) -> list[tuple[str, str]]:
+    """How large what all records add can be beside the noise."""
+    one = {c: s.one_release for c, s in privacy.signal.items()}
+    every = {c: s.all_releases for c, s in privacy.signal.items()}
+    if not one:
+        return []
+    whose = "all rounds" if privacy.is_trusted else "all rounds and agents"
+    text = f"{_ratios(one)} in a release; {_ratios(every)} over {whose}"
+    return [("Signal", f"at most so many times the noise, if all records agree: {text}.")]
+
+
+def _ratios(values: Mapping[str, float | None]) -> str:
+    """ "y 0.12, z 18"."""
+    return ", ".join(f"{c} {v:.2g}" if v < 10.0 else f"{c} {v:.0f}" for c, v in values.items() if v is not None)
 
 
 def _by_channel(limit: Horizon, which: str) -> str:

@@ -86,6 +86,11 @@ class Plan:
         """One row for each planned release of an agent, as in `ledger.parquet`."""
         return self.records.to_frame()
 
+    def _repr_html_(self) -> str:
+        from decentral_dp.reporting.notebook import plan_view
+
+        return plan_view(self.title, self.privacy)
+
     def __str__(self) -> str:
         text = io.StringIO()
         print_plan(self, console(text, _WIDTH))

@@ -120,6 +120,11 @@ class RunResult(Mapping[str, Any]):
         """Name → mean over agents at the last evaluation."""
         return self._table("metrics")
 
+    @property
+    def baselines(self) -> Mapping[str, Any]:
+        """Metric → its value for who always says the commonest class."""
+        return self._table("baselines")
+
     def metric(self, name: str) -> float | None:
         """One of the metrics; None where it was not measured."""
         return number(self.metrics.get(name))
@@ -229,6 +234,21 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
     return value
+
+
+def baselines(job: Job) -> dict[str, float]:
+    """Scores of who knows nothing of a record but its kind.
+
+    Returns:
+        test_accuracy: the share of held-out records in the class that is commonest among the agents' records; nothing
+        without held-out records or classes.
+    """
+    shards = job.shards
+    if not shards.classes or not shards.test.size:
+        return {}
+    known = shards.labels[np.concatenate([*shards.train, *shards.validation])].astype(np.int64)
+    commonest = int(np.argmax(np.bincount(known, minlength=len(shards.classes))))
+    return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
 
 
 def topology_summary(job: Job) -> dict[str, Any]:

@@ -26,15 +26,19 @@ if TYPE_CHECKING:
 
 
 def versions() -> dict[str, str]:
-    """Versions of this package and of what computes its numbers."""
+    """Versions of this package and of what computes its numbers, as far as it is installed."""
     names = ("decentral_dp", "numpy", "scipy", "dp-accounting", "scikit-learn", "torch", "ray")
-    return {"python": platform.python_version(), **{n: _version(n) for n in names}}
+    found = {n: version for n in names if (version := _version(n)) is not None}
+    return {"python": platform.python_version(), **found}
 
 
 @cache
-def _version(name: str) -> str:
-    """Of an installed package; its metadata are read once."""
-    return importlib.metadata.version(name)
+def _version(name: str) -> str | None:
+    """Of a package, or None where it is not installed; its metadata are read once."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @contextlib.contextmanager

@@ -25,13 +25,15 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
-from decentral_dp.simulation.result import RunResult, problem_summary, topology_summary
+from decentral_dp.simulation.result import RunResult, baselines, problem_summary, topology_summary
 from decentral_dp.simulation.run_folder import check_writable, versions, write_contents
 from decentral_dp.simulation.run_in_progress import Found, RunInProgress, begin, continued, find
 from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from decentral_dp.reporting.plots.run_plots import RunPlots
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25
@@ -77,6 +79,22 @@ class Run:
     @property
     def ledger(self) -> pd.DataFrame:
         return self.records.to_frame()
+
+    @property
+    def plot(self) -> RunPlots:
+        """The figures of this run, as in `run.plot.accuracy()`: notebooks show them, `save` writes them."""
+        from decentral_dp.reporting.plots.drawing import drawing_of, drawn_rounds
+        from decentral_dp.reporting.plots.run_plots import RunPlots
+
+        ledger = self.ledger
+        kept = ledger[ledger["round"].isin(drawn_rounds(self.result))] if "round" in ledger else ledger
+        scenario = self.scenario.model_dump()
+        return RunPlots(drawing_of(self.result, scenario, self.metrics, kept, self.published.get("x")))
+
+    def _repr_html_(self) -> str:
+        from decentral_dp.reporting.notebook import run_view
+
+        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()])
 
     def __repr__(self) -> str:
         result = self.result
@@ -330,6 +348,7 @@ def _result(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
         "metrics": ends,
+        "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
         "evaluated_on": job.evaluated_on(average),
         **({} if settings is None else {"algorithm": settings}),
         "privacy": statement.to_dict(),

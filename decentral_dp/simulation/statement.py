@@ -7,7 +7,7 @@ may be missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -201,6 +201,20 @@ class ReleasePrice:
         )
 
 
+@dataclass(frozen=True)
+class Signal:
+    """At most so large is what records contribute to a channel, in units of its noise.
+
+    one_release: of one agent and release. all_releases: of all of them, averaged over the agents.
+    """
+
+    one_release: float | None
+    all_releases: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"one_release": self.one_release, "all_releases": self.all_releases}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
     """The guarantee of a job and its price, in numbers and sentences that anyone may know.
@@ -218,7 +232,9 @@ class PrivacyStatement:
         agents: the budget of each. at_infinity: the limit for T → ∞, None where a plan has an end.
         claimed: what a paper says. free_channels: channel → why it costs nothing.
         noise: "off", "secret", or that it can be reproduced. numerical_slack: what float64 adds, within every ε.
-        notes: sentences that belong beside the numbers. cautions: those of them that are about δ; not written.
+        signal: channel → how large what records contribute can be beside the noise.
+        notes: sentences that belong beside the numbers. cautions: those of them that are about δ and about noise that
+            swamps the steps; not written.
     """
 
     setting: Setting = "gossip"
@@ -242,6 +258,7 @@ class PrivacyStatement:
     free_channels: Mapping[str, str]
     noise: str
     numerical_slack: Mapping[str, float] | None
+    signal: Mapping[str, Signal] = field(default_factory=dict)
     notes: tuple[str, ...]
     cautions: tuple[str, ...] = ()
 
@@ -315,16 +332,20 @@ class PrivacyStatement:
             free_channels=dict(_table(content.get("free_channels"))),
             noise=str(content.get("noise") or ""),
             numerical_slack=None if slack is None else {k: number(v) or 0.0 for k, v in _table(slack).items()},
+            signal={
+                c: Signal(number(_table(v).get("one_release")), number(_table(v).get("all_releases")))
+                for c, v in _table(content.get("signal")).items()
+            },
             notes=tuple(map(str, _listed(content.get("notes")))),
         )
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, AgentBudget | Horizon | Claim | ReleasePrice):
+    if isinstance(value, AgentBudget | Horizon | Claim | ReleasePrice | Signal):
         return value.to_dict()
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
-    return dict(value) if isinstance(value, Mapping) else value
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, Mapping) else value
 
 
 def statement_of(job: Job, limits: Sequence[Horizon | None], **own: Any) -> PrivacyStatement:

@@ -18,7 +18,7 @@ from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
-from decentral_dp.studies.pool import cores, perform
+from decentral_dp.studies.pool import check_at_hand, cores, perform
 from decentral_dp.studies.stale import discard, find_stale, why
 from decentral_dp.studies.study_runs import Record, Task, read, task_of
 from decentral_dp.studies.study_schema import Plot, Study, load_study
@@ -154,6 +154,7 @@ def _conduct(
     for plot in study.plots:
         check_plot(plot, varied)
     check_names(study, varied)
+    check_at_hand(address)
     kept = _folder(out)
     planned = [task_of(cell, study.kind, study.rounds) for cell in listed]
     keys = [p.key if isinstance(p, Task) else "" for p in planned]

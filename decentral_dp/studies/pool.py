@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
 
+from decentral_dp.errors import needing
 from decentral_dp.studies.study_runs import PACKAGE, Record, Task, compute, kept, lost, write
 
 Done = tuple[Task, Record | None]
@@ -146,6 +147,17 @@ def on_ray(tasks: Sequence[Task], folder: Path, address: str) -> Stream:
         if kept(record["status"]):
             write(folder, task.key, record)
         yield task, record
+
+
+def check_at_hand(address: str | None) -> None:
+    """Check that what computes cells is installed, before anything is written.
+
+    Raises:
+        InputError: a Ray cluster is asked for, and ray is not installed.
+    """
+    if address is not None:
+        with needing("address"):
+            import decentral_dp.engines.ray_tasks  # noqa: F401 # only whether it is there
 
 
 def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None) -> Stream:

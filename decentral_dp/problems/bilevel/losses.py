@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import LipschitzConstants
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, needing
 from decentral_dp.models.autodiff import Loss, Penalty, Predict, trace
 from decentral_dp.models.row_locality import COUNTS
 from decentral_dp.problems.bilevel.loss_problem import LossProblem
@@ -104,7 +104,8 @@ def from_losses(
         if term not in TERMS:
             raise InputError(f"{name}: free names {term!r}, which is no term; the terms are {', '.join(TERMS)}.")
     sizes = (int(p), int(q), int(n_features))
-    reads_records, forward = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
+    with needing("from_losses"):
+        reads_records, forward = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
     for term in claimed:
         if term in reads_records:
             raise InputError(

@@ -25,8 +25,8 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     agents, slack = privacy.agents, privacy.numerical_slack or {}
     if not privacy.is_noisy or not agents:
         return []
-    columns, free = _columns(privacy), privacy.free_channels
-    blocks = [tag("h2", "Budget of every agent"), _budget_table(agents, columns)]
+    free = privacy.free_channels
+    blocks = [tag("h2", "Budget of every agent"), budget_table(privacy)]
     of_two = "" if result.is_minimax else ": the larger of one train and one validation record"
     remarks = [
         f"An agent's ε is what its most expensive record costs{of_two}. "
@@ -47,6 +47,11 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
         blocks.append(tag("p", tag("strong", f"Channel {channel} is free: "), f"it {reason}."))
     drawn = figures(folder, "epsilon", "noise", captions=trusted.captions(result))
     return [*blocks, *trusted.price_table(privacy), *drawn, *_forever(privacy)]
+
+
+def budget_table(privacy: PrivacyStatement) -> Html:
+    """Every agent's ε and what is in it; of many agents a summary and the dearest."""
+    return _budget_table(privacy.agents, _columns(privacy))
 
 
 def _forever(privacy: PrivacyStatement) -> list[Html]:

@@ -14,7 +14,7 @@ RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), 
 def guarantee_section(result: RunResult) -> list[Html]:
     """The verdict, what kind of noise it rests on, what ε compares, and what it covers."""
     privacy = result.privacy
-    blocks = [tag("h2", "The guarantee"), _verdict(privacy)]
+    blocks = [tag("h2", "The guarantee"), verdict(privacy)]
     if not privacy.is_noisy:
         return blocks
     kind = "" if result.is_minimax else ", its kind (train or validation)"
@@ -36,7 +36,8 @@ def guarantee_section(result: RunResult) -> list[Html]:
     ]
 
 
-def _verdict(privacy: PrivacyStatement) -> Html:
+def verdict(privacy: PrivacyStatement) -> Html:
+    """The guarantee in a paragraph."""
     guarantee, delta = privacy.guarantee, delta_text(privacy.delta)
     epsilon = epsilon_text(privacy.epsilon_max)
     proven = (

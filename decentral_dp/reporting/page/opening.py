@@ -38,16 +38,20 @@ TASKS = {
 
 def opening(title: str, result: RunResult) -> list[Html]:
     """Title, one sentence with the outcome, whatever went wrong, and the main numbers."""
-    lead = f"{_who_did_what(result)}; {_budget(result)}{_score(result)}."
     shown = [
         tag("div", tag("dt", name), tag("dd", value), tag("small", note), class_="tile")
         for name, value, note in _tiles(result)
     ]
     return [
-        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+        tag("header", tag("h1", title), tag("p", lead(result), class_="lead")),
         *_status(result),
         tag("dl", *shown, class_="tiles"),
     ]
+
+
+def lead(result: RunResult) -> str:
+    """The run in one sentence: who did what, at which budget, with which score."""
+    return f"{_who_did_what(result)}; {_budget(result)}{_score(result)}."
 
 
 def _who_did_what(result: RunResult) -> str:

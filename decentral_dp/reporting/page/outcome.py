@@ -45,11 +45,10 @@ METRIC_NAMES = {
 }
 
 
-def outcome_section(folder: Path, result: RunResult) -> list[Html]:
-    """A table of the last metrics, and the curves."""
+def score_table(result: RunResult) -> Html | None:
+    """The last metrics, a row each; None where there are none. A budget is no metric: it has a table of its own."""
     metrics, words = result.metrics, WORDS[result.setting]
     rows = []
-    # A budget is no metric: it stands in its own table, rounded up.
     plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
     order = [*METRIC_NAMES]
     for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
@@ -62,17 +61,25 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
         shown = ["" if v is None else power_text(v, pad=True) for v in cells]
         rows.append(tag("tr", tag("th", label, scope="row"), *(tag("td", s, class_="number") for s in shown)))
     heads = [tag("th", text, scope="col") for text in words.columns]
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+    return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)) if rows else None
+
+
+def outcome_section(folder: Path, result: RunResult) -> list[Html]:
+    """A table of the last metrics, and the curves."""
+    table = score_table(result)
     where = f"Evaluated on: {result.evaluated_on}. " if result.evaluated_on else ""
     if result.has_diverged:
         where += "The last evaluation before the run diverged. "
+    baseline = number(result.baselines.get("test_accuracy"))
+    if baseline is not None:
+        where += f"Who always says the commonest class has an accuracy of {baseline:.4f} on held-out records. "
     drawn = ("accuracy", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
     curves = figures(folder, *drawn, captions=trusted.captions(result))
     return [
         tag("h2", "What came out"),
         *(trusted_facts.published_text(published_x(folder), result) if result.privacy.is_trusted else []),
         tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
-        *([tag("div", table, class_="wide", tabindex="0")] if rows else []),
+        *([] if table is None else [tag("div", table, class_="wide", tabindex="0")]),
         *(curves or [tag("p", "No curves: the run kept no metrics.")]),
     ]
 

@@ -21,6 +21,8 @@ from decentral_dp.reporting.plots.style import new_figure, package_style, save
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Inches.
+SIZE = (5.6, 3.5)
 FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
     "losses": lambda figure, d: held_out(figure, d) if d.minimax else losses(figure, d),
     "accuracy": lambda figure, d: shares(figure, d) if d.minimax else accuracy(figure, d),
@@ -47,7 +49,7 @@ def write_plots(folder: Path) -> list[Path]:
     with package_style():
         for name, draw in FIGURES.items():
             path = folder / "plots" / f"{name}.png"
-            figure = new_figure(5.6, 3.5)
+            figure = new_figure(*SIZE)
             if draw(figure, drawing):
                 save(figure, path)
                 written.append(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -81,14 +81,36 @@ class Curve(NamedTuple):
 
 def read_drawing(folder: Path) -> Drawing:
     """What `write_plots` draws. Raises InputError where `folder` holds no result.json, or a file that is broken."""
-    result, scenario = read_result(folder), read_scenario(folder)
+    result = read_result(folder)
+    metrics, ledger = _read_metrics(folder), _read_ledger(folder, result)
+    return drawing_of(result, read_scenario(folder), metrics, ledger, published_x(folder))
+
+
+def drawing_of(
+    result: RunResult, scenario: Mapping[str, Any], metrics: pd.DataFrame, ledger: pd.DataFrame, x: Array | None
+) -> Drawing:
+    """What figures are drawn from, of a run that is in memory.
+
+    Args:
+        result: its numbers.
+        scenario: fully resolved.
+        metrics: rows (round, agent, name, value).
+        ledger: at as many rounds as are to be drawn.
+        x: (m, p), last published, or None.
+    """
     stated = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
     limits = {name: value for name in ("target", "cap") if (value := number(stated.get(name))) is not None}
-    start = number(scenario["algorithm"].get("init", {}).get("x", 0.0)) if "algorithm" in scenario else None
+    start = number((scenario["algorithm"].get("init") or {}).get("x", 0.0)) if "algorithm" in scenario else None
     if "algorithm" in result:
         # A coordinator brings the start into its domain.
         start = number((result.algorithm.get("start") or {}).get("x"))
-    return Drawing(result, _read_metrics(folder), _read_ledger(folder, result), limits, published_x(folder), start)
+    return Drawing(result, metrics, ledger, limits, x, start)
+
+
+def drawn_rounds(result: RunResult) -> Array:
+    """The rounds at which a ledger is drawn, evenly spaced on a log axis."""
+    last = max(1, result.rounds, result.rounds_planned or 0)
+    return np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round())
 
 
 def _read_metrics(folder: Path) -> pd.DataFrame:
@@ -101,12 +123,11 @@ def _read_metrics(folder: Path) -> pd.DataFrame:
 
 
 def _read_ledger(folder: Path, result: RunResult) -> pd.DataFrame:
-    """The ledger at no more than DRAWN_ROUNDS rounds, evenly spaced on a log axis."""
+    """The ledger at no more than DRAWN_ROUNDS rounds."""
     path = folder / "ledger.parquet"
     if not path.exists():
         return pd.DataFrame()
-    last = max(1, result.rounds, result.rounds_planned or 0)
-    keep = np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round().astype(int))
+    keep = drawn_rounds(result).astype(int)
     try:
         # A run without any release has a ledger without columns.
         if "round" not in read_schema(path).names:

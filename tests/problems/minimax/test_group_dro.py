@@ -134,7 +134,8 @@ def test_the_ball_is_the_smallest(ends: Array) -> None:
     assert ball.radius <= smallest * (1 + 1e-12)
     longest = max(np.linalg.norm(a - b) for a in points for b in points)
     assert ball.diameter == pytest.approx(longest, rel=1e-12)
-    assert ball.diameter <= 2 * ball.radius
+    # Both are rounded up, each by itself.
+    assert ball.diameter <= 2 * ball.radius * (1 + 1e-15)
 
 
 @pytest.mark.parametrize("k", [2, 3, 10])

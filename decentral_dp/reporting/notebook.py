@@ -1,0 +1,43 @@
+"""What notebooks show of a run or a plan: a sentence, the budgets, the scores, and two figures."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+
+from decentral_dp.reporting.page.budgets import budget_table
+from decentral_dp.reporting.page.guarantee import verdict
+from decentral_dp.reporting.page.markup import Html, join, tag
+from decentral_dp.reporting.page.opening import lead
+from decentral_dp.reporting.page.outcome import score_table
+from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statement import PrivacyStatement
+
+
+def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:
+    """Markup of a run.
+
+    Args:
+        result: its numbers.
+        pictures: PNGs.
+    """
+    scores, images = score_table(result), [_image(picture) for picture in pictures]
+    parts = [tag("h4", result.title or "Run"), tag("p", lead(result))]
+    if result.status != "ok":
+        parts.append(tag("p", tag("b", result.status.replace("_", " ")), f": {result.reason or ''}"))
+    return tag("div", *parts, *_budgets(result.privacy), *([] if scores is None else [scores]), *images).markup
+
+
+def _image(png: bytes) -> Html:
+    return Html(f'<img width="420" src="data:image/png;base64,{base64.b64encode(png).decode("ascii")}">')
+
+
+def plan_view(title: str, privacy: PrivacyStatement) -> str:
+    """Markup of a plan."""
+    notes = [tag("li", note) for note in privacy.notes]
+    parts = [tag("h4", title or "Plan"), verdict(privacy), *_budgets(privacy)]
+    return tag("div", *parts, *([tag("ul", join(notes))] if notes else [])).markup
+
+
+def _budgets(privacy: PrivacyStatement) -> list[Html]:
+    return [budget_table(privacy)] if privacy.is_noisy and privacy.agents else []

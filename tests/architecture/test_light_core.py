@@ -1,0 +1,86 @@
+"""What runs without torch and ray, which are installed on request; what needs them says so in a sentence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from decentral_dp.errors import InputError, needing
+
+# Runs commands where neither torch nor ray can be imported, nor found among the installed packages.
+WITHOUT = """
+import importlib.metadata, json, sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "ray"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+version = importlib.metadata.version
+
+def known(name):
+    if name in ("torch", "ray"):
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+
+importlib.metadata.version = known
+from typer.testing import CliRunner
+from decentral_dp.cli.main import app
+from decentral_dp.errors import InputError
+
+done = []
+for command in json.loads(sys.argv[1]):
+    result = CliRunner().invoke(app, command)
+    refused = isinstance(result.exception, InputError)
+    done.append([2 if refused else result.exit_code, str(result.exception) if refused else result.output])
+assert not {"torch", "ray"} & set(sys.modules)
+print(json.dumps(done))
+"""
+
+
+def test_the_core_needs_neither_and_the_rest_says_what_it_needs(tmp_path: Path) -> None:
+    few = ["--set", "algorithm.rounds=2"]
+    commands = [
+        ["list"],
+        ["show", "auc_digits"],
+        ["plan", "ring_breast_cancer"],
+        ["run", "ring_breast_cancer", *few, "--out", "gossip"],
+        ["report", "gossip"],
+        ["run", "dp_sgda", *few, "--out", "minimax"],
+        ["run", "exponential_mechanism", "--out", "chosen"],
+        ["network", "network_view"],
+        ["plan", "auc_digits"],
+        ["run", "own_losses", "--out", "losses"],
+        ["run", "ring_breast_cancer", *few, "--set", "run.engine=ray", "--out", "cluster"],
+        ["study", "budget_growth", "--address", "auto", "--out", "cells"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WITHOUT, json.dumps(commands)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert [code for code, _ in told] == [0] * 8 + [2] * 4, told
+    torch, ray = (f'is not installed; pip install "decentral_dp[{name}]" brings it.' for name in ("torch", "ray"))
+    for (_, output), sentence in zip(told[8:], (torch, torch, ray, ray), strict=True):
+        assert sentence in output
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["chosen", "gossip", "minimax"]
+    versions = json.loads((tmp_path / "gossip" / "result.json").read_text(encoding="utf-8"))["versions"]
+    assert "numpy" in versions
+    assert not {"torch", "ray"} & set(versions)
+
+
+def test_another_missing_module_is_nobodys_extra() -> None:
+    with pytest.raises(ModuleNotFoundError), needing("anything"):
+        raise ModuleNotFoundError("No module named 'elsewhere'", name="elsewhere")
+    wanted = r'^from_losses: torch is not installed; pip install "decentral_dp\[torch\]" brings it\.$'
+    with pytest.raises(InputError, match=wanted), needing("from_losses"):
+        raise ModuleNotFoundError("No module named 'torch.func'", name="torch.func")

@@ -1,0 +1,69 @@
+"""Tests that take long: the whole suite runs an eighth of them, another one every day; `--slow all` runs all.
+
+Which they are stands in `slow_tests.txt`. A test that is not listed runs every time, and so does one whose file, name
+or folder is given on the command line. `--slow record` runs all and writes the list anew.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+PARTS = 8
+LIST = Path(__file__).with_suffix(".txt")
+# Seconds, on the machine that records.
+LONG = 0.3
+# Never left out: what every change is measured by, and what takes turns already.
+ALWAYS = ("tests/golden/test_scenarios.py::", "tests/planted/")
+
+
+def parts() -> dict[str, int]:
+    """Slow test → its part, of 0 to PARTS − 1: in turn, so that cases of one test are in different parts."""
+    return {node: k % PARTS for k, node in enumerate(LIST.read_text(encoding="utf-8").splitlines())}
+
+
+class SlowTests:
+    """A plugin of pytest that leaves slow tests out, or finds out which they are.
+
+    Args:
+        chosen: the part that runs, "all", or "record".
+    """
+
+    def __init__(self, chosen: str) -> None:
+        self._chosen = chosen
+        self._seconds: Counter[str] = Counter()
+
+    def pytest_report_header(self) -> str:
+        whole = self._chosen in ("all", "record")
+        which = "all" if whole else f"part {int(self._chosen) + 1} of {PARTS}; --slow all runs all"
+        return f"slow tests: {which}"
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self._chosen in ("all", "record"):
+            return
+        part, here = parts(), int(self._chosen)
+        left_out = [i for i in items if part.get(i.nodeid, here) != here]
+        config.hook.pytest_deselected(items=left_out)
+        out = {i.nodeid for i in left_out}
+        items[:] = [i for i in items if i.nodeid not in out]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._chosen != "record" or hasattr(session.config, "workerinput"):
+            return
+        slow = sorted(n for n, s in self._seconds.items() if s >= LONG and not n.startswith(ALWAYS))
+        LIST.write_text("\n".join(slow) + "\n", encoding="utf-8")
+
+
+def configure(config: pytest.Config) -> None:
+    """Choose the part that runs. Workers are told by the process that started them."""
+    if config.option.slow is None:
+        whole_suite = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+        today = datetime.date.today().toordinal() % PARTS  # any day will do, and all come in turn
+        config.option.slow = str(today) if whole_suite else "all"
+    config.pluginmanager.register(SlowTests(config.option.slow), "slow_tests")
