@@ -13,7 +13,7 @@ from decentral_dp.algorithms.coordinator_bilevel.regularisation_tuner import Reg
 from decentral_dp.bounded import Array, Split
 from decentral_dp.constants.families import family_of
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import CoordinatorNode, Snapshot
+from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -130,7 +130,8 @@ def tune(
     client = ClientBlock(one, context.problem, split, context.clip, Streams(root, "coins", one))
     node = CoordinatorNode(program, context, partial(PlannedReleaser, plan, root), (client,), 1)
     states: list[Snapshot] = []
-    outcome = LocalEngine().coordinate(node, context.rounds, range(1, context.rounds + 1), states.append)  # type: ignore[arg-type] # None ends nothing
+    every_round = RunControl(range(1, context.rounds + 1), states.append)
+    outcome = LocalEngine().coordinate(node, context.rounds, every_round)
     if not outcome.ledger.costs_within(plan):
         raise ValueError("a release did not cost what was planned")
     low, high = given.weight_range

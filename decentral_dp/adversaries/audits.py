@@ -126,7 +126,17 @@ def planned(
     canaries: int | None = None,
     curve: bool = False,
 ) -> AuditPlan:
-    """Everything that can be refused is refused here. Raises InputError."""
+    """Settle an audit, and refuse whatever can be refused before it is played.
+
+    Args:
+        scenario, runs, vantage, confidence, seed, overrides, canaries, curve: as of `audit`.
+
+    Returns:
+        The built job, and what is asked of it.
+
+    Raises:
+        InputError: too few runs, a confidence, a vantage point or canaries that do not fit, or a job that is too large.
+    """
     if runs < FEWEST_RUNS:
         raise InputError(f"audit: {runs} runs of each world show nothing; take at least {FEWEST_RUNS} (--runs).")
     if not 0.5 <= confidence < 1.0:
@@ -164,7 +174,20 @@ def play(
     progress: Callable[[int, int], None] | None = None,
     null: Callable[[Worlds], Job] = lambda worlds: worlds.first,
 ) -> AuditResult:
-    """Play the game, and the game against itself. null: the world that is passed off as the first. Raises Stopped."""
+    """Play the game, and the game against itself.
+
+    Args:
+        plan: as `planned` settles it.
+        out: JSON file; one that holds this audit, interrupted, is continued.
+        progress: called with runs done, and runs in all.
+        null: the world that is passed off as the first one, in the game against itself; by default that one.
+
+    Returns:
+        What was shown.
+
+    Raises:
+        Stopped: interrupted; what was played so far is in `out`.
+    """
     if plan.canaries is not None:
         return _of_one_run(plan, plan.canaries, out)
     job = plan.job

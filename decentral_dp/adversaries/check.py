@@ -236,7 +236,7 @@ def _limit(asked: Subject, name: str, what: str, tables: dict[str, Any]) -> Chec
     try:
         ready: Any = in_world(job, made_up_shards(job.shards, 0), 0)
         with np.errstate(all="ignore"):
-            last = ready.start(LocalEngine(), [ready.rounds], lambda now: False).last
+            last = ready.start(LocalEngine()).last
     except (InputError, *USER_ERRORS, StopIteration) as error:
         return CheckRow(name, what, 0, "failed", why=f"It does not run: {went_wrong(error)}. Mend it.")
     wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]

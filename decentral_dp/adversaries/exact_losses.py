@@ -59,9 +59,8 @@ class Sampled(NamedTuple):
     rates: Array
 
     def near(self, other: Any, rtol: float) -> bool:
-        if not isinstance(other, Sampled) or self.moves.shape != other.moves.shape:
-            return False
-        return float(np.abs(self.moves - other.moves).max(initial=0.0)) <= rtol * float(self.moves.max(initial=0.0))
+        most = rtol * float(self.moves.max(initial=0.0))
+        return _comparable(self, other) and float(np.abs(self.moves - other.moves).max(initial=0.0)) <= most
 
     def epsilon(self, delta: float, noise: float) -> float:
         return shown_by(self.moves, self.rates, delta, noise)
@@ -74,17 +73,30 @@ class Chosen(NamedTuple):
     second: Array
 
     def near(self, other: Any, rtol: float) -> bool:
-        if not isinstance(other, Chosen) or self.first.shape != other.first.shape:
-            return False
-        pairs = ((self.first, other.first), (self.second, other.second))
-        return all(float(np.abs(a - b).max()) <= rtol * max(1.0, float(np.abs(a).max())) for a, b in pairs)
+        return _comparable(self, other) and all(
+            float(np.abs(a - b).max()) <= rtol * max(1.0, float(np.abs(a).max()))
+            for a, b in zip(self, other, strict=True)
+        )
 
     def epsilon(self, delta: float, noise: float) -> float:
         return choice_epsilon(self.first, self.second, delta)
 
 
+def _comparable(one: Sampled | Chosen, other: Any) -> bool:
+    """Whether the other is a law of the same class, with arrays of the same shapes."""
+    return type(one) is type(other) and all(a.shape == b.shape for a, b in zip(one, other, strict=True))
+
+
 def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:
-    """The law, if the two worlds are as far apart on every transcript as on this one; None where none is known."""
+    """Find the law of the privacy loss between two worlds.
+
+    Args:
+        transcript: of a run.
+        worlds: two jobs that differ in one record.
+
+    Returns:
+        The law, if the worlds are as far apart on every transcript as on this one; None where none is known.
+    """
     if not transcript.known:
         return None
     if amplified(worlds.first):
@@ -112,10 +124,17 @@ def _of_samples(transcript: Transcript, worlds: Worlds) -> Sampled | None:
 
 
 def not_as_stated(worlds: Worlds, roots: Sequence[bytes]) -> str:
-    """What random choices or samples of the first world contradict, tried on runs with these roots; "" for nothing.
+    """Test whether random choices and samples of the first world have their stated laws.
 
     A choice has the law that a replay finds, if the place of what is chosen in the order of that law is uniform. The
     victim's record is in as many samples as its rates say.
+
+    Args:
+        worlds: two jobs that differ in one record.
+        roots: of the runs that are tried, one each.
+
+    Returns:
+        A sentence about what is contradicted; "" for nothing.
     """
     if amplified(worlds.first):
         return _frequency(worlds, roots[:_SAMPLED_RUNS])

@@ -21,7 +21,15 @@ _FAR = 9.0
 
 
 def laplace_epsilon(moves: Array, delta: float) -> float:
-    """ε(δ) of Laplace releases that move by these shares of their scales, or less."""
+    """Compute ε(δ) of independent Laplace releases, from below.
+
+    Args:
+        moves: (n,) how far each is moved, in scales.
+        delta: δ ≥ 0.
+
+    Returns:
+        The ε that holds at δ, or less; the sum of all moves at δ = 0.
+    """
     total = float(moves.sum())
     if delta == 0.0 or total == 0.0:
         return total
@@ -35,7 +43,7 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
 
 
 def mixture_epsilon(moves: Array, rates: Array, delta: float) -> float:
-    """ε(δ) of Gaussian releases on samples, or less.
+    """Compute ε(δ) of Gaussian releases on samples, from below.
 
     Release i moves by m_i deviations if the record is in the sample, with probability q_i, and by −m_i in the other
     world:
@@ -46,6 +54,9 @@ def mixture_epsilon(moves: Array, rates: Array, delta: float) -> float:
         moves: (n,) m_i > 0.
         rates: (n,) q_i.
         delta: δ > 0.
+
+    Returns:
+        The ε that holds at δ, or less.
     """
     kinds, counts = np.unique(np.stack([_few(moves), rates]), axis=1, return_counts=True)
     tops, means, squares = (np.zeros(counts.size) for _ in range(3))
@@ -82,7 +93,16 @@ def _composed(laws: list[Array], counts: NDArray[np.int64], width: float, delta:
 
 
 def least_epsilon(law: Array, losses: Array, delta: float) -> float:
-    """The least ε ≥ 0 with Σ law·(1 − e^{ε − loss})₊ ≤ δ, from below: of losses (n,) with probabilities law (n,)."""
+    """Compute the least ε ≥ 0 with Σ law·(1 − e^{ε − loss})₊ ≤ δ, by bisection.
+
+    Args:
+        law: (n,) probabilities.
+        losses: (n,).
+        delta: δ.
+
+    Returns:
+        ε, from below.
+    """
     low, high = 0.0, max(0.0, float(losses.max()))
     for _ in range(60):
         middle = 0.5 * (low + high)

@@ -17,7 +17,7 @@ from decentral_dp.config.outside_components import component
 from decentral_dp.config.problem_schema import Partition
 from decentral_dp.errors import InputError
 from decentral_dp.problems.minimax.protocol import Attackable
-from decentral_dp.problems.protocol import Placed
+from decentral_dp.problems.protocol import Placed, concatenated
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import pooled
 
@@ -55,7 +55,7 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
     model = {name: published[name].mean(axis=0) for name in wanted}
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
     members, others = pooled(agents)[0], tuple(job.test or ())
-    records = type(members)(*(np.concatenate(columns) for columns in zip(members, others, strict=True)))
+    records = concatenated([members, others])
     if job.solves == "minimax":
         scores = minimax_scores(job.problem, model["x"], records)
     else:

@@ -36,7 +36,15 @@ class Membership:
 
 
 def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
-    """The node of an agent alone in its block, whose minibatches hold its first record as prescribed."""
+    """Prescribe whether the minibatches of one agent hold its first record.
+
+    Args:
+        node: of an agent alone in its block.
+        membership: what is prescribed.
+
+    Returns:
+        The same node; all other records are drawn as before.
+    """
 
     def draw(split: Split, n: int, batch: int, generator: np.random.Generator) -> Draw:
         found = draw_batch(n, batch, generator)
@@ -54,7 +62,16 @@ def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
 
 
 def prescribed_coordinator(node: CoordinatorNode, victim: int, membership: Membership) -> CoordinatorNode:
-    """The coordinator whose Poisson samples of the victim's records hold the first one as prescribed."""
+    """Prescribe whether a coordinator's Poisson samples hold the first record of one agent.
+
+    Args:
+        node: of the coordinator.
+        victim: number of the agent.
+        membership: what is prescribed.
+
+    Returns:
+        The same node; all other records are drawn as before.
+    """
     blocks = []
     for block in node.client_blocks:
         at = np.flatnonzero(block.agents == victim)

@@ -48,10 +48,19 @@ class Canaries(NamedTuple):
 
 
 def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> tuple[float, float, int]:
-    """ε that one run shows, the same for coins that were not in it, and the number of right guesses of all canaries.
+    """Show an ε by guessing the coins of canaries from one run.
 
-    wanted: canaries. root: of their rows, their coins and the noise of the run. Raises InputError where a record
-    cannot be asked about.
+    Args:
+        job: of a trusted coordinator on a minimax problem.
+        wanted: how many canaries.
+        root: of their rows, their coins and the noise of the run.
+        risk: one less the confidence.
+
+    Returns:
+        ε that the run shows, the same for coins that were not in it, and the number of right guesses of all canaries.
+
+    Raises:
+        InputError: where a record cannot be asked about, and for too few canaries or too many.
     """
     job, canaries = plant(job, wanted, root)
     scores = _scores(job, _with(job, canaries), canaries, root)
@@ -62,7 +71,19 @@ def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> tuple[f
 
 
 def plant(job: Job, wanted: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
-    """Invent canaries for a job, and toss their coins; the job is given back as what it is."""
+    """Invent canaries for a job, and toss their coins.
+
+    Args:
+        job: of a trusted coordinator on a minimax problem.
+        wanted: how many canaries.
+        root: of their rows and their coins.
+
+    Returns:
+        The job as it was given, and its canaries.
+
+    Raises:
+        InputError: where a record cannot be asked about, and for too few canaries or too many.
+    """
     if not isinstance(job, CoordinatorMinimaxJob) or not isinstance(job.problem, Attackable):
         raise InputError(
             "audit: canaries need a model that can be asked about a record: a minimax problem of a trusted coordinator "
@@ -105,7 +126,7 @@ def _with(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
 def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: bytes) -> Array:
     """(m,) the loss of the second record less that of the first, by what was published."""
     node = planted.keyed(root).coordinator_node()
-    published = LocalEngine().coordinate(node, job.rounds, [], lambda snapshot: False).last.published
+    published = LocalEngine().coordinate(node, job.rounds).last.published
     if "x" not in published or not np.isfinite(published["x"]).all():
         return np.zeros(canaries.coins.size)
     x, problem = published["x"].reshape(-1), job.problem
@@ -117,7 +138,17 @@ def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: 
 
 
 def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: float) -> float:
-    """ε that is shown by guessing from scores (m,), positive for coins that fell so; 0 where nothing is."""
+    """Bound ε from below by guesses, the surest first.
+
+    Args:
+        scores: (m,) positive where the coin is guessed to be so.
+        coins: (m,) as they fell.
+        delta: δ.
+        risk: one less the confidence.
+
+    Returns:
+        ε that is shown; 0 where nothing is.
+    """
     order = np.argsort(-np.abs(scores), kind="stable")
     right = (scores > 0.0) == coins
     best = 0.0
@@ -141,7 +172,18 @@ def _refuted(right: int, guesses: int, canaries: int, delta: float, risk: float)
 
 
 def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """A bound on the probability of so many right guesses or more, at (ε, δ)."""
+    """Bound the probability of so many right guesses or more, under (ε, δ).
+
+    Args:
+        right: how many are right.
+        guesses: how many were made.
+        canaries: how many coins there were.
+        epsilon: ε.
+        delta: δ.
+
+    Returns:
+        A probability, at most 1.
+    """
     q = 1.0 / (1.0 + np.exp(-epsilon))
     if right == 0:
         return 1.0

@@ -44,7 +44,16 @@ def amplified(job: Job) -> bool:
 
 
 def sampling_rates(job: Job, victim: int, split: Split) -> Mapping[int, float] | None:
-    """Index → q for a record of this kind, 1 where it is read for certain; None where one index has two rates."""
+    """Find the rates at which releases sample one agent's records of a kind.
+
+    Args:
+        job: planned.
+        victim: number of the agent.
+        split: kind of record.
+
+    Returns:
+        Index → q, 1 where the record is read for certain; None where one index has two rates.
+    """
     rates: dict[int, float] = {}
     for c in job.ledger.charged:
         column = int(c.group[victim])
@@ -56,7 +65,15 @@ def sampling_rates(job: Job, victim: int, split: Split) -> Mapping[int, float] |
 
 
 def replays(worlds: Worlds, transcript: Transcript) -> tuple[Replays, Replays]:
-    """Of both worlds, with the samples of the transcript's own run for all other records."""
+    """Find what both worlds make of a transcript, the victim's record in every sample and in none.
+
+    Args:
+        worlds: two jobs that differ in one record.
+        transcript: of a run, whose samples all other records have.
+
+    Returns:
+        Of the first world and of the second.
+    """
     found = [
         Replays(*(replay(w, worlds.victim, transcript, m) for m in _both(worlds)))
         for w in (worlds.first, worlds.second)
@@ -65,7 +82,15 @@ def replays(worlds: Worlds, transcript: Transcript) -> tuple[Replays, Replays]:
 
 
 def separate(worlds: Worlds, transcript: Transcript) -> bool:
-    """Whether every index's queries are those with the record or those without it, whatever the coins of others."""
+    """Say whether each sample bears on its own releases alone.
+
+    Args:
+        worlds: two jobs that differ in one record.
+        transcript: of a run of one of them.
+
+    Returns:
+        Whether every index's queries are those with the record or those without it, whatever the coins of others.
+    """
     for world, (included, left_out) in zip((worlds.first, worlds.second), replays(worlds, transcript), strict=True):
         by_coin = replay(world, worlds.victim, transcript, Membership(worlds.split, "by coin"))
         for keys in _by_index(transcript).values():
@@ -75,9 +100,15 @@ def separate(worlds: Worlds, transcript: Transcript) -> bool:
 
 
 def membership_of(worlds: Worlds, transcript: Transcript) -> dict[int, bool]:
-    """Index → whether the record was in its sample, in a run of the first world; of indices that it moves.
+    """Find in which samples the victim's record was.
 
-    A record that moves an index whatever its coin was in it.
+    Args:
+        worlds: two jobs that differ in one record.
+        transcript: of a run of the first.
+
+    Returns:
+        Index → whether the record was in its sample, of indices that it moves. A record that moves an index whatever
+        its coin was in it.
     """
     (included, left_out), (other, _) = replays(worlds, transcript)
     found = {}
@@ -91,7 +122,16 @@ def membership_of(worlds: Worlds, transcript: Transcript) -> dict[int, bool]:
 
 @np.errstate(all="ignore")
 def mixture_log_ratio(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> float:
-    """log of how much likelier the transcript is in the first world, over the coins of the victim's record."""
+    """Compute the log-likelihood ratio of two worlds, over the coins of the victim's record.
+
+    Args:
+        worlds: two jobs that differ in one record.
+        transcript: of a run of one of them.
+        rates: index → q, 1 where there is none.
+
+    Returns:
+        log of how much likelier the transcript is in the first world; ±inf where it is impossible in one.
+    """
     first, second = replays(worlds, transcript)
     total = 0.0
     for index, keys in _by_index(transcript).items():
@@ -103,11 +143,20 @@ def mixture_log_ratio(worlds: Worlds, transcript: Transcript, rates: Mapping[int
 
 
 def opposite_moves(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> tuple[Array, Array] | None:
-    """(n,) how far the record moves the indices that read it, in deviations, and their rates; None where it cannot say.
+    """Find how far a record moves Gaussian releases on samples, the same distance in opposite directions.
 
     Of u with the record of the first world and v with that of the second, both from the release without it, the parts
     along u − v: the smaller of the two. What is seen along one line is post-processing, and opposite moves that are
     longer are easier to tell apart (docs/proofs/11).
+
+    Args:
+        worlds: two jobs that differ in one record.
+        transcript: of a run of one of them.
+        rates: index → q, 1 where there is none.
+
+    Returns:
+        (n,) moves in deviations of the noise, of the indices that read the record, and (n,) rates; None where other
+        noise, or the two worlds without the record, leave it open.
     """
     first, second = replays(worlds, transcript)
     moves, drawn = [], []
@@ -132,7 +181,17 @@ def opposite_moves(worlds: Worlds, transcript: Transcript, rates: Mapping[int, f
 
 
 def shown_by(moves: Array, rates: Array, delta: float, noise: float = 1.0) -> float:
-    """ε that holds at δ for such moves, or less. noise: the drawn noise is so many times the stated."""
+    """Compute the ε that opposite moves on samples show.
+
+    Args:
+        moves: (n,) as of `opposite_moves`.
+        rates: (n,) q.
+        delta: δ > 0.
+        noise: the drawn noise over the stated one; default 1.
+
+    Returns:
+        ε that holds at δ for such moves, or less.
+    """
     there = moves > 0.0
     return mixture_epsilon(moves[there] / noise, rates[there], delta) if there.any() else 0.0
 

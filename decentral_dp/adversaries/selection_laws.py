@@ -33,9 +33,17 @@ class Law(NamedTuple):
 
 
 def law_of_choice(choice: Any, scale: float) -> Law | None:
-    """The law of a choice at this scale; None where nothing is chosen at random, or no law is known.
+    """Compute the law of a random choice, on points.
 
-    Of a box the density is taken at the middle of each cell; a walk that stops early has no known law.
+    Args:
+        choice: a selection mechanism with its score.
+        scale: of the score.
+
+    Returns:
+        The law; None where nothing is chosen at random, or no law is known, as of a walk that stops early.
+
+    Limits:
+        Of a box the density is taken at the middle of each cell.
     """
     if not scale > 0.0:
         return None
@@ -65,7 +73,16 @@ def _law(points: Array, logs: Array) -> Law:
 
 
 def choice_epsilon(first: Array, second: Array, delta: float) -> float:
-    """The least ε for which two laws, by their log-probabilities (n,), are (ε, δ) apart in both directions."""
+    """Compute the least ε for which two laws are (ε, δ) apart in both directions.
+
+    Args:
+        first: (n,) log-probabilities.
+        second: (n,) the same of the other law.
+        delta: δ ≥ 0.
+
+    Returns:
+        ε ≥ 0.
+    """
     return max(_one_way(first, second, delta), _one_way(second, first, delta))
 
 

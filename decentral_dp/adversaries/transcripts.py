@@ -19,7 +19,6 @@ from decentral_dp.adversaries.selection_laws import Law, law_of_choice
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, Mechanism, NoiseMechanism, noise_of
@@ -234,7 +233,7 @@ def _replay_agent(
 def _observe_coordinator(job: Any) -> Transcript:
     node = job.coordinator_node()
     releaser = _Listening(node.make_releaser(), _coordinator_noise)
-    last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds, [], _look).last
+    last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last
     published = last.published
     return Transcript(
         releaser.said,
@@ -255,12 +254,8 @@ def _replay_coordinator(
     node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
     if membership is not None:
         node = prescribed_coordinator(node, victim, membership)
-    LocalEngine().coordinate(node, job.rounds, [], _look)
+    LocalEngine().coordinate(node, job.rounds)
     return releaser.queries
-
-
-def _look(snapshot: Snapshot) -> bool:
-    return False
 
 
 def _query(value: Any) -> Query | None:

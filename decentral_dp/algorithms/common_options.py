@@ -18,6 +18,11 @@ def sampling_rate() -> Any:
     )
 
 
+def maximiser() -> Any:
+    """How a coordinator's minimax program finds y."""
+    return option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
+
+
 def anchor_period() -> Any:
     """T of estimates that differences carry on (`spider_schedule`)."""
     return option(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.protocol import AnyAlgorithm
 from decentral_dp.bounded import Array, Split
 from decentral_dp.exchange import Coordination
 
@@ -33,24 +34,12 @@ class Charge(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Coordinated(Coordination, Protocol):
+class Coordinated(AnyAlgorithm, Coordination, Protocol):
     """A coordinator's program that also says what it will release; a class that inherits states only what is its own.
 
     Args:
-        start: variable → the constant that all its coordinates start at, 0 where absent.
         context: a `CoordinatorContext`, or a `MinimaxContext` for programs of minimax problems.
     """
-
-    start: Mapping[str, float] = field(default_factory=dict, kw_only=True)
-
-    @property
-    def protocol(self) -> str:
-        """ "released", or "printed" for what `algorithms.printed` has."""
-        return "released"
-
-    @property
-    def releases_per_round(self) -> int:
-        return 1
 
     @property
     def needs_constants(self) -> bool:

@@ -25,18 +25,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from decentral_dp.algorithms.budget_split import Part, gaussian_charges
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import CHANNELS as MINIMAX_CHANNELS
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public
+from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.exchange import Ask, Bundle, Exchange, Release, Request, Response
+from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
@@ -87,10 +87,21 @@ def _channel(term: str) -> str:
 
 
 @dataclass(frozen=True)
-class DeclaredGossip(Algorithm):
-    """A gossip algorithm with its plan derived. program: as its author wrote it."""
+class _Declared(AnyAlgorithm, Protocol):
+    """An algorithm with its plan derived. program: as its author wrote it, started from what it is given of x and y."""
 
     program: Any
+
+    def init(self, given: Any) -> Any:
+        return self.program.init(given, given.start("x", self.start), given.start("y", self.start))
+
+    def step(self, t: int, given: Any, s: Any) -> Generator[Any, Response, Any]:
+        return (yield from self.program.step(t, given, s))
+
+
+@dataclass(frozen=True)
+class DeclaredGossip(_Declared, Algorithm):
+    """A gossip algorithm with its plan derived."""
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -99,12 +110,6 @@ class DeclaredGossip(Algorithm):
     @property
     def central(self) -> bool:
         return bool(getattr(self.program, "central", False))
-
-    def init(self, dataset: Any) -> Any:
-        return self.program.init(dataset, dataset.start("x", self.start), dataset.start("y", self.start))
-
-    def step(self, t: int, dataset: Any, s: Any) -> Generator[Exchange, Response, Any]:
-        return (yield from self.program.step(t, dataset, s))
 
     def _terms(self, channel: str) -> Mapping[str, str | float]:
         stated: Mapping[str, str | float] = self.program.RELEASES.get(channel, {})
@@ -146,10 +151,8 @@ class DeclaredGossip(Algorithm):
 
 
 @dataclass(frozen=True)
-class DeclaredCoordinator(Coordinated):
-    """A coordinator's algorithm with its plan derived. program: as its author wrote it."""
-
-    program: Any
+class DeclaredCoordinator(_Declared, Coordinated):
+    """A coordinator's algorithm with its plan derived."""
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -163,12 +166,6 @@ class DeclaredCoordinator(Coordinated):
         context.check_start(self.start)
         context.check_bounded(self.queries)
         return self, context
-
-    def init(self, context: Any) -> Any:
-        return self.program.init(context, context.start("x", self.start), context.start("y", self.start))
-
-    def step(self, t: int, context: Any, s: Any) -> Generator[Request, Response, Any]:
-        return (yield from self.program.step(t, context, s))
 
     def published(self, s: Any) -> Mapping[str, Array]:
         stated = getattr(self.program, "published", super().published)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, LipschitzConstants, Split
-from decentral_dp.exchange import Program
+from decentral_dp.exchange import Program, Value
+from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 
 Counts = Mapping[Split, NDArray[np.int64]]
@@ -80,32 +81,62 @@ class Planned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Algorithm(Program, Protocol):
-    """A program that also says what it will release; a class that inherits from it states only what is its own.
+class AnyAlgorithm(Protocol):
+    """What algorithms of every setting state.
 
     Args:
         start: variable → the constant that all its coordinates start at, 0 where absent.
-        protocol: "released" where gradients and consensus use the agent's own released values; "private", "printed"
-            where it keeps a state that is never noised.
     """
 
     start: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     @property
     def protocol(self) -> str:
+        """ "released"; "private" of gossip with a state that is never noised; "printed" in `algorithms.printed`."""
         return "released"
+
+    @property
+    def releases_per_round(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class Algorithm(AnyAlgorithm, Program, Protocol):
+    """A program that also says what it will release; a class that inherits from it states only what is its own.
+
+    Where its protocol is "released", gradients and consensus use the agent's own released values.
+    """
 
     @property
     def channels(self) -> tuple[str, ...]:
         return ("x", "y")
 
     @property
-    def releases_per_round(self) -> int:
-        return 1
-
-    @property
     def central(self) -> bool:
         return False
+
+    def starts(self, dataset: LocalDataset) -> tuple[Value, Value]:
+        """Where x and y of these agents start.
+
+        Args:
+            dataset: of the agents.
+
+        Returns:
+            (b, p) and (b, q), data-independent.
+        """
+        return dataset.start("x", self.start), dataset.start("y", self.start)
+
+    def own(self, released: Value, mine: Value) -> Value:
+        """What counts as an agent's own value after it was sent.
+
+        Args:
+            released: the value with noise.
+            mine: the value without.
+
+        Returns:
+            What was released; `algorithms.printed` has others.
+        """
+        return released
 
     def releases(self, p: int, q: int) -> Mapping[str, Channel]:
         """Every channel that is ever sent, in the order of the ledger."""

@@ -19,6 +19,15 @@ class Citation(NamedTuple):
     work: Work
 
 
+def _preprint(key: str, authors: str, names: str, title: str, year: int, arxiv: str = "") -> Work:
+    """A work without a venue. authors: as in a sentence. names: the same for BibTeX."""
+    number = f"arXiv:{arxiv}"
+    fields = {"title": title, "author": names, **({"note": number} if arxiv else {}), "year": year}
+    lines = [f"  {name:6} = {{{value}}}" for name, value in fields.items()]
+    text = ", ".join([authors, title, *([number] if arxiv else []), f"{year}."])
+    return Work(text, "@misc{" + ",\n".join([key, *lines]) + "\n}")
+
+
 CHEN_WANG = Work(
     "Z. Chen and Y. Wang, Locally Differentially Private Decentralized Stochastic Bilevel Optimization with Guaranteed "
     "Convergence Accuracy, ICML 2024, PMLR 235.",
@@ -42,14 +51,13 @@ MA_DSBO = Work(
   year      = {2023}
 }""",
 )
-DSBO_JHIP = Work(
-    "X. Chen, M. Huang and S. Ma, Decentralized Bilevel Optimization, arXiv:2206.05670, 2022.",
-    """@misc{chen2022decentralized,
-  title  = {Decentralized Bilevel Optimization},
-  author = {Chen, Xuxing and Huang, Minhui and Ma, Shiqian},
-  note   = {arXiv:2206.05670},
-  year   = {2022}
-}""",
+DSBO_JHIP = _preprint(
+    "chen2022decentralized",
+    "X. Chen, M. Huang and S. Ma",
+    "Chen, Xuxing and Huang, Minhui and Ma, Shiqian",
+    "Decentralized Bilevel Optimization",
+    2022,
+    "2206.05670",
 )
 GBDSBO = Work(
     "S. Yang, X. Zhang and M. Wang, Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication "
@@ -81,14 +89,13 @@ SPDB = Work(
   year      = {2022}
 }""",
 )
-BSA = Work(
-    "S. Ghadimi and M. Wang, Approximation Methods for Bilevel Programming, arXiv:1802.02246, 2018.",
-    """@misc{ghadimi2018approximation,
-  title  = {Approximation Methods for Bilevel Programming},
-  author = {Ghadimi, Saeed and Wang, Mengdi},
-  note   = {arXiv:1802.02246},
-  year   = {2018}
-}""",
+BSA = _preprint(
+    "ghadimi2018approximation",
+    "S. Ghadimi and M. Wang",
+    "Ghadimi, Saeed and Wang, Mengdi",
+    "Approximation Methods for Bilevel Programming",
+    2018,
+    "1802.02246",
 )
 DSGD = Work(
     "X. Lian et al., Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for Decentralized "
@@ -102,23 +109,20 @@ DSGD = Work(
   year      = {2017}
 }""",
 )
-KORNOWSKI = Work(
-    "G. Kornowski, Differentially Private Bilevel Optimization, arXiv:2409.19800, 2024.",
-    """@misc{kornowski2024differentially,
-  title  = {Differentially Private Bilevel Optimization},
-  author = {Kornowski, Guy},
-  note   = {arXiv:2409.19800},
-  year   = {2024}
-}""",
+KORNOWSKI = _preprint(
+    "kornowski2024differentially",
+    "G. Kornowski",
+    "Kornowski, Guy",
+    "Differentially Private Bilevel Optimization",
+    2024,
+    "2409.19800",
 )
-LOWY_LIU = Work(
-    "A. Lowy and D. Liu, Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates, "
-    "2025.",
-    """@misc{lowy2025differentially,
-  title  = {Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates},
-  author = {Lowy, Andrew and Liu, Daogao},
-  year   = {2025}
-}""",
+LOWY_LIU = _preprint(
+    "lowy2025differentially",
+    "A. Lowy and D. Liu",
+    "Lowy, Andrew and Liu, Daogao",
+    "Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates",
+    2025,
 )
 DPTD = Work(
     "C. Zhao, Y. Ze, J. Dong, B. Wang and S. Li, Differentially Private Temporal Difference Learning with Stochastic "
@@ -131,23 +135,19 @@ DPTD = Work(
   year      = {2023}
 }""",
 )
-PRIVATEDIFF = Work(
-    "R. Zhang, M. Lei, M. Ding, Z. Xiang, J. Xu and D. Wang, Improved Rates of Differentially Private "
-    "Nonconvex-Strongly-Concave Minimax Optimization, 2025.",
-    """@misc{zhang2025improved,
-  title  = {Improved Rates of Differentially Private Nonconvex-Strongly-Concave Minimax Optimization},
-  author = {Zhang, Ruijia and Lei, Mingxi and Ding, Meng and Xiang, Zihang and Xu, Jinhui and Wang, Di},
-  year   = {2025}
-}""",
+PRIVATEDIFF = _preprint(
+    "zhang2025improved",
+    "R. Zhang, M. Lei, M. Ding, Z. Xiang, J. Xu and D. Wang",
+    "Zhang, Ruijia and Lei, Mingxi and Ding, Meng and Xiang, Zihang and Xu, Jinhui and Wang, Di",
+    "Improved Rates of Differentially Private Nonconvex-Strongly-Concave Minimax Optimization",
+    2025,
 )
-DP_DRO = Work(
-    "D. Xu, M. Ding, Z. Ma, H. Xie, Y. Tao, A. Slaitane and D. Wang, Differentially Private Non-convex "
-    "Distributionally Robust Optimization, 2025.",
-    """@misc{xu2025differentially,
-  title  = {Differentially Private Non-convex Distributionally Robust Optimization},
-  author = {Xu, Difei and Ding, Meng and Ma, Zebin and Xie, Huanyi and Tao, Youming and Slaitane, Aicha and Wang, Di},
-  year   = {2025}
-}""",
+DP_DRO = _preprint(
+    "xu2025differentially",
+    "D. Xu, M. Ding, Z. Ma, H. Xie, Y. Tao, A. Slaitane and D. Wang",
+    "Xu, Difei and Ding, Meng and Ma, Zebin and Xie, Huanyi and Tao, Youming and Slaitane, Aicha and Wang, Di",
+    "Differentially Private Non-convex Distributionally Robust Optimization",
+    2025,
 )
 ARORA = Work(
     "R. Arora, R. Bassily, T. González, C. Guzmán, M. Menart and E. Ullah, Faster Rates of Convergence to Stationary "
@@ -170,13 +170,11 @@ DP_SGD = Work(
   year      = {2014}
 }""",
 )
-SCDRO = Work(
-    "Q. Qi, J. Lyu, K. Chan, E.-W. Bai and T. Yang, Stochastic Constrained DRO with a Complexity Independent of Sample "
-    "Size, arXiv:2210.05740, 2022.",
-    """@misc{qi2022stochastic,
-  title  = {Stochastic Constrained DRO with a Complexity Independent of Sample Size},
-  author = {Qi, Qi and Lyu, Jiameng and Chan, Kung-sik and Bai, Er-Wei and Yang, Tianbao},
-  note   = {arXiv:2210.05740},
-  year   = {2022}
-}""",
+SCDRO = _preprint(
+    "qi2022stochastic",
+    "Q. Qi, J. Lyu, K. Chan, E.-W. Bai and T. Yang",
+    "Qi, Qi and Lyu, Jiameng and Chan, Kung-sik and Bai, Er-Wei and Yang, Tianbao",
+    "Stochastic Constrained DRO with a Complexity Independent of Sample Size",
+    2022,
+    "2210.05740",
 )

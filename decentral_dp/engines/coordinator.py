@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import (
+    UNATTENDED,
     CoordinatorNode,
     CoordinatorReleaser,
     Divergence,
-    Due,
-    Observer,
     Outcome,
+    RunControl,
     Saved,
     Snapshot,
-    never,
 )
 from decentral_dp.exchange import Ask, ClippedQuery, ClippedSum, Pool, Release
 
@@ -28,11 +27,8 @@ Everywhere = Callable[..., list[Any]]
 def coordinate(
     coordinator_node: CoordinatorNode,
     rounds: int,
-    evaluate: Sequence[int],
-    observe: Observer,
     everywhere: Everywhere,
-    due: Due = never,
-    saved: Saved | None = None,
+    control: RunControl = UNATTENDED,
 ) -> Outcome:
     """Run a trusted coordinator's program.
 
@@ -41,30 +37,27 @@ def coordinate(
     Args:
         coordinator_node: the program, its context and its agents.
         rounds: T.
-        evaluate: rounds at which to observe; the last is always added.
-        observe: gets a snapshot, and may end the run by returning True.
         everywhere: calls a method of every block of agents, and returns their answers in order.
-        due: whether to observe after a round that is not listed; by default never.
-        saved: where to go on from; by default the run starts anew.
+        control: when the run is observed, by what, and where it goes on from.
 
     Returns:
         The last snapshot and the ledger of what was released, for all agents.
     """
     coordinator = _Coordinator(coordinator_node, everywhere)
     first = 0
-    if saved is not None:
-        first = saved.round
-        coordinator.restore(saved.parts[0])
-    evaluation_rounds = set(evaluate) | {rounds}
+    if control.saved is not None:
+        first = control.saved.round
+        coordinator.restore(control.saved.parts[0])
+    observed = control.observed(rounds)
     last = coordinator.snapshot(first)
-    done = (first in evaluation_rounds or due(first)) and observe(last)
+    done = observed(first) and control.observe(last)
     for t in range(first + 1, rounds + 1):
         if done:
             break
         coordinator.round(t - 1)
-        if t in evaluation_rounds or due(t):
+        if observed(t):
             last = coordinator.snapshot(t)
-            done = observe(last)
+            done = control.observe(last)
     return Outcome(
         last,
         coordinator.releaser.ledger(coordinator_node.program.releases_per_round).for_all(coordinator_node.n_agents),

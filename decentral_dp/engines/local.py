@@ -9,16 +9,7 @@ import numpy as np
 
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
-from decentral_dp.engines.protocol import (
-    AgentNode,
-    CoordinatorNode,
-    Due,
-    Observer,
-    Outcome,
-    Saved,
-    Snapshot,
-    never,
-)
+from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Saved, Snapshot
 from decentral_dp.privacy.recorder import assemble
 
 
@@ -32,28 +23,21 @@ class LocalEngine:
 
     name = "local"
 
-    def run(
-        self,
-        nodes: Sequence[AgentNode],
-        rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
+    def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`."""
+        saved = control.saved
         first = 0 if saved is None else saved.round
         parts = [None] * len(nodes) if saved is None else saved.parts
         hosts = [Host(node, rounds, part) for node, part in zip(nodes, parts, strict=True)]
         releases_per_round = nodes[0].program.releases_per_round
-        evaluation_rounds = set(evaluate) | {rounds}
+        observed = control.observed(rounds)
         messages = [h.advance() for h in hosts]
 
         def look(t: int) -> Snapshot:
             return snapshot(t, [h.view() for h in hosts], lambda: [h.save() for h in hosts])
 
         last = look(first)
-        done = (first in evaluation_rounds or due(first)) and observe(last)
+        done = observed(first) and control.observe(last)
         for t in range(first + 1, rounds + 1):
             if done:
                 break
@@ -61,27 +45,19 @@ class LocalEngine:
                 messages = [
                     h.advance(*(messages[j] for j in node.neighbours)) for h, node in zip(hosts, nodes, strict=True)
                 ]
-            if t in evaluation_rounds or due(t):
+            if observed(t):
                 last = look(t)
-                done = observe(last)
+                done = control.observe(last)
         recorded = [(node.agents, h.recorder()) for node, h in zip(nodes, hosts, strict=True)]
         return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
 
-    def coordinate(
-        self,
-        coordinator_node: CoordinatorNode,
-        rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
+    def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program; as in `Engine`."""
 
         def everywhere(method: str, *arguments: Any) -> list[Any]:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
 
-        return coordinate(coordinator_node, rounds, evaluate, observe, everywhere, due, saved)
+        return coordinate(coordinator_node, rounds, everywhere, control)
 
 
 def snapshot(index: int, views: Sequence[View], save: Callable[[], list[dict[str, Any]]]) -> Snapshot:

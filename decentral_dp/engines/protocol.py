@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -133,46 +133,60 @@ class Outcome(NamedTuple):
     ledger: Ledger
 
 
-# What gets a snapshot of a run, and may end it (True).
-Observer = Callable[[Snapshot], bool]
-# Whether a run is to be observed after this round, although it is not listed.
-Due = Callable[[int], bool]
-
-
-def never(t: int) -> bool:
-    """Observe listed rounds only."""
+def _never(t: int) -> bool:
     return False
 
 
-class Engine(Protocol):
-    """An engine, which runs nodes for a number of rounds.
+def _go_on(snapshot: Snapshot) -> None:
+    return None
 
-    `observe` gets a snapshot at the listed rounds, and where `due` says so, before anything of the next round is
-    released; it may end the run (True). A run starts anew, or goes on from where it was saved.
+
+class RunControl(NamedTuple):
+    """How a run is controlled from outside: when it is observed, by what, and where it goes on from.
+
+    Args:
+        rounds: the rounds to observe; the last of a run is always observed. By default no other.
+        observe: gets a snapshot before anything of the next round is released; True ends the run. By default nothing.
+        due: whether to observe after a round that is not listed; by default never.
+        saved: where the run goes on from; by default it starts anew.
     """
+
+    rounds: Iterable[int] = ()
+    observe: Callable[[Snapshot], bool | None] = _go_on
+    due: Callable[[int], bool] = _never
+    saved: Saved | None = None
+
+    def observed(self, last: int) -> Callable[[int], bool]:
+        """The rounds that are observed of a run with this last round.
+
+        Args:
+            last: T.
+
+        Returns:
+            Round → whether it is observed.
+
+        Example:
+            >>> observed = RunControl(rounds=[0, 5]).observed(last=9)
+            >>> [t for t in range(10) if observed(t)]
+            [0, 5, 9]
+        """
+        listed = {*self.rounds, last}
+        return lambda t: t in listed or self.due(t)
+
+
+# From the first round to the last, observed at the end alone.
+UNATTENDED = RunControl()
+
+
+class Engine(Protocol):
+    """An engine, which runs nodes for a number of rounds, as it is controlled."""
 
     @property
     def name(self) -> str: ...
 
-    def run(
-        self,
-        nodes: Sequence[AgentNode],
-        rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome: ...
+    def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome: ...
 
-    def coordinate(
-        self,
-        coordinator_node: CoordinatorNode,
-        rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
+    def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program; snapshots have one row."""
         ...
 

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
-from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Due, Observer, Outcome, Saved, Snapshot, never
+from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Saved, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import Recorder, assemble
 
@@ -163,15 +163,7 @@ class RayEngine:
     address: str | None = None
     name = "ray"
 
-    def run(
-        self,
-        nodes: Sequence[AgentNode],
-        rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
+    def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`.
 
         Where an actor is lost, all go on from where they were last saved, with the same draws: what is released twice
@@ -180,26 +172,18 @@ class RayEngine:
         Raises:
             ActorLostError: actors are lost again and again before a round more is done.
         """
-        kept = _Kept(saved, -1 if saved is None else saved.round - 1)
+        kept = _Kept(control.saved, -1 if control.saved is None else control.saved.round - 1)
         with cluster(self.address):
             while True:
                 parts = [None] * len(nodes) if kept.saved is None else kept.saved.parts
                 arguments = [(node, rounds, part) for node, part in zip(nodes, parts, strict=True)]
                 try:
                     with _actors(Actor, arguments) as actors:
-                        return _drive(actors, nodes, rounds, evaluate, observe, due, kept)
+                        return _drive(actors, nodes, rounds, control, kept)
                 except ray.exceptions.RayActorError as error:
                     kept.lost(error)
 
-    def coordinate(
-        self,
-        coordinator_node: CoordinatorNode,
-        rounds: int,
-        evaluate: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
+    def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
 
         What agents answer comes here, and nothing goes from agent to agent. A lost actor is started again, and asked
@@ -224,7 +208,7 @@ class RayEngine:
                             ray.kill(actor)
                         actors[:] = _start(ClientActor, arguments)
 
-            return coordinate(coordinator_node, rounds, evaluate, observe, everywhere, due, saved)
+            return coordinate(coordinator_node, rounds, everywhere, control)
 
 
 @dataclass
@@ -292,9 +276,7 @@ def _drive(
     actors: Sequence[Any],
     nodes: Sequence[AgentNode],
     rounds: int,
-    evaluate: Sequence[int],
-    observe: Observer,
-    due: Due,
+    control: RunControl,
     kept: _Kept,
 ) -> Outcome:
     def look(t: int) -> Snapshot:
@@ -302,15 +284,15 @@ def _drive(
             t, ray.get([a.view.remote() for a in actors]), lambda: ray.get([a.save.remote() for a in actors])
         )
 
-    def observed(last: Snapshot) -> bool:
+    def observe(last: Snapshot) -> bool | None:
         kept.observed = last.round
-        return observe(last)
+        return control.observe(last)
 
-    evaluation_rounds = set(evaluate) | {rounds}
+    observed = control.observed(rounds)
     first = 0 if kept.saved is None else kept.saved.round
     messages = [a.advance.remote() for a in actors]
     last, alive = look(first), time.monotonic()
-    done = first > kept.observed and (first in evaluation_rounds or due(first)) and observed(last)
+    done = first > kept.observed and observed(first) and observe(last)
     for t in range(first + 1, rounds + 1):
         if done:
             break
@@ -318,9 +300,9 @@ def _drive(
             messages = [
                 a.advance.remote(*(messages[j] for j in n.neighbours)) for a, n in zip(actors, nodes, strict=True)
             ]
-        if t > kept.observed and (t in evaluation_rounds or due(t)):
+        if t > kept.observed and observed(t):
             last, alive = look(t), time.monotonic()
-            done = observed(last)
+            done = observe(last)
         elif t == rounds:
             last = look(t)
         elif t % _AHEAD == 0:

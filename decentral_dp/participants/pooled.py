@@ -30,7 +30,7 @@ from decentral_dp.participants.implicit_gradient import implicit_mean
 from decentral_dp.participants.pooled_bounds import FED, PooledBounds
 from decentral_dp.participants.pooled_means import Moments, Objective, mean_losses, mean_term, moments, squared
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import MATRICES, regulariser_matrices
+from decentral_dp.problems.protocol import MATRICES, concatenated, regulariser_matrices
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Pooled:
             parts = [records[at] for records in agents if len(records[at][0])]
             if not parts:
                 raise InputError(f"problem: the agents have no {split} records; change problem.validation.")
-            joined.append(type(parts[0])(*(np.concatenate(column) for column in zip(*parts, strict=True))))
+            joined.append(concatenated(parts))
         radius, label_bound = record_bounds(family)
         return cls(family, *(bounded(records, radius, label_bound) for records in joined))
 

@@ -16,7 +16,7 @@ Algorithms that send second derivatives instead of products with a vector need m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -281,6 +281,24 @@ def stacked(problem: Problem) -> Stacked | None:
 def take(records: Any, index: slice | NDArray[np.int64]) -> Any:
     """The chosen records of a NamedTuple of arrays. A slice costs no copy."""
     return type(records)(*(a[index] for a in records))
+
+
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Join the records of several parts, one part after the other.
+
+    Args:
+        parts: NamedTuples of arrays, at least one and all of one class.
+
+    Returns:
+        One such NamedTuple.
+
+    Example:
+        >>> from decentral_dp.problems.bilevel.mean_records import MeanRecords
+        >>> part = MeanRecords(np.ones((1, 2)), np.ones(1), np.ones(1))
+        >>> concatenated([part, part])[0].shape
+        (2, 2)
+    """
+    return type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | None) -> RegulariserMatrices:

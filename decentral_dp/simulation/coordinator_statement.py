@@ -25,12 +25,9 @@ from decentral_dp.simulation.statement import (
     Horizon,
     PrivacyStatement,
     ReleasePrice,
-    agent_budgets,
     author_notes,
     delta_cautions,
-    free_channels,
-    noise_source,
-    numerical_slack,
+    statement_of,
 )
 
 if TYPE_CHECKING:
@@ -67,35 +64,21 @@ _LETTERS = {"bilevel": "h is the upper loss of a record, l its lower loss", "min
 
 def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     """The statement of a job of a trusted coordinator; its plan has an end, and no T → ∞."""
-    table, budget = job.scenario.privacy, job.budget
-    certified = table.guarantee == "certified"
     signal = signals(job.ledger, job.counts, trusted=True)
     cautions = [*delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=True)]
-    return PrivacyStatement(
-        setting=job.setting,
-        guarantee=table.guarantee,
+    return statement_of(
+        job,
+        [None] * job.n_agents,
         mechanism=mechanisms(job),
         protocol=protocol(job),
         seen=tuple(seen(job)),
         seen_briefly=seen_briefly(job),
         constants=constants(job),
         prices=tuple(prices(job)),
-        exchanges=job.algorithm.releases_per_round,
         clip=clip(job),
-        delta=table.delta,
-        epsilon_max=float(budget.epsilon.max()),
-        epsilon_pure_max=float(budget.epsilon_pure.max()),
-        # "as_printed" has a claim instead.
-        target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
-        cap=table.cap,
-        agents=agent_budgets(budget, [None] * job.n_agents),
         at_infinity=None,
-        claimed=claimed(job),
-        free_channels=free_channels(job.ledger),
-        noise=noise_source(job.mechanism, job.scenario.seed),
-        numerical_slack=numerical_slack(budget) if certified else None,
         signal=signal,
-        notes=(*job.shards.all_notes, *budget.notes, *cautions, *author_notes(job), *notes(job)),
+        notes=(*job.shards.all_notes, *job.budget.notes, *cautions, *author_notes(job), *notes(job)),
         cautions=tuple(cautions),
     )
 

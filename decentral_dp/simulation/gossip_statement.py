@@ -27,12 +27,9 @@ from decentral_dp.simulation.statement import (
     Claim,
     Horizon,
     PrivacyStatement,
-    agent_budgets,
     author_notes,
     delta_cautions,
-    free_channels,
-    noise_source,
-    numerical_slack,
+    statement_of,
 )
 
 if TYPE_CHECKING:
@@ -62,29 +59,17 @@ CENTRAL_PROTOCOLS = {
 
 def privacy_statement(job: GossipJob) -> PrivacyStatement:
     """The statement of a job of agents that trust nobody."""
-    table, budget = job.scenario.privacy, job.budget
-    certified = table.guarantee == "certified"
     known, signal = _Known({}), signals(job.ledger, job.counts, trusted=False)
     cautions = [*delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=False)]
     limits = _limits(job, known)
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
-    return PrivacyStatement(
-        guarantee=table.guarantee,
+    return statement_of(
+        job,
+        _each_at_infinity(job, known),
         mechanism=job.mechanism.name,
         protocol=protocols[job.algorithm.protocol],
-        exchanges=job.algorithm.releases_per_round,
-        clip=_clip(job) if certified else None,
-        delta=table.delta,
-        epsilon_max=float(budget.epsilon.max()),
-        epsilon_pure_max=float(budget.epsilon_pure.max()),
-        target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
-        cap=table.cap,
-        agents=agent_budgets(budget, _each_at_infinity(job, known)),
+        clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
         at_infinity=limits,
-        claimed=claimed(job),
-        free_channels=free_channels(job.ledger),
-        noise=noise_source(job.mechanism, job.scenario.seed),
-        numerical_slack=numerical_slack(budget) if certified else None,
         signal=signal,
         notes=tuple(_notes(job, cautions, limits.finite_data)),
         cautions=tuple(cautions),

@@ -6,14 +6,13 @@ labels, missing clips.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
 from decentral_dp.bounded import Array, Norm, Split
@@ -51,7 +50,6 @@ from decentral_dp.simulation.jobs import CoordinatorBilevelJob, CoordinatorMinim
 from decentral_dp.simulation.noise_root import noise_root
 from decentral_dp.simulation.rehearsal import needs_rehearsal, rehearse, try_rows
 from decentral_dp.simulation.statement import Setting
-from decentral_dp.topology import Topology
 
 
 def build(
@@ -126,9 +124,9 @@ def _assembled(s: Scenario, chosen: Mechanism | None) -> Job:
             case "gossip":
                 return _gossip(s, chosen)
             case "coordinator_bilevel":
-                return _coordinator_bilevel(s)
+                return _coordinated(s, CoordinatorBilevelJob, problem_of, context_of)
             case "coordinator_minimax":
-                return _coordinator_minimax(s)
+                return _coordinated(s, CoordinatorMinimaxJob, minimax_of, minimax_context)
 
 
 def setting_of(s: Scenario) -> Setting:
@@ -191,50 +189,38 @@ def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
     )
 
 
-def _coordinator_bilevel(s: Scenario) -> CoordinatorBilevelJob:
+def _coordinated(
+    s: Scenario,
+    job: type[CoordinatorBilevelJob | CoordinatorMinimaxJob],
+    problem_of: Callable[..., Any],
+    context_of: Callable[..., Any],
+) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
+    """A job of a trusted coordinator, with the problem and the context of its setting."""
     program = check_coordinated(s)
     topology = topology_of(s)
     shards = shards_of(s, topology.n_agents)
     problem = problem_of(s, shards)
     algorithm, context = program.resolve_defaults(context_of(s, shards, problem, program))
-    return CoordinatorBilevelJob(
-        problem=problem, context=context, **_coordinated(s, topology, shards, problem, algorithm, context)
-    )
-
-
-def _coordinator_minimax(s: Scenario) -> CoordinatorMinimaxJob:
-    program = check_coordinated(s)
-    topology = topology_of(s)
-    shards = shards_of(s, topology.n_agents)
-    problem = minimax_of(s, shards)
-    algorithm, context = program.resolve_defaults(minimax_context(s, shards, problem, program))
-    return CoordinatorMinimaxJob(
-        problem=problem, context=context, **_coordinated(s, topology, shards, problem, algorithm, context)
-    )
-
-
-def _coordinated(
-    s: Scenario, topology: Topology, shards: Shards, problem: Any, algorithm: Coordinated, context: Any
-) -> dict[str, Any]:
-    """The fields that both jobs of a coordinator have."""
     ledger = plan_of(s, algorithm, context)
     shards = replace(shards, labels=bounded_labels(s, shards.labels))
     mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN
-    return {
-        "scenario": s,
-        "topology": topology,
-        "shards": shards,
-        "records": _records(problem, shards, context.clip),
-        "test": _held_out(problem, shards, "l2"),
-        "stream": stream_of(s),
-        "clip": context.clip,
-        "mechanism": mechanism,
-        "rounds": s.algorithm.rounds,
-        "ledger": ledger,
-        "budget": price(ledger, s.privacy.delta),
-        "root": noise_root(s, shards, mechanism),
-        "algorithm": algorithm,
-    }
+    return job(
+        scenario=s,
+        topology=topology,
+        shards=shards,
+        records=_records(problem, shards, context.clip),
+        test=_held_out(problem, shards, "l2"),
+        stream=stream_of(s),
+        clip=context.clip,
+        mechanism=mechanism,
+        rounds=s.algorithm.rounds,
+        ledger=ledger,
+        budget=price(ledger, s.privacy.delta),
+        root=noise_root(s, shards, mechanism),
+        problem=problem,
+        algorithm=algorithm,
+        context=context,
+    )
 
 
 def _check_guarantee(s: Scenario) -> None:

@@ -19,15 +19,13 @@ from decentral_dp.bounded import LipschitzConstants, Split
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
+    UNATTENDED,
     AgentNode,
     CoordinatorNode,
-    Due,
     Engine,
-    Observer,
     Outcome,
-    Saved,
+    RunControl,
     blocks,
-    never,
     server_blocks,
 )
 from decentral_dp.participants.agents import LocalDataset
@@ -50,11 +48,13 @@ from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, 
 from decentral_dp.topology import Topology
 
 
+@dataclass(frozen=True, kw_only=True)
 class Job(Protocol):
     """A scenario ready to run: everything public is settled, every release is planned and priced.
 
     records: kind → per-agent records. rounds: how many will be run (fewer than asked if a cap comes first; then status
-    and reason say so). ledger: planned. budget: its price at privacy.delta.
+    and reason say so). ledger: planned. budget: its price at privacy.delta. root: of noise, batches and coins; secret
+    where the scenario has no seed.
 
     Example:
         >>> import decentral_dp
@@ -64,66 +64,54 @@ class Job(Protocol):
     """
 
     setting: ClassVar[Setting]
-    solves: ClassVar[Literal["bilevel", "minimax"]]
+
+    scenario: Scenario
+    problem: Any
+    algorithm: Algorithm | Coordinated
+    topology: Topology
+    shards: Shards
+    records: Mapping[Split, tuple[Any, ...]]
+    test: Any | None
+    stream: Stream
+    clip: Clip
+    mechanism: Mechanism
+    rounds: int
+    ledger: Ledger
+    budget: Budget
+    status: str = "ok"
+    reason: str | None = None
+    root: bytes = field(default=b"", repr=False)
 
     @property
-    def scenario(self) -> Scenario: ...
+    def solves(self) -> Literal["bilevel", "minimax"]:
+        return "minimax" if self.setting == "coordinator_minimax" else "bilevel"
+
     @property
-    def problem(self) -> Any: ...
+    def n_agents(self) -> int:
+        return self.topology.n_agents
+
     @property
-    def algorithm(self) -> Algorithm | Coordinated: ...
-    @property
-    def topology(self) -> Topology: ...
-    @property
-    def shards(self) -> Shards: ...
-    @property
-    def records(self) -> Mapping[Split, tuple[Any, ...]]: ...
-    @property
-    def test(self) -> Any | None: ...
-    @property
-    def clip(self) -> Clip: ...
-    @property
-    def mechanism(self) -> Mechanism: ...
-    @property
-    def rounds(self) -> int: ...
-    @property
-    def ledger(self) -> Ledger: ...
-    @property
-    def budget(self) -> Budget: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def reason(self) -> str | None: ...
-    @property
-    def n_agents(self) -> int: ...
-    @property
-    def counts(self) -> Counts: ...
+    def counts(self) -> Counts:
+        return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
+
     @property
     def central(self) -> bool:
         """Whether a server asks, so that nobody talks to a neighbour."""
         ...
 
-    @property
-    def root(self) -> bytes:
-        """The root of noise, batches and coins; secret where the scenario has no seed."""
-        ...
-
     def keyed(self, root: bytes) -> Self:
-        """The same job with its draws from another root."""
-        ...
+        """The same job with its noise, batches and coins drawn from another root."""
+        return replace(self, root=root)
 
-    def start(
-        self,
-        engine: Engine,
-        evaluation_rounds: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
-        """Run all rounds; observe gets a snapshot at the listed ones, and where it is due.
+    def with_record(self, split: Split, agent: int, record: Any) -> Self:
+        """The same job with the first record of one agent and kind replaced. record: as `problem.prepare` makes one."""
+        mine = self.records[split][agent]
+        put = type(mine)(*(np.concatenate([one, rest[1:]]) for one, rest in zip(record, mine, strict=True)))
+        changed = tuple(put if k == agent else r for k, r in enumerate(self.records[split]))
+        return replace(self, records={**self.records, split: changed})
 
-        saved: where to go on from; by default the run starts anew.
-        """
+    def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
+        """Run all rounds. control: when they are observed, by what, and where they go on from."""
         ...
 
     def evaluator(self) -> Evaluator | MinimaxEvaluator:
@@ -158,45 +146,6 @@ class Job(Protocol):
         """Whether the plan's price holds for what was released."""
         ...
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Planned:
-    """The fields that jobs of all settings have."""
-
-    scenario: Scenario
-    topology: Topology
-    shards: Shards
-    records: Mapping[Split, tuple[Any, ...]]
-    test: Any | None
-    stream: Stream
-    clip: Clip
-    mechanism: Mechanism
-    rounds: int
-    ledger: Ledger
-    budget: Budget
-    status: str = "ok"
-    reason: str | None = None
-    root: bytes = field(default=b"", repr=False)
-
-    @property
-    def n_agents(self) -> int:
-        return self.topology.n_agents
-
-    @property
-    def counts(self) -> Counts:
-        return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
-
-    def keyed(self, root: bytes) -> Self:
-        """The same job with its noise, batches and coins drawn from another root."""
-        return replace(self, root=root)
-
-    def with_record(self, split: Split, agent: int, record: Any) -> Self:
-        """The same job with the first record of one agent and kind replaced. record: as `problem.prepare` makes one."""
-        mine = self.records[split][agent]
-        put = type(mine)(*(np.concatenate([one, rest[1:]]) for one, rest in zip(record, mine, strict=True)))
-        changed = tuple(put if k == agent else r for k, r in enumerate(self.records[split]))
-        return replace(self, records={**self.records, split: changed})
-
     def _sizes(self) -> list[int]:
         """Agents of each block, as the scenario's [run] table says."""
         table, m = self.scenario.run, self.n_agents
@@ -212,11 +161,10 @@ class _Planned:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GossipJob(_Planned):
+class GossipJob(Job):
     """A job of agents that trust nobody. noise: channel → schedule of all agents."""
 
     setting: ClassVar[Setting] = "gossip"
-    solves: ClassVar[Literal["bilevel", "minimax"]] = "bilevel"
 
     problem: Problem
     algorithm: Algorithm
@@ -233,15 +181,8 @@ class GossipJob(_Planned):
         cut = server_blocks(sizes) if self.central else blocks(self.topology.mixing, sizes)
         return [self._agent_node(*block) for block in cut]
 
-    def start(
-        self,
-        engine: Engine,
-        evaluation_rounds: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
-        return engine.run(self.nodes(), self.rounds, evaluation_rounds, observe, due, saved)
+    def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
+        return engine.run(self.nodes(), self.rounds, control)
 
     def evaluator(self) -> Evaluator:
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))
@@ -289,7 +230,7 @@ class GossipJob(_Planned):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Coordinated(_Planned):
+class _Coordinated(Job, Protocol):
     """What jobs of a trusted coordinator share: it plans its whole budget beforehand, and publishes one value."""
 
     algorithm: Coordinated
@@ -303,22 +244,14 @@ class _Coordinated(_Planned):
         """The coordinator with its agents in blocks."""
         ends = np.cumsum(self._sizes())
         cut = [np.arange(end - size, end) for end, size in zip(ends, self._sizes(), strict=True)]
-        client_blocks = tuple(self._client_block(agents) for agents in cut)
+        client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
         make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_printed")
         return CoordinatorNode(self.algorithm, self.context, make, client_blocks, self.n_agents)
 
-    def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock | MinimaxClientBlock:
-        raise NotImplementedError
+    def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock | MinimaxClientBlock: ...
 
-    def start(
-        self,
-        engine: Engine,
-        evaluation_rounds: Sequence[int],
-        observe: Observer,
-        due: Due = never,
-        saved: Saved | None = None,
-    ) -> Outcome:
-        return engine.coordinate(self.coordinator_node(), self.rounds, evaluation_rounds, observe, due, saved)
+    def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
+        return engine.coordinate(self.coordinator_node(), self.rounds, control)
 
     def at_infinity(self) -> Horizon:
         return coordinator_statement.at_infinity(self.budget, self.mechanism)
@@ -357,13 +290,11 @@ class CoordinatorBilevelJob(_Coordinated):
     """A job of a trusted coordinator on a bilevel problem. context: what it knows beforehand."""
 
     setting: ClassVar[Setting] = "coordinator_bilevel"
-    solves: ClassVar[Literal["bilevel", "minimax"]] = "bilevel"
 
     problem: Problem
     context: CoordinatorContext
 
-    def _client_block(self, agents: NDArray[np.int64]) -> ClientBlock:
-        coins = Streams(self.root, "coins", agents)
+    def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
 
     def evaluator(self) -> Evaluator:
@@ -378,13 +309,11 @@ class CoordinatorMinimaxJob(_Coordinated):
     """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
 
     setting: ClassVar[Setting] = "coordinator_minimax"
-    solves: ClassVar[Literal["bilevel", "minimax"]] = "minimax"
 
     problem: Minimax
     context: MinimaxContext
 
-    def _client_block(self, agents: NDArray[np.int64]) -> MinimaxClientBlock:
-        coins = Streams(self.root, "coins", agents)
+    def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> MinimaxClientBlock:
         return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
 
     def evaluator(self) -> MinimaxEvaluator:

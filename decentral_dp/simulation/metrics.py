@@ -36,9 +36,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Split
+from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
-from decentral_dp.problems.protocol import Placed, Problem, Scored
+from decentral_dp.problems.protocol import Placed, Problem, Scored, concatenated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,27 +83,20 @@ class Evaluator:
     names: Sequence[str] | None = None
     reads_state: bool = True
 
-    def rows(
-        self,
-        index: int,
-        published: Mapping[str, Array],
-        last: Mapping[str, Array] | None,
-        state: Mapping[str, Array] | None,
-    ) -> list[Row]:
+    def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate all metrics of one round.
 
         Args:
-            index: the round.
-            published: channel → (m, ·).
-            last: the last released values; given where they differ from published.
-            state: the agents' state; given where it differs from published.
+            seen: the values of all agents at that round.
+            averaged: whether published values are averages, so that the last released ones are others.
 
         Returns:
             (round, agent, name, value) rows.
         """
         rows: list[Row] = []
+        index, published, last = seen.round, seen.published, seen.released if averaged else None
         whole = "" if "y" in published else "_unreleased"
-        unreleased = state if self.reads_state else None
+        unreleased = seen.state if self.reads_state else None
         for values, suffix in ((published, whole), (last, "_last"), (unreleased, "_unreleased")):
             if values is None:
                 continue
@@ -174,7 +168,7 @@ class Evaluator:
     def _pooled(self, split: Split) -> Weighted:
         parts = [a[0] if split == "train" else a[1] for a in self.agents]
         weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * len(r[0]))) for r in parts])
-        return Weighted(type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), weights)
+        return Weighted(concatenated(parts), weights)
 
 
 @dataclass(frozen=True)
@@ -191,14 +185,9 @@ class MinimaxEvaluator:
     train: Any
     test: Any | None
 
-    def rows(
-        self,
-        index: int,
-        published: Mapping[str, Array],
-        last: Mapping[str, Array] | None,
-        state: Mapping[str, Array] | None,
-    ) -> list[Row]:
+    def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate all metrics of one round, of published values alone; rows as of `Evaluator`."""
+        published = seen.published
         x, y = published["x"][0], published["y"][0]
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             return []
@@ -206,7 +195,7 @@ class MinimaxEvaluator:
         if "share" in published and isinstance(problem, Parametrised):
             problem = problem.given(published["share"][0])
         scores = problem.scores(x, y, self.train, self.test)
-        return [(index, "mean", name, float(value)) for name, value in scores.items()]
+        return [(seen.round, "mean", name, float(value)) for name, value in scores.items()]
 
 
 def scored_agents(n_agents: int) -> IntArray:
@@ -223,10 +212,7 @@ def scored_agents(n_agents: int) -> IntArray:
 
 def pooled(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     """Join the (train, validation) records of all agents, one after the other."""
-    train, validation = (
-        type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-        for parts in zip(*agents, strict=True)
-    )
+    train, validation = (concatenated(parts) for parts in zip(*agents, strict=True))
     return train, validation
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, Snapshot
+from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Released
 
@@ -82,12 +82,12 @@ class Script:
             InputError: where something that leaves without noise is not what it was.
         """
         self.replaced = replaced
-        rounds = range(job.rounds + 1)
+        control = RunControl(range(job.rounds + 1), self._observe)
         if job.setting == "gossip":
             nodes = [self._agent(k, node) for k, node in enumerate(job.nodes())]
-            out = LocalEngine().run(nodes, job.rounds, rounds, self._observe)
+            out = LocalEngine().run(nodes, job.rounds, control)
         else:
-            out = LocalEngine().coordinate(self._coordinator(job.coordinator_node()), job.rounds, rounds, self._observe)
+            out = LocalEngine().coordinate(self._coordinator(job.coordinator_node()), job.rounds, control)
         for log in self._logs:
             log.close()
         self._first = False

@@ -16,7 +16,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
-from decentral_dp.engines.protocol import Outcome, Snapshot, never
+from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import Stopped
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
@@ -119,13 +119,8 @@ def run(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         out: the folder to write, new or empty; by default nothing is written.
-        problem: used instead of the one that the scenario names: one made with `from_losses`, or an instance of a class
-            as docs/add_a_problem.md describes it.
-        algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
-        mechanism: used instead of privacy.mechanism: an object of your own (see `docs/add_a_mechanism.md`).
-        topology: used instead of the one that the scenario names: a `networkx.Graph`, a `Topology`, or pairs of agents.
-        data: used instead of what the scenario names: (features, labels), a table of columns, or a `Dataset`.
-        partition: used instead of the one that the scenario names: a function, as in a file.
+        problem, algorithm, mechanism, topology, data, partition: objects that are used instead of those that the
+            scenario names; as in `build`.
         progress: told of progress at every evaluation.
         keep_secret: whether secret noise has its root in the folder until the run is complete, readable by its owner
             only, so that `resume` can go on after an interruption; default True.
@@ -296,11 +291,10 @@ def _perform(
         return False
 
     def evaluate(s: Snapshot) -> None:
-        averaging = job.scenario.run.average > 1
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
             try:
-                rows.extend(evaluator.rows(s.round, s.published, s.released if averaging else None, s.state))
+                rows.extend(evaluator.rows(s, averaged=job.scenario.run.average > 1))
             except USER_ERRORS:
                 # Scores read records, and no certified run may end because of one: it goes on without these scores.
                 if not certified:
@@ -313,9 +307,12 @@ def _perform(
             progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
 
     engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
+    control = RunControl(evaluation_rounds, observe, saved=saved)
+    if kept is not None:
+        control = control._replace(due=kept.due)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
-        return rows, job.start(engine, evaluation_rounds, observe, never if kept is None else kept.due, saved)
+        return rows, job.start(engine, control)
 
 
 def _spent(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:

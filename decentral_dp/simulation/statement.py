@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,10 +21,9 @@ from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
 
 if TYPE_CHECKING:
-    from decentral_dp.algorithms.protocol import Counts
-    from decentral_dp.config.schema import Scenario
     from decentral_dp.privacy.accounting.accountants import Budget
     from decentral_dp.privacy.ledger import Ledger
+    from decentral_dp.simulation.jobs import Job
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 """Who trusts whom, and what is solved."""
@@ -349,22 +348,39 @@ def _plain(value: Any) -> Any:
     return {k: _plain(v) for k, v in value.items()} if isinstance(value, Mapping) else value
 
 
-class Planned(Protocol):
-    """What a caution is about."""
+def statement_of(job: Job, limits: Sequence[Horizon | None], **own: Any) -> PrivacyStatement:
+    """State a job's guarantee and its price, which are said alike in every setting.
 
-    @property
-    def scenario(self) -> Scenario: ...
-    @property
-    def problem(self) -> Any: ...
-    @property
-    def algorithm(self) -> Any: ...
-    @property
-    def counts(self) -> Counts: ...
-    @property
-    def mechanism(self) -> Mechanism: ...
+    Args:
+        job: planned and priced.
+        limits: of the budget for T → ∞, agent by agent.
+        own: the other fields of `PrivacyStatement`, which a setting has of its own.
+
+    Returns:
+        The whole statement.
+    """
+    table, budget = job.scenario.privacy, job.budget
+    certified = table.guarantee == "certified"
+    return PrivacyStatement(
+        setting=job.setting,
+        guarantee=table.guarantee,
+        exchanges=job.algorithm.releases_per_round,
+        delta=table.delta,
+        epsilon_max=float(budget.epsilon.max()),
+        epsilon_pure_max=float(budget.epsilon_pure.max()),
+        # "as_printed" has a claim instead.
+        target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
+        cap=table.cap,
+        agents=_agent_budgets(budget, limits),
+        claimed=job.claimed(),
+        free_channels=_free_channels(job.ledger),
+        noise=_noise_source(job.mechanism, job.scenario.seed),
+        numerical_slack=_numerical_slack(budget) if certified else None,
+        **own,
+    )
 
 
-def delta_cautions(job: Planned) -> list[str]:
+def delta_cautions(job: Job) -> list[str]:
     """What a δ allows that is not far below one over the records of an agent."""
     most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
     if job.mechanism == NO_NOISE or delta * most < 1.0:
@@ -375,7 +391,7 @@ def delta_cautions(job: Planned) -> list[str]:
     ]
 
 
-def author_notes(job: Planned) -> list[str]:
+def author_notes(job: Job) -> list[str]:
     """What the ledger cannot know of components from outside."""
     entry, parts = entry_of(job.scenario), outside.notes(job.scenario)
     if job.mechanism == NO_NOISE:
@@ -398,7 +414,7 @@ def author_notes(job: Planned) -> list[str]:
     return parts + [f"{name} was {label}; a check on made-up records proves nothing." for name, label in said.items()]
 
 
-def agent_budgets(budget: Budget, limits: Sequence[Horizon | None]) -> tuple[AgentBudget, ...]:
+def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None]) -> tuple[AgentBudget, ...]:
     """The budget of each agent. limits: agent by agent, for T → ∞."""
     return tuple(
         AgentBudget(
@@ -413,19 +429,19 @@ def agent_budgets(budget: Budget, limits: Sequence[Horizon | None]) -> tuple[Age
     )
 
 
-def free_channels(ledger: Ledger) -> dict[str, str]:
+def _free_channels(ledger: Ledger) -> dict[str, str]:
     """Channel → why it costs nothing."""
     return {c.channel: str(c.reason) for c in ledger.channels if not c.mechanism.charged}
 
 
-def noise_source(mechanism: Mechanism, seed: int | None) -> str:
+def _noise_source(mechanism: Mechanism, seed: int | None) -> str:
     """Whether there is noise, and whether anybody can draw it again."""
     if mechanism == NO_NOISE:
         return "off"
     return "secret" if seed is None else "reproducible from the recorded seed, therefore a simulation"
 
 
-def numerical_slack(budget: Budget) -> dict[str, float] | None:
+def _numerical_slack(budget: Budget) -> dict[str, float] | None:
     """What float64 sampling may add, included in every ε; None where no ε is finite."""
     if not np.isfinite(budget.epsilon).any():
         return None

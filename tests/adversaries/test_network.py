@@ -22,6 +22,7 @@ from decentral_dp.adversaries.pair_plots import by_distance, by_topology, heat_m
 from decentral_dp.cli import main as cli
 from decentral_dp.cli.network_command import coalitions_of, comparisons
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.jobs import Job
@@ -128,7 +129,7 @@ def test_the_linear_system_is_what_the_engine_runs(kind: str, stream: str) -> No
 
         # The same root in both: the noise must cancel.
         world = replace(one, records={**one.records, "train": train})
-        LocalEngine().run(world.nodes(), world.rounds, range(1, world.rounds + 1), keep)
+        LocalEngine().run(world.nodes(), world.rounds, RunControl(range(1, world.rounds + 1), keep))
         worlds.append(snaps)
     mixed = np.eye(one.n_agents) + one.topology.mixing.toarray()
     expected = np.zeros(one.n_agents)

@@ -382,7 +382,7 @@ def test_the_same_noise_at_two_scales_cancels() -> None:
 
 
 def noise_of(job: decentral_dp.Job) -> np.ndarray:
-    last = LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False).last
+    last = LocalEngine().run(job.nodes(), job.rounds).last
     return np.asarray(last.released["y"] - last.state["y"]).ravel()
 
 

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.run_in_progress import begin
 
@@ -31,7 +32,7 @@ def test_a_record_against_none(make: Any, limit: float, benchmark: Any, tmp_path
     job, number = make(), itertools.count()
 
     def plain() -> None:
-        job.start(LocalEngine(), [], lambda _: False)
+        job.start(LocalEngine())
 
     def recorded() -> None:
         kept = begin(tmp_path / str(next(number)), job)
@@ -40,7 +41,7 @@ def test_a_record_against_none(make: Any, limit: float, benchmark: Any, tmp_path
             kept.passed(s, [])
             return False
 
-        job.start(LocalEngine(), [0], observe, kept.due)
+        job.start(LocalEngine(), RunControl([0], observe, kept.due))
         kept.end("interrupted", "measured")
 
     ratios = []

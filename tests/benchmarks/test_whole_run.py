@@ -60,7 +60,7 @@ def test_a_whole_round_against_its_arithmetic(benchmark: Any) -> None:
     with threadpool_limits(limits=1):
         for _ in range(5):
             started = time.process_time()
-            job.start(LocalEngine(), [], lambda _: False)
+            job.start(LocalEngine())
             middle = time.process_time()
             for _ in range(ROUNDS):
                 bare(draw, records, points, mix)
@@ -68,5 +68,5 @@ def test_a_whole_round_against_its_arithmetic(benchmark: Any) -> None:
     ratio = ours / floor
     benchmark.extra_info["ratio"] = round(ratio, 2)
     print(f"\na whole round: {ratio:.2f} × its products, noise and mix of {1e3 * floor / ROUNDS:.1f} ms (at most 3)")
-    benchmark.pedantic(lambda: job.start(LocalEngine(), [], lambda _: False), rounds=1)
+    benchmark.pedantic(lambda: job.start(LocalEngine()), rounds=1)
     assert ratio <= 3.0

@@ -21,6 +21,7 @@ import yaml
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine, core_share
 from decentral_dp.simulation.job_builder import build
 
@@ -79,10 +80,10 @@ def test_lost_actors_are_started_again_with_the_same_draws(
         return False
 
     evaluated = [1, rounds // 2, rounds]
-    survived = job.start(RayEngine(), evaluated, kill_one)
+    survived = job.start(RayEngine(), RunControl(evaluated, kill_one))
     assert ray.is_initialized(), "the cluster was not ours to end"
     assert seen == evaluated, "no round is observed twice"
-    undisturbed = job.start(RayEngine(), evaluated, lambda s: False)
+    undisturbed = job.start(RayEngine(), RunControl(evaluated))
     for channel, value in undisturbed.last.released.items():
         np.testing.assert_array_equal(survived.last.released[channel], value)
     assert survived.ledger.to_frame().equals(undisturbed.ledger.to_frame())
@@ -105,7 +106,7 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
 
     monkeypatch.setattr(module.Actor, "advance", die)
     with pytest.raises(RuntimeError, match="actor ended 4 times after round 0"):
-        RayEngine().run(job.nodes(), 400, [1, 400], lambda s: False)
+        RayEngine().run(job.nodes(), 400, RunControl([1, 400]))
     _until(lambda: not _actors(), 20)
 
 
@@ -249,7 +250,7 @@ def test_actors_fit_on_the_machines_there_are() -> None:
 def test_observer_can_end_a_run_early(scenario: Make) -> None:
     job = build(decentral_dp.load(scenario()))
     seen: list[int] = []
-    outcome = LocalEngine().run(job.nodes(), 6, range(7), lambda s: seen.append(s.round) or s.round == 2)
+    outcome = LocalEngine().run(job.nodes(), 6, RunControl(range(7), lambda s: seen.append(s.round) or s.round == 2))
     assert seen == [0, 1, 2]
     assert outcome.ledger.rounds == 2
 

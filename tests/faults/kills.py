@@ -163,6 +163,7 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
     import ray
 
     from decentral_dp.engines import ray as engine
+    from decentral_dp.engines.protocol import RunControl
     from decentral_dp.engines.ray import RayEngine
 
     engine._SAVE_EVERY, engine._RESTARTS = 0.2, 1000
@@ -174,7 +175,7 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
     draw, kills, runs, wrong = random.Random(seed), [0], 0, list[str]()
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        whole = job.start(RayEngine(), [0, 1500], lambda s: False)
+        whole = job.start(RayEngine(), RunControl([0, 1500]))
         while kills[0] < times:
             over = threading.Event()
 
@@ -187,7 +188,7 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
 
             thread = threading.Thread(target=disturb)
             thread.start()
-            again = job.start(RayEngine(), [0, 1500], lambda s: False)
+            again = job.start(RayEngine(), RunControl([0, 1500]))
             over.set()
             thread.join()
             runs += 1

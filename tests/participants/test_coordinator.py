@@ -12,7 +12,7 @@ import pytest
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import CoordinatorNode, Snapshot
+from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -104,7 +104,7 @@ def coordinator_node(
 
 
 def run(program: Descent, rounds: int = 6, **keys: Any) -> tuple[Snapshot, Ledger]:
-    last, ledger = LocalEngine().coordinate(coordinator_node(program, **keys), rounds, [], lambda _: False)
+    last, ledger = LocalEngine().coordinate(coordinator_node(program, **keys), rounds)
     return last, ledger
 
 
@@ -155,7 +155,7 @@ def test_blocks_do_not_matter(rate: float) -> None:
 def test_ray_agrees(ray_cluster: None) -> None:
     whole, ledger = run(Descent(0.4), rate=0.4, sampling="poisson")
     far = coordinator_node(Descent(0.4), sizes=(2, 1), rate=0.4, sampling="poisson")
-    last, other = ENGINES["ray"](None).coordinate(far, 6, [3], lambda _: False)
+    last, other = ENGINES["ray"](None).coordinate(far, 6, RunControl([3]))
     assert last.released["y"] == pytest.approx(whole.released["y"], abs=1e-12)
     assert ledger.same_releases(other)
 

@@ -9,7 +9,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import Saved, Snapshot
+from decentral_dp.engines.protocol import RunControl, Saved, Snapshot
 from decentral_dp.simulation.saved_values import Home, UnreadableError, from_bytes, home_of, to_bytes
 from tests.golden.cases import is_planned_only, scenario_names
 
@@ -29,10 +29,10 @@ def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> Non
             kept.append(to_bytes(list(s.save().parts), home))
         return s.round == rounds
 
-    whole = job.start(LocalEngine(), range(rounds + 1), observe)
+    whole = job.start(LocalEngine(), RunControl(range(rounds + 1), observe))
     saved = Saved(rounds - 1, tuple(from_bytes(kept[0], home)))
     # The first round was charged before, the last after it was kept.
-    again = job.start(LocalEngine(), [rounds], lambda s: s.round == rounds, saved=saved)
+    again = job.start(LocalEngine(), RunControl([rounds], lambda s: s.round == rounds, saved=saved))
     for part in ("released", "published", "state"):
         for channel, value in getattr(whole.last, part).items():
             np.testing.assert_array_equal(getattr(again.last, part)[channel], value, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from decentral_dp.bounded import Bounded
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import Outcome
+from decentral_dp.engines.protocol import Outcome, RunControl
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, tag
@@ -71,7 +71,7 @@ def performed(coordinator_node: Any, rounds: int, every: int = 1) -> tuple[Outco
         seen.append(snapshot.published)
         return False
 
-    return LocalEngine().coordinate(coordinator_node, rounds, range(0, rounds + 1, every), look), seen
+    return LocalEngine().coordinate(coordinator_node, rounds, RunControl(range(0, rounds + 1, every), look)), seen
 
 
 def scripted(job: Job, releaser: Scripted | Listening, client_blocks: Any = None) -> list[Mapping[str, np.ndarray]]:

@@ -144,13 +144,13 @@ def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
 
 
 def finished(job: Job) -> Outcome:
-    return LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False)
+    return LocalEngine().run(job.nodes(), job.rounds)
 
 
 def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
     """(recorded, planned) of another program in this job's place."""
     nodes = [n._replace(program=program) for n in job.nodes()]
-    recorded = LocalEngine().run(nodes, job.rounds, [], lambda s: False).ledger
+    recorded = LocalEngine().run(nodes, job.rounds).ledger
     planned = plan(
         program, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, None, job.rounds,
         job.mechanism, job.noise,

@@ -156,7 +156,7 @@ def conversation(job: Any, noise: Noise = quiet) -> list[dict[str, Array]]:
         return scripts[-1]
 
     nodes = [n._replace(make_releaser=lambda n=n: make(n.agents)) for n in job.nodes()]
-    LocalEngine().run(nodes, job.rounds, [], lambda s: False)
+    LocalEngine().run(nodes, job.rounds)
     return [
         {c: np.concatenate([said[c] for said in parts]) for c in parts[0]}
         for parts in zip(*(s.said for s in scripts), strict=True)

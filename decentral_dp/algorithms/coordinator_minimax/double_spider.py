@@ -51,7 +51,6 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Point,
     SpiderState,
     block_charges,
-    change_bound,
     is_anchor,
     split,
 )
@@ -126,8 +125,11 @@ class DoubleSpider(Estimating):
     ) -> Generator[Request, Response, Array]:
         """The mean at a point, or where there is one before it, what it has changed by since."""
         term, channel = TERMS[names], names[before is not None]
-        bound = None if before is None else change_bound(context, term, here, before, self.smoothness)
-        mean = (yield Ask(mean=context.query(term, *here, self.rate, before, bound))).mean
+        if before is None:
+            asked = context.query(term, *here, self.rate)
+        else:
+            asked = self.change_query(context, term, here, before)
+        mean = (yield Ask(mean=asked)).mean
         released: Array = (yield Release(**{channel: mean})).released[channel][0]
         return released
 

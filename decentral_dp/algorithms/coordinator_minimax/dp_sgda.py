@@ -27,7 +27,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Self
 
-from decentral_dp.algorithms.common_options import sampling_rate
+from decentral_dp.algorithms.common_options import maximiser, sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     CHANNELS,
     Iterate,
@@ -64,7 +64,7 @@ class DpSgda(Coordinated):
     x: StepSize = option("η_x, of x, downwards")
     y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
     rate: float = sampling_rate()
-    solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
+    solver: str = maximiser()
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y)

@@ -35,7 +35,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, count_option, sampling_rate
+from decentral_dp.algorithms.common_options import (
+    anchor_period,
+    change_smoothness,
+    count_option,
+    maximiser,
+    sampling_rate,
+)
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     best,
     check_solver,
@@ -47,7 +53,6 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
     Estimating,
     block_charges,
-    change_bound,
     is_anchor,
     split,
 )
@@ -93,7 +98,7 @@ class PrivateDiff(Estimating):
     inner: int | None = count_option("steps of y in every round; settled by default", "steps", "5")
     smoothness: float | None = change_smoothness()
     rate: float = sampling_rate()
-    solver: str = option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
+    solver: str = maximiser()
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y, self.inner)
@@ -128,9 +133,7 @@ class PrivateDiff(Estimating):
             asked = context.query("grad_x", s.x, y, self.rate)
             v = (yield Release(gx=(yield Ask(gx=asked)).gx)).released.gx[0]
         else:
-            before = s.last, s.y
-            bound = change_bound(context, "grad_x", (s.x, y), before, self.smoothness)
-            asked = context.query("grad_x", s.x, y, self.rate, before, bound)
+            asked = self.change_query(context, "grad_x", (s.x, y), (s.last, s.y))
             v = v + (yield Release(dx=(yield Ask(dx=asked)).dx)).released.dx[0]
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, y, v, s.x)

@@ -38,7 +38,6 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Estimating,
     SpiderState,
     block_charges,
-    change_bound,
     is_anchor,
     split,
 )
@@ -91,10 +90,8 @@ class PrivateDiffXY(Estimating):
         read = [variable for variable in "xy" if context.reads(_TERMS[variable])]
         if is_anchor(t, self.period):
             return {_NAMES[v][0]: context.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
-        before = s.last_x, s.last_y
-        here, terms = (s.x, s.y), {v: _TERMS[v] for v in read}
-        bounds = {v: change_bound(context, term, here, before, self.smoothness) for v, term in terms.items()}
-        return {_NAMES[v][1]: context.query(term, *here, self.rate, before, bounds[v]) for v, term in terms.items()}
+        here, before = (s.x, s.y), (s.last_x, s.last_y)
+        return {_NAMES[v][1]: self.change_query(context, _TERMS[v], here, before) for v in read}
 
     def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
         width = {"x": context.problem.p, "y": context.problem.q}

@@ -47,7 +47,6 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
     Block,
     Estimating,
     block_charges,
-    change_bound,
     is_anchor,
     split,
 )
@@ -129,8 +128,7 @@ class RecursiveSpider(Estimating):
             if is_anchor(t, self.period):
                 asked[f"g{variable}"] = context.query(term, *here, self.rate)
             else:
-                bound = change_bound(context, term, here, before, self.smoothness)
-                asked[f"d{variable}"] = context.query(term, *here, self.rate, before, bound)
+                asked[f"d{variable}"] = self.change_query(context, term, here, before)
         return asked
 
     def weight(self, t: int) -> float:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
+from decentral_dp.exchange import ClippedQuery
 from decentral_dp.participants.minimax_context import MinimaxContext
 
 # A public point (x, y).
@@ -75,10 +76,12 @@ class Estimating(Coordinated, Protocol):
     Args:
         period: T, rounds from one anchor to the next; a field of the program.
         smoothness: L of the clip on a difference; a field of the program.
+        rate: q of the samples; a field of the program.
     """
 
     period: int
     smoothness: float | None
+    rate: float
 
     def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
         """As it is.
@@ -90,6 +93,20 @@ class Estimating(Coordinated, Protocol):
         context.check_bounded(self.queries)
         check_smoothness(self.smoothness, self.period, context.noisy)
         return self, context
+
+    def change_query(self, context: MinimaxContext, term: str, here: Point, before: Point) -> ClippedQuery:
+        """The mean change of a term between two points, each record's change clipped at τ.
+
+        Args:
+            context: what the coordinator knows.
+            term: of the problem.
+            here: the point that is evaluated now.
+            before: the point that the change is since.
+
+        Returns:
+            A question to the agents.
+        """
+        return context.query(term, *here, self.rate, before, change_bound(context, term, here, before, self.smoothness))
 
 
 def is_anchor(t: int, period: int) -> bool:

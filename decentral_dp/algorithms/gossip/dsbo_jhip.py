@@ -107,10 +107,7 @@ class DsboJhip(NestedLoops):
         check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
-        # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
-        neighbour_sum = dataset.neighbour_weight * y
-        return State(x, y, neighbour_sum)
+        return State(*self.starts(dataset), self.first_sum(dataset))
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q

@@ -92,11 +92,9 @@ class MaDsbo(NestedLoops):
     channels = ("x", "y", "z")
 
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        x, y = self.starts(dataset)
         z, r = dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.p)
-        # All agents start from the same y, so its weighted sum over neighbours is known before anything is sent.
-        neighbour_sum = dataset.neighbour_weight * y
-        return State(x, y, z, r if not dataset.reads_records("x") else dataset.untouched(r), neighbour_sum)
+        return State(x, y, z, r if not dataset.reads_records("x") else dataset.untouched(r), self.first_sum(dataset))
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a = 1.0 - dataset.neighbour_weight

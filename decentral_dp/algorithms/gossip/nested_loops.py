@@ -36,9 +36,9 @@ class NestedLoops(Algorithm, Protocol):
     def releases_per_round(self) -> int:
         return 1 + self.inner + self.inverse
 
-    def own(self, released: Value, mine: Value) -> Value:
-        """What counts as the agent's own after it sent `mine`: what it released."""
-        return released
+    def first_sum(self, dataset: LocalDataset) -> Array:
+        """Σ_j w_ij y_j, known before anything is sent: all agents start from the same y."""
+        return dataset.neighbour_weight * dataset.start("y", self.start)
 
     def descend(
         self, t: int, dataset: LocalDataset, x: Value, y: Value, y_near: Array

@@ -83,7 +83,7 @@ class Spdb(Algorithm):
         return 1 + self.inverse
 
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        x, y = self.starts(dataset)
         return State(x, y, dataset.public(0.0, dataset.p))
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:

@@ -104,7 +104,7 @@ class Vrdsbo(Algorithm):
         return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
+        x, y = self.starts(dataset)
         over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
         return State(x, y, x, y, over, under, over, under, over, under)
 
@@ -118,32 +118,41 @@ class Vrdsbo(Algorithm):
             old_u, old_v = yield from self._directions(at, s.last_x, s.last_y)
             u, v = u - kept * old_u, v - kept * old_v
         else:
-            for _ in range(self.inverse):
-                yield Gossip(v=dataset.public(0.0, dataset.q))
+            yield from self._no_series(dataset)
 
         last_u, last_v = dataset.remembered(t, s.u), dataset.remembered(t, s.v)
         zf = a * s.zf + s.zf_near + (u - (1.0 - kept) * last_u)
         zg = a * s.zg + s.zg_near + (v - (1.0 - kept) * last_v)
-        own, z_near = yield Gossip(zf=zf, zg=zg)
+        released, z_near = yield Gossip(zf=zf, zg=zg)
+        zf, zg = self.own(released.zf, zf), self.own(released.zg, zg)
 
         eta = self.averaging(t)
         return State(
-            x=s.x + eta * (a * s.x + neighbour_sum.x - self.x(t) * own.zf - s.x),
-            y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * own.zg - s.y),
+            x=s.x + eta * (a * s.x + neighbour_sum.x - self.x(t) * zf - s.x),
+            y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * zg - s.y),
             last_x=s.x,
             last_y=s.y,
             u=kept * last_u + u,
             v=kept * last_v + v,
-            zf=own.zf,
-            zg=own.zg,
+            zf=zf,
+            zg=zg,
             zf_near=z_near.zf,
             zg_near=z_near.zg,
         )
 
     def _directions(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, tuple[Value, Value]]:
         """G_i and ∇_y g_i at one point."""
-        w = yield from solved([at] * self.inverse, x, y, self.smoothness)
+        w = yield from self._series(at, x, y)
         return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
+
+    def _series(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, Value]:
+        """w at one point, by b releases."""
+        return (yield from solved([at] * self.inverse, x, y, self.smoothness))
+
+    def _no_series(self, dataset: LocalDataset) -> Generator[Gossip, Reply, None]:
+        """As many releases in place of a series that is not needed."""
+        for _ in range(self.inverse):
+            yield Gossip(v=dataset.public(0.0, dataset.q))
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
         return {

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip, State, transposed_times
+from decentral_dp.algorithms.printed.protocol import PrintedGossip
+from decentral_dp.algorithms.printed.unreleased_tracking import track_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import fading, free_release, grid
 from decentral_dp.bounded import SPLITS, Array
@@ -29,17 +31,8 @@ from decentral_dp.participants.agents import LocalDataset
 
 
 @final
-class PrintedDsboJhip(DsboJhip):
+class PrintedDsboJhip(PrintedGossip, DsboJhip):
     """The fields of `DsboJhip`, with own values that are never noised."""
-
-    protocol = "printed"
-
-    def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
-        return super().init(dataset)._replace(x=x, y=y)
-
-    def own(self, released: Value, mine: Value) -> Value:
-        return mine
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
@@ -48,17 +41,14 @@ class PrintedDsboJhip(DsboJhip):
 
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(s.x, y)
-        z: Value = dataset.public(0.0, q * p)
-        residual = -transposed(at.lower_jacobian(s.x, y), p, q)
-        d = residual
-        for k in range(self.inverse):
-            _, neighbour_sum = yield Gossip(Z=z, D=d)
-            z = a * z + neighbour_sum.Z - self.z(t) * d
-            if k < self.inverse - 1:
-                at = dataset.batch(t, self.inner + k + 1, kept=True)
-                last = residual
-                residual = at.lower_hessian_product(s.x, y, z) - transposed(at.lower_jacobian(s.x, y), p, q)
-                d = a * d + neighbour_sum.D + (residual - last)
+        first = -transposed(at.lower_jacobian(s.x, y), p, q)
+
+        def residual(k: int, z: Value) -> Value:
+            at = dataset.batch(t, self.inner + k, kept=True)
+            return at.lower_hessian_product(s.x, y, z) - transposed(at.lower_jacobian(s.x, y), p, q)
+
+        start = dataset.public(0.0, q * p)
+        z = yield from track_unreleased(("Z", "D"), a, self.z(t), self.inverse, start, first, residual)
 
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
         direction = at.upper_grad_x(s.x, y) - unproven(transposed_times, z, upper)

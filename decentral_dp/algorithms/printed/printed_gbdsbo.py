@@ -16,6 +16,7 @@ from typing import final
 import numpy as np
 
 from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo, State, correction
+from decentral_dp.algorithms.printed.protocol import PrintedGossip
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import before, fading
 from decentral_dp.bounded import SPLITS, Array
@@ -25,13 +26,11 @@ from decentral_dp.participants.agents import LocalDataset
 
 
 @final
-class PrintedGbdsbo(Gbdsbo):
+class PrintedGbdsbo(PrintedGossip, Gbdsbo):
     """The fields of `Gbdsbo`, with own values that are never noised."""
 
-    protocol = "printed"
-
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
+        x, y = self.starts(dataset)
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items() if c in self.terms}
         return State(x, y, {c: dataset.untouched(dataset.public(0.0, width)) for c, width in widths.items()})
 

@@ -19,6 +19,8 @@ from typing import final
 import numpy as np
 
 from decentral_dp.algorithms.gossip.ma_dsbo import D_TERMS, U_TERMS, MaDsbo, State
+from decentral_dp.algorithms.printed.protocol import PrintedGossip
+from decentral_dp.algorithms.printed.unreleased_tracking import track_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import grid, nothing_proven
 from decentral_dp.exchange import Gossip, Reply, Value
@@ -28,18 +30,11 @@ _MET = (*U_TERMS, "lower_grad_y", *D_TERMS)
 
 
 @final
-class PrintedMaDsbo(MaDsbo):
+class PrintedMaDsbo(PrintedGossip, MaDsbo):
     """The fields of `MaDsbo`, with own values that are never noised."""
 
-    protocol = "printed"
-
     def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
-        r = dataset.untouched(dataset.public(0.0, dataset.p))
-        return super().init(dataset)._replace(x=x, y=y, r=r)
-
-    def own(self, released: Value, mine: Value) -> Value:
-        return mine
+        return super().init(dataset)._replace(r=dataset.untouched(dataset.public(0.0, dataset.p)))
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         a = 1.0 - dataset.neighbour_weight
@@ -47,16 +42,14 @@ class PrintedMaDsbo(MaDsbo):
         y, y_near = yield from self.descend(t, dataset, s.x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
-        z: Value = dataset.public(0.0, dataset.q)
-        residual = -at.upper_grad_y(s.x, y)
-        d = residual
-        for k in range(self.inverse):
-            _, neighbour_sum = yield Gossip(z=z, d=d)
-            z = a * z + neighbour_sum.z - self.z(t) * d
-            if k < self.inverse - 1:
-                at = dataset.batch(t, self.inner + k + 1, kept=True)
-                last, residual = residual, at.lower_hvp(s.x, y, z) - at.upper_grad_y(s.x, y)
-                d = a * d + neighbour_sum.d + (residual - last)
+        first = -at.upper_grad_y(s.x, y)
+
+        def residual(k: int, z: Value) -> Value:
+            at = dataset.batch(t, self.inner + k, kept=True)
+            return at.lower_hvp(s.x, y, z) - at.upper_grad_y(s.x, y)
+
+        start = dataset.public(0.0, dataset.q)
+        z = yield from track_unreleased(("z", "d"), a, self.z(t), self.inverse, start, first, residual)
 
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
         u = at.upper_grad_x(s.x, y) - at.lower_jvp(s.x, y, z)

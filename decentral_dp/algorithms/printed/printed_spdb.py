@@ -16,6 +16,7 @@ import numpy as np
 
 from decentral_dp.algorithms.gossip.neumann import V_TERMS
 from decentral_dp.algorithms.gossip.spdb import U_TERMS, Spdb, State
+from decentral_dp.algorithms.printed.protocol import PrintedGossip
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import nothing_proven
@@ -26,15 +27,10 @@ _MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
 
 
 @final
-class PrintedSpdb(Spdb):
+class PrintedSpdb(PrintedGossip, Spdb):
     """The fields of `Spdb`, with own values and series that are never noised."""
 
-    protocol = "printed"
     releases_per_round = 1
-
-    def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
-        return super().init(dataset)._replace(x=x, y=y)
 
     def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
         _, neighbour_sum = yield Gossip(x=s.x, y=s.y)

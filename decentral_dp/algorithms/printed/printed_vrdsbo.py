@@ -15,7 +15,8 @@ from typing import final
 import numpy as np
 
 from decentral_dp.algorithms.gossip.neumann import V_TERMS
-from decentral_dp.algorithms.gossip.vrdsbo import U_TERMS, State, Vrdsbo
+from decentral_dp.algorithms.gossip.vrdsbo import U_TERMS, Vrdsbo
+from decentral_dp.algorithms.printed.protocol import PrintedGossip
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
 from decentral_dp.algorithms.protocol import Channel, Planned, Public
 from decentral_dp.algorithms.sensitivity_rules import nothing_proven
@@ -27,49 +28,17 @@ _MET = (*U_TERMS, "lower_grad_y", *V_TERMS)
 
 
 @final
-class PrintedVrdsbo(Vrdsbo):
+class PrintedVrdsbo(PrintedGossip, Vrdsbo):
     """The fields of `Vrdsbo`, with own values and series that are never noised."""
 
-    protocol = "printed"
     releases_per_round = 2
 
-    def init(self, dataset: LocalDataset) -> State:
-        x, y = (dataset.untouched(dataset.start(c, self.start)) for c in ("x", "y"))
-        return super().init(dataset)._replace(x=x, y=y, last_x=x, last_y=y)
+    def _series(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, Value]:
+        yield from ()  # Nothing of it is sent.
+        return solve_unreleased([at] * self.inverse, x, y, self.smoothness)
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        a, kept = 1.0 - dataset.neighbour_weight, self.kept(t)
-        _, neighbour_sum = yield Gossip(x=s.x, y=s.y)
-
-        at = dataset.batch(t, kept=True)
-        u, v = self._slopes(at, s.x, s.y)
-        if kept > 0.0:
-            old_u, old_v = self._slopes(at, s.last_x, s.last_y)
-            u, v = u - kept * old_u, v - kept * old_v
-
-        last_u, last_v = dataset.remembered(t, s.u), dataset.remembered(t, s.v)
-        zf = a * s.zf + s.zf_near + (u - (1.0 - kept) * last_u)
-        zg = a * s.zg + s.zg_near + (v - (1.0 - kept) * last_v)
-        _, z_near = yield Gossip(zf=zf, zg=zg)
-
-        eta = self.averaging(t)
-        return State(
-            x=s.x + eta * (a * s.x + neighbour_sum.x - self.x(t) * zf - s.x),
-            y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * zg - s.y),
-            last_x=s.x,
-            last_y=s.y,
-            u=kept * last_u + u,
-            v=kept * last_v + v,
-            zf=zf,
-            zg=zg,
-            zf_near=z_near.zf,
-            zg_near=z_near.zg,
-        )
-
-    def _slopes(self, at: Batch, x: Value, y: Value) -> tuple[Value, Value]:
-        """G_i and ∇_y g_i at one point."""
-        w = solve_unreleased([at] * self.inverse, x, y, self.smoothness)
-        return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
+    def _no_series(self, dataset: LocalDataset) -> Generator[Gossip, Reply, None]:
+        yield from ()
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
         sizes = {"x": ("x", p), "y": ("y", q), "zf": ("x", p), "zg": ("y", q)}

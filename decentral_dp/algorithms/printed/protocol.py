@@ -1,4 +1,4 @@
-"""What the printed form of a trusted coordinator's algorithm adds: the noise that its paper prints."""
+"""What printed forms add: own values that are never noised, of gossip; the noise of the paper, of a coordinator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
+from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.bounded import Array, Split
+from decentral_dp.exchange import Value
+from decentral_dp.participants.agents import LocalDataset
 
 
 class Calibration(NamedTuple):
@@ -18,6 +21,18 @@ class Calibration(NamedTuple):
 
 # Channel → its published noise.
 Noise = dict[str, Calibration]
+
+
+class PrintedGossip(Algorithm, Protocol):
+    """A gossip algorithm whose agents keep own values that are never noised."""
+
+    protocol: str = "printed"
+
+    def starts(self, dataset: LocalDataset) -> tuple[Value, Value]:
+        return dataset.untouched(dataset.start("x", self.start)), dataset.untouched(dataset.start("y", self.start))
+
+    def own(self, released: Value, mine: Value) -> Value:
+        return mine
 
 
 class PrintedCoordinated(Coordinated, Protocol):

@@ -27,10 +27,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from decentral_dp.algorithms.selection.single_draw import ScoredDraw, State, drawn, pure_draw_entry
-from decentral_dp.bounded import Array
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled_bounds import PooledBounds
 from decentral_dp.participants.selection import Score
 
 
@@ -38,9 +36,7 @@ class ExponentialMechanism(ScoredDraw):
     """A trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)."""
 
     name = "exponential_mechanism"
-
-    def facts(self, bounds: PooledBounds, low: Array, high: Array) -> Score:
-        return Score.of_value(bounds, low, high)
+    facts = staticmethod(Score.of_value)
 
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()

@@ -22,10 +22,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from decentral_dp.algorithms.selection.single_draw import ScoredDraw, State, drawn, pure_draw_entry
-from decentral_dp.bounded import Array
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled_bounds import PooledBounds
 from decentral_dp.participants.selection import Score
 
 
@@ -33,9 +31,7 @@ class GradientNormMechanism(ScoredDraw):
     """A trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)."""
 
     name = "gradient_norm_exponential_mechanism"
-
-    def facts(self, bounds: PooledBounds, low: Array, high: Array) -> Score:
-        return Score.of_norm(bounds, low, high)
+    facts = staticmethod(Score.of_norm)
 
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         pool = yield Pool()

@@ -87,7 +87,8 @@ class ScoredDraw(SingleDraw):
     )
     candidates: int | None = count_option("candidates along each axis of the grid; settled by default", "points", "65")
 
-    def facts(self, bounds: PooledBounds, low: Array, high: Array) -> Score:
+    @staticmethod
+    def facts(bounds: PooledBounds, low: Array, high: Array) -> Score:
         """What is public of the score on a box."""
         raise NotImplementedError
 

@@ -15,6 +15,7 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.recorder import Recorder
@@ -28,7 +29,7 @@ Make = Callable[..., dict[str, Any]]
 def transcript(job: decentral_dp.Job) -> list[Any]:
     """Snapshots of every index 0..T."""
     seen: list[Any] = []
-    LocalEngine().run(job.nodes(), job.rounds, range(job.rounds + 1), lambda s: seen.append(s) or False)
+    LocalEngine().run(job.nodes(), job.rounds, RunControl(range(job.rounds + 1), seen.append))
     return seen
 
 
@@ -101,7 +102,7 @@ def test_planned_is_recorded(scenario: Make) -> None:
         {"problem": {"partition": {"kind": "dirichlet", "alpha": 2.0}, "seed": 1}, "run": {"blocks": 3}},
     ):
         job = build(decentral_dp.load(scenario(**changes)))
-        outcome = LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False)
+        outcome = LocalEngine().run(job.nodes(), job.rounds)
         assert outcome.ledger.same_releases(job.ledger), changes
         assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9)), "the comparison has no power"
 
@@ -112,7 +113,7 @@ def test_printed_and_boxed_plan_is_recorded(scenario: Make) -> None:
     for box in ({}, {"x": 0.0, "y": 1.0, "z": 1.0}):
         base["privacy"]["box"] = box
         job = build(decentral_dp.load(base))
-        outcome = LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False)
+        outcome = LocalEngine().run(job.nodes(), job.rounds)
         assert outcome.ledger.same_releases(job.ledger)
         assert np.isinf(job.budget.epsilon).all() == (not box)
 
@@ -245,7 +246,7 @@ def test_quadratic_reaches_its_closed_form_optimum_without_noise(scenario: Make)
     del base["problem"]["test"]
     base["problem"]["normalise"] = "none"
     job = build(decentral_dp.load(base))
-    last = LocalEngine().run(job.nodes(), job.rounds, [], lambda s: False).last
+    last = LocalEngine().run(job.nodes(), job.rounds).last
     optimum = job.problem.optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
     assert np.abs(last.released["x"] - optimum.x).max() < 0.02 * max(1.0, np.abs(optimum.x).max())
 

@@ -12,6 +12,7 @@ from decentral_dp import topology
 from decentral_dp.adversaries.curious_neighbours import prepare
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.network_accounting import NetworkBudget, pairwise
 from decentral_dp.privacy.accounting.network_rounding import Sent, certified_epsilon, rounding
@@ -29,7 +30,7 @@ def messages(job: Job) -> list[Any]:
         sent.append(snap.released["y"])
         return False
 
-    LocalEngine().run(job.nodes(), job.rounds, range(1, job.rounds + 1), keep)
+    LocalEngine().run(job.nodes(), job.rounds, RunControl(range(1, job.rounds + 1), keep))
     return sent
 
 
