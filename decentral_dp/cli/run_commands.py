@@ -1,0 +1,129 @@
+"""Commands on single runs: run, resume, plan, report, compare. Heavy imports wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from decentral_dp.cli.arguments import Name, PictureFormat, Set
+from decentral_dp.errors import InputError, printable, readable
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.runner import Run
+
+
+def run(
+    scenario: Name,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; runs/NAME by default, with what --set changes.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
+    override: Set = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+    forget_secret: Annotated[
+        bool, typer.Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
+    ] = False,
+) -> None:
+    """Run a scenario and write its run folder: metrics, ledger, result, plots and report.
+
+    What may have been released is on record before it is. A run that is cut off goes on with "decentral-dp resume".
+    """
+    import json
+
+    from decentral_dp.cli.run_names import run_name
+    from decentral_dp.cli.summary import Progress
+    from decentral_dp.config.loading import load
+    from decentral_dp.simulation import run_folder, runner
+
+    overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
+    loaded = load(scenario, overrides)
+    with run_folder.new_folder(out, run_name(Path(scenario).stem, overrides)) as folder, Progress(quiet) as progress:
+        finished = runner.run(loaded, out=folder, progress=progress, keep_secret=not forget_secret)
+    _end(finished, quiet)
+
+
+def _end(finished: Run, quiet: bool) -> None:
+    """Print a run, and exit with 1 where it diverged, which is said even where nothing else is."""
+    from decentral_dp.cli.summary import print_run
+
+    if not quiet:
+        print_run(finished)
+    if finished.result.has_diverged:
+        if quiet:
+            typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
+        raise typer.Exit(1)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that was cut off.")],
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+) -> None:
+    """Go on with a run that was interrupted, killed, or stopped by a full disk, from its last state on disk.
+
+    What was released after that state is released again with the same draws: the same values, and no second release.
+    """
+    from decentral_dp.cli.summary import Progress
+    from decentral_dp.simulation import runner
+
+    with Progress(quiet) as progress:
+        finished = runner.resume(folder, progress=progress)
+    _end(finished, quiet)
+
+
+def plan(scenario: Name, override: Set = None) -> None:
+    """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
+    from decentral_dp.simulation import plan_text, plans
+
+    plan_text.print_plan(plans.plan(scenario, override or []))
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
+    formats: Annotated[
+        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
+    ] = None,
+) -> None:
+    """Draw the plots and the HTML page of a run folder again."""
+    from decentral_dp.files.regular import regular
+    from decentral_dp.reporting.page import write_report
+    from decentral_dp.reporting.plots import write_plots
+    from decentral_dp.simulation.result import require_complete
+    from decentral_dp.user_code import USER_ERRORS, reason
+
+    for name in ("result.json", "scenario.toml", "metrics.parquet", "ledger.parquet", "state.npz"):
+        regular(folder / name, "report")
+    require_complete(folder)
+    # Without one of these a page would say that nothing was measured, or released.
+    for name in ("result.json", "metrics.parquet", "ledger.parquet"):
+        if not (folder / name).is_file():
+            raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
+    try:
+        # The page shows the PNGs.
+        write_plots(folder, ["png", *(f.value for f in formats or [])])
+        page = write_report(folder)
+    except InputError:
+        raise
+    except (*USER_ERRORS, MemoryError) as error:
+        # What a run writes can be drawn; what somebody has changed since need not be.
+        raise InputError(
+            f"report: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
+        ) from error
+    typer.echo(printable(str(page)))
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, at least two.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the page; runs/compare by default.")] = None,
+    formats: Annotated[
+        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
+    ] = None,
+) -> None:
+    """Set runs side by side: what differs in their settings, budgets, last metrics, and curves on one page.
+
+    A run that is not complete is shown as far as it goes.
+    """
+    from decentral_dp.cli import compare_command as inside
+
+    inside.carry_out(folders, out, [f.value for f in formats or []])

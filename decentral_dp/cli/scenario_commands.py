@@ -1,0 +1,92 @@
+"""Commands on what scenarios are made of: list, show, new, schema. Heavy imports wait."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from decentral_dp.cli.arguments import Name
+
+
+class Listing(StrEnum):
+    """What `list` can list."""
+
+    algorithms = "algorithms"
+    problems = "problems"
+    topologies = "topologies"
+    scenarios = "scenarios"
+    studies = "studies"
+    experiments = "experiments"
+    data = "data"
+    weights = "weights"
+
+
+def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list everything.")] = None) -> None:
+    """List what a scenario can name."""
+    from decentral_dp.cli.catalogue import print_list
+
+    print_list([what.value] if what else [w.value for w in Listing])
+
+
+def show(name: Name) -> None:
+    """Print a scenario, or what a registered algorithm, problem, topology, weight rule or data set is."""
+    from decentral_dp.cli.catalogue import print_entry
+
+    print_entry(name)
+
+
+def new(
+    out: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Your records: numbers, with one header line.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The label column of the CSV file.")] = None,
+    classes: Annotated[str, typer.Option(help="All labels that there may be, e.g. no,yes.")] = "",
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable."),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Bundled records instead of a CSV file.")] = None,
+    problem: Annotated[str | None, typer.Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
+    algorithm: Annotated[str | None, typer.Option(metavar="KIND", help="ldp_dsbo by default.")] = None,
+    topology: Annotated[str | None, typer.Option(metavar="KIND", help="A generator of graphs, such as ring.")] = None,
+    agents: Annotated[int | None, typer.Option(help="Number of agents.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target ε of every agent, for the whole run.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of that.")] = None,
+) -> None:
+    """Write a commented scenario that plan and run accept; on a terminal what is not given is asked for.
+
+    Of a CSV file only the names of its columns are read. Labels and ranges are public facts that you declare: taken
+    from the records they would tell of them. What you do not give is a placeholder, and said.
+    """
+    from decentral_dp.cli import new_command as inside
+
+    features = [] if csv is None else inside.features_of(inside.columns_of(csv), label)
+    wishes = inside.Wishes(
+        csv=csv,
+        data=data,
+        label=label,
+        classes=inside.parsed_classes(classes),
+        ranges=dict(inside.parsed_range(text, features) for text in ranges or []),
+        agents=agents,
+        topology=topology,
+        problem=problem,
+        algorithm=algorithm,
+        rounds=rounds,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    inside.carry_out(out, wishes)
+
+
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    import json
+
+    from decentral_dp.config.schema import Scenario
+
+    typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
