@@ -7,6 +7,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl
 from tests.benchmarks.test_whole_run import job_of
 from tests.benchmarks.timing import fastest
 
@@ -26,7 +27,7 @@ def test_an_evaluation_costs_as_much_per_agent_in_a_large_network(benchmark: Any
 
 def _look(agents: int) -> Any:
     job = job_of(1, agents, records=2, width=20)
-    evaluator, seen = job.evaluator(), []
-    job.start(LocalEngine(), [1], lambda s: bool(seen.append(s)))
+    evaluator, seen = job.evaluator(), list[Any]()
+    job.start(LocalEngine(), RunControl([1], seen.append))
     last = seen[-1]
-    return lambda: evaluator.rows(1, last.published, None, last.state)
+    return lambda: evaluator.rows(last, False)
