@@ -22,15 +22,9 @@ from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.gossip_noise import clipped_families
+from decentral_dp.simulation.job_statement import author_notes, delta_cautions, statement_of
 from decentral_dp.simulation.signal_to_noise import signal_cautions, signals
-from decentral_dp.simulation.statement import (
-    Claim,
-    Horizon,
-    PrivacyStatement,
-    author_notes,
-    delta_cautions,
-    statement_of,
-)
+from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.jobs import GossipJob

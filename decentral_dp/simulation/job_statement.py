@@ -1,0 +1,125 @@
+"""What is stated of a job whatever its setting: budgets, cautions, and what is on the author's word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from decentral_dp.bounded import SPLITS
+from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import entry_of
+from decentral_dp.config.checked_files import labels
+from decentral_dp.config.closed_over import arrays_seen
+from decentral_dp.formatting import delta_text
+from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
+from decentral_dp.simulation.statement import AgentBudget, Cost, Horizon, PrivacyStatement
+
+if TYPE_CHECKING:
+    from decentral_dp.privacy.accounting.accountants import Budget
+    from decentral_dp.privacy.ledger import Ledger
+    from decentral_dp.simulation.jobs import Job
+
+# Arrays that a note names at most.
+_NAMED = 5
+
+
+def statement_of(job: Job, limits: Sequence[Horizon | None], **own: Any) -> PrivacyStatement:
+    """State a job's guarantee and its price, which are said alike in every setting.
+
+    Args:
+        job: planned and priced.
+        limits: of the budget for T → ∞, agent by agent.
+        own: the other fields of `PrivacyStatement`, which a setting has of its own.
+
+    Returns:
+        The whole statement.
+    """
+    table, budget = job.scenario.privacy, job.budget
+    certified = table.guarantee == "certified"
+    return PrivacyStatement(
+        setting=job.setting,
+        guarantee=table.guarantee,
+        exchanges=job.algorithm.releases_per_round,
+        delta=table.delta,
+        epsilon_max=float(budget.epsilon.max()),
+        epsilon_pure_max=float(budget.epsilon_pure.max()),
+        # "as_printed" has a claim instead.
+        target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
+        cap=table.cap,
+        agents=_agent_budgets(budget, limits),
+        claimed=job.claimed(),
+        free_channels=_free_channels(job.ledger),
+        noise=_noise_source(job.mechanism, job.scenario.seed),
+        numerical_slack=_numerical_slack(budget) if certified else None,
+        **own,
+    )
+
+
+def delta_cautions(job: Job) -> list[str]:
+    """What a δ allows that is not far below one over the records of an agent."""
+    most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
+    if job.mechanism == NO_NOISE or delta * most < 1.0:
+        return []
+    return [
+        f"δ = {delta_text(delta)} is not small beside 1/{most}, one over the records of an agent: a mechanism that "
+        "publishes one of them at random would satisfy it. Take a δ far below that."
+    ]
+
+
+def author_notes(job: Job) -> list[str]:
+    """What the ledger cannot know of components from outside."""
+    entry, parts = entry_of(job.scenario), outside.notes(job.scenario)
+    if job.mechanism == NO_NOISE:
+        return parts
+    if entry.origin:
+        parts.append(
+            f"On the author's word: {entry.kind} ({entry.origin}) reaches records through bounded queries alone and "
+            "opens no bounded value. Whatever it released was recorded and priced; what its code does beside that is "
+            "not checked."
+        )
+    if entry.origin or outside.reads_user_code(job.scenario):
+        deal = outside.component(job.scenario, "partition")
+        found = arrays_seen(job.problem, *((job.algorithm,) if entry.origin else ()), *((deal,) if deal else ()))
+        named = f" Here {'; '.join(found[:_NAMED])}{' and more' * (len(found) > _NAMED)}." if found else ""
+        parts.append(
+            "What Python code closes over, or reads from a disk, is taken on its author's word: nothing here can tell "
+            f"whether it holds records.{named}"
+        )
+    said = labels(job.scenario)
+    return parts + [f"{name} was {label}; a check on made-up records proves nothing." for name, label in said.items()]
+
+
+def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None]) -> tuple[AgentBudget, ...]:
+    """The budget of each agent. limits: agent by agent, for T → ∞."""
+    return tuple(
+        AgentBudget(
+            agent=i,
+            epsilon=float(budget.epsilon[i]),
+            epsilon_pure=float(budget.epsilon_pure[i]),
+            channels={c: Cost(float(v.epsilon[i]), float(v.epsilon_pure[i])) for c, v in budget.channels.items()},
+            records={k: float(cost.epsilon[i]) for k, cost in budget.records.items()},
+            at_infinity=limit,
+        )
+        for i, limit in enumerate(limits)
+    )
+
+
+def _free_channels(ledger: Ledger) -> dict[str, str]:
+    """Channel → why it costs nothing."""
+    return {c.channel: str(c.reason) for c in ledger.channels if not c.mechanism.charged}
+
+
+def _noise_source(mechanism: Mechanism, seed: int | None) -> str:
+    """Whether there is noise, and whether anybody can draw it again."""
+    if mechanism == NO_NOISE:
+        return "off"
+    return "secret" if seed is None else "reproducible from the recorded seed, therefore a simulation"
+
+
+def _numerical_slack(budget: Budget) -> dict[str, float] | None:
+    """What float64 sampling may add, included in every ε; None where no ε is finite."""
+    if not np.isfinite(budget.epsilon).any():
+        return None
+    return {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
