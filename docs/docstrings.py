@@ -11,6 +11,7 @@ from typing import Any
 from griffe import Extension, Object
 
 _EXAMPLE = re.compile(r"^Example:[ ]*$", re.MULTILINE)
+_RETURNS = re.compile(r"^(Returns:[ ]*\n[ ]+[^:\n]+): ", re.MULTILINE)
 _SEVERAL = re.compile(r"^([ ]+)(\w+(?:, \w+)+): (.*)$", re.MULTILINE)
 
 
@@ -25,4 +26,7 @@ class Docstrings(Extension):
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Change the docstring of one module, class or function."""
         if obj.docstring is not None:
-            obj.docstring.value = _SEVERAL.sub(_one_each, _EXAMPLE.sub("Examples:", obj.docstring.value))
+            text = _EXAMPLE.sub("Examples:", obj.docstring.value)
+            # What stands before a colon would be taken for a type.
+            text = _RETURNS.sub(r"\1 – ", text)
+            obj.docstring.value = _SEVERAL.sub(_one_each, text)
