@@ -207,6 +207,14 @@ def test_a_wrong_link_is_found(target: str) -> None:
     assert broken(page, "See [there](glossary.md#standard-terms-as-they-are-used-here), `[a](b)`.") == []
 
 
+def test_the_first_run_is_that_of_the_readme() -> None:
+    """The README's block is compared with a run elsewhere."""
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- main job -->")[2]
+    lines = FENCE.findall(shown.partition("<!-- /main job -->")[0])[0][1]
+    assert len(lines.splitlines()) > 5
+    assert lines in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
 def test_the_table_of_epsilon_is_what_its_lines_print() -> None:
     page = (DOCS / "what_epsilon_means.md").read_text(encoding="utf-8")
     code, printed = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)[0]
