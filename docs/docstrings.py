@@ -12,7 +12,7 @@ from griffe import Extension, Object
 
 _EXAMPLE = re.compile(r"^Example:[ ]*$", re.MULTILINE)
 _RETURNS = re.compile(r"^(Returns:[ ]*\n[ ]+[^:\n]+): ", re.MULTILINE)
-_SEVERAL = re.compile(r"^([ ]+)(\w+(?:, \w+)+): (.*)$", re.MULTILINE)
+_SEVERAL = re.compile(r"^([ ]+)(\w+(?:, \w+)+): (.*(?:\n\1[ ]+\S.*)*)$", re.MULTILINE)
 
 
 def _one_each(line: re.Match[str]) -> str:
