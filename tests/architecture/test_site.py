@@ -1,0 +1,243 @@
+"""The documentation site: what is in its navigation, where its links lead, and the commands that it shows."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import io
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from decentral_dp.cli.catalogue import registries
+from decentral_dp.cli.main import app
+from decentral_dp.config.loading import load
+from decentral_dp.reproductions import name_of
+from decentral_dp.studies.study_schema import load_study
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+NAMES = [str(page.relative_to(ROOT)) for page in [*PAGES, ROOT / "README.md"]]
+
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)|<img[^>]*\bsrc=\"([^\"]+)\"")
+HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+# What stands for a word of the reader's: NAME, FOLDER, NAME_OR_FILE, ….
+PLACEHOLDER = re.compile(r"[A-Z][A-Z_]+|…")
+FILE = re.compile(r"[\w./-]+\.(?:toml|py)(?::\w+)?|runs/[\w-]+")
+
+
+class Loader(yaml.SafeLoader):
+    """YAML in which a Python name, which only mkdocs needs, is nothing."""
+
+
+Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: None)  # type: ignore[no-untyped-call]
+
+
+def settings() -> dict[str, Any]:
+    found = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
+    assert isinstance(found, dict)
+    return found
+
+
+def entries(nav: Any) -> Iterator[str]:
+    """Paths of pages, in order."""
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from entries(part)
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub and the site make it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+    return re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    return {slug(h) for h in HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8")))}
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """Targets of relative links and pictures that lead nowhere."""
+    found = []
+    for link, picture in LINK.findall(CODE.sub("", FENCE.sub("", text))):
+        target = link or picture
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        aim = (page.parent / path).resolve() if path else page
+        # The site holds docs alone.
+        outside = page.is_relative_to(DOCS) and not (aim.is_relative_to(DOCS) and aim.is_file())
+        if outside or not aim.exists() or (anchor and anchor not in anchors(aim)):
+            found.append(target)
+    return found
+
+
+def shown_in(text: str) -> Iterator[list[str]]:
+    """The words of every `decentral-dp …` command of a page, without comments, pipes and redirections."""
+    lines = [
+        line
+        for language, block in FENCE.findall(text)
+        for line in block.replace("\\\n", " ").splitlines()
+        if language == "sh" or line.startswith("decentral-dp ")
+    ]
+    lines += [span.replace("\n", " ") for span in CODE.findall(FENCE.sub("", text)) if span.startswith("decentral-dp ")]
+    for line in lines:
+        for part in line.split("&&"):
+            found = re.search(r"(?:^|\s|/)decentral-dp +(\S.*)", part)
+            if found:
+                # Two spaces and more stand before what explains a line.
+                words = re.split(r"\s{2,}|\s#\s|\s[|>]\s", found[1])[0]
+                yield shlex.split(words)
+
+
+@functools.cache
+def registered() -> frozenset[str]:
+    return frozenset(name for lines in registries(titles=False).values() for name in lines)
+
+
+def require_known(words: list[str], text: str) -> None:
+    """Raise where the command, an option, a name or a key is unknown, or a file not in the text. Nothing is run."""
+    group: Any = typer.main.get_command(app)
+    command = group.commands[words[0]]
+    arguments = words[1:]
+    if not arguments or any(PLACEHOLDER.fullmatch(word) for word in arguments):
+        return
+    values = command.make_context(words[0], list(arguments)).params
+    overrides = values.get("override") or []
+    # The first parameter is what the command is about.
+    subject = values.get(command.params[0].name)
+    for name in subject if isinstance(subject, (list, tuple)) else [subject]:
+        if name is None or words[0] in ("resume", "attack", "report", "list"):
+            continue
+        if FILE.fullmatch(name):
+            file = Path(name.partition(":")[0])
+            assert name.startswith("runs/") or text.count(file.name) > 1, f"{file.name} is shown nowhere else"
+        elif words[0] == "experiment":
+            name_of(name)
+        elif words[0] == "study":
+            if name != "audits":
+                load_study(name, overrides)
+        elif words[0] in ("show", "check"):
+            assert name in registered(), name
+        else:
+            load(name, overrides)
+
+
+def test_every_page_is_in_the_navigation_once_and_every_entry_exists() -> None:
+    assert sorted(entries(settings()["nav"])) == [str(page.relative_to(DOCS)) for page in PAGES]
+
+
+def test_nothing_is_fetched_from_other_sites() -> None:
+    found = settings()
+    assert found["theme"]["font"] is False
+    assert found["strict"] is True
+    for key in ("extra_css", "extra_javascript"):
+        for file in found.get(key, []):
+            assert (DOCS / file).is_file(), file
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_and_pictures_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    assert broken(page, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shown_commands_exist(name: str) -> None:
+    # A guide may go on with the files of another one.
+    every = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for words in shown_in((ROOT / name).read_text(encoding="utf-8")):
+        require_known(words, every)
+
+
+def test_commands_and_links_are_found() -> None:
+    """A pattern that finds nothing would pass."""
+    shown = {p: list(shown_in((ROOT / p).read_text(encoding="utf-8"))) for p in NAMES}
+    assert ["plan", "paper_boxed"] in shown["docs/papers/ldp_dsbo.md"]
+    assert ["show", "own_csv"] in shown["docs/index.md"]
+    assert ["plan", "heavy_ball.toml"] in shown["docs/add_an_algorithm.md"]
+    assert ["run", "ring_breast_cancer"] in shown["README.md"]
+    assert sum(map(len, shown.values())) > 100
+    assert len(LINK.findall((DOCS / "index.md").read_text(encoding="utf-8"))) > 15
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "decentral-dp walk ring_breast_cancer",
+        "decentral-dp run ring_breast_cancr",
+        "decentral-dp run budget_growth",
+        "decentral-dp run nowhere.toml",
+        "decentral-dp plan ring_breast_cancer --sett a=1",
+        "decentral-dp plan ring_breast_cancer --set privacy.epsilom=1",
+        "decentral-dp study table_2",
+        "decentral-dp experiment e5 e19 --quick",
+        "decentral-dp audit dp_sgdb",
+        "decentral-dp show logistic",
+        "decentral-dp list animals",
+    ],
+)
+def test_a_wrong_command_is_found(line: str) -> None:
+    text = f"```sh\n{line}     # words about it\n```\n"
+    (words,) = shown_in(text)
+    assert words == line.split()[1:]
+    with pytest.raises(Exception):  # noqa: B017, PT011 - of typer, of the package, or an assertion: it is found
+        require_known(words, text)
+
+
+@pytest.mark.parametrize(
+    "target", ["nowhere.md", "glossary.md#no-such-heading", "reference/", "../README.md", "nowhere.png"]
+)
+def test_a_wrong_link_is_found(target: str) -> None:
+    page = DOCS / "index.md"
+    assert broken(page, f"See [there]({target}).") == [target]
+    assert broken(page, f'<img src="{target}" width="49%">') == [target]
+    assert broken(page, "See [there](glossary.md#standard-terms-as-they-are-used-here), `[a](b)`.") == []
+
+
+def test_the_first_run_is_that_of_the_readme() -> None:
+    """The README's block is compared with a run elsewhere."""
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- main job -->")[2]
+    lines = FENCE.findall(shown.partition("<!-- /main job -->")[0])[0][1]
+    assert len(lines.splitlines()) > 5
+    assert lines in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_epsilon_is_what_its_lines_print() -> None:
+    page = (DOCS / "what_epsilon_means.md").read_text(encoding="utf-8")
+    code, printed = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)[0]
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "what_epsilon_means.md", "exec"), {})
+    assert out.getvalue() == printed
+
+
+def test_the_site_is_built(tmp_path: Path) -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")):
+        pytest.skip('the site\'s tools are not installed: pip install ".[docs]"')
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in PAGES:
+        built = page.relative_to(DOCS).with_suffix(".html")
+        file = tmp_path / "site" / (built.with_name("index.html") if page.stem == "README" else built)
+        # A fence that the site does not know would stay in the text.
+        assert "```" not in file.read_text(encoding="utf-8"), built
+    python = (tmp_path / "site" / "python.html").read_text(encoding="utf-8")
+    assert 'id="decentral_dp.run"' in python
+    scripts = re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"(https?:[^\"]+\.(?:js|css|woff2?))\"", python)
+    assert scripts == []
