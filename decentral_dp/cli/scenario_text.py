@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -87,7 +85,7 @@ def toml_value(value: Any) -> str:
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+    return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
 
 
 def _comment(text: str) -> list[str]:

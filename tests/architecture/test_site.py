@@ -121,7 +121,7 @@ def require_known(words: list[str], text: str) -> None:
     # The first parameter is what the command is about.
     subject = values.get(command.params[0].name)
     for name in subject if isinstance(subject, (list, tuple)) else [subject]:
-        if name is None or words[0] in ("resume", "attack", "report", "list"):
+        if name is None or words[0] in ("resume", "attack", "report", "compare", "list"):
             continue
         if FILE.fullmatch(name):
             file = Path(name.partition(":")[0])
