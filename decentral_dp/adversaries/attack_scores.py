@@ -64,7 +64,17 @@ def minimax_scores(problem: Attackable, x: Array, records: Any) -> dict[str, Arr
 
 
 def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> dict[str, Array]:
-    """The same by a published x (p,) and y (q,), by the lower loss of each record alone."""
+    """Score records by a published x and y, by the lower loss of each record alone.
+
+    Args:
+        problem: the bilevel problem.
+        x: (p,), as it was published.
+        y: (q,), as it was published.
+        records: n of them, as the lower loss takes them.
+
+    Returns:
+        Attack → (n,) scores; `LOSS` alone.
+    """
     upper, lower, one = _finite(x)[None], _finite(y)[None], np.ones(1)
     with np.errstate(all="ignore"):
         losses = [

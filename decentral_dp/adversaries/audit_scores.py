@@ -30,9 +30,16 @@ class Score:
 
 
 def score_of(vantage: str, worlds: Worlds, roots: Callable[[int], bytes], lawful: bool) -> Score:
-    """The score for a vantage point.
+    """Choose the score for a vantage point.
 
-    roots: of the runs that it may learn from. lawful: whether random choices have the law that they state.
+    Args:
+        vantage: "everybody", "published" or "agent:K", as of `audit`.
+        worlds: the two neighbouring worlds.
+        roots: number of a run → root of its coins, of the runs that the score may learn from.
+        lawful: whether random choices have the law that they state.
+
+    Returns:
+        The log-likelihood ratio where it is known, else a projection learnt from these runs.
     """
     probes = [_probe(worlds, roots(k), k) for k in range(_PROBES)]
     if vantage == "everybody" and lawful and all(_replayed(worlds, probe) for probe in probes):

@@ -50,7 +50,18 @@ class Played:
 
 
 def fingerprint(s: Scenario, runs: int, vantage: str, confidence: float, seed: int) -> str:
-    """Of whatever decides what is played; more runs go on from fewer."""
+    """Hash whatever decides what is played; more runs go on from fewer.
+
+    Args:
+        s: the scenario; its title, description, versions and `run` play no part.
+        runs: of each world; they play no part either.
+        vantage: as of `audit`.
+        confidence: as of `audit`.
+        seed: of the noise of the runs.
+
+    Returns:
+        16 hexadecimal digits.
+    """
     content = s.model_dump(mode="json", exclude={"title", "description", "versions", "run"})
     text = json.dumps([content, vantage, confidence, seed], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=8).hexdigest()

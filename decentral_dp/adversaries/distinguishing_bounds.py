@@ -19,10 +19,18 @@ from decentral_dp.statistics import rate_at_least, rate_at_most
 
 
 def counted(first: Array, second: Array, delta: float, risk: float, thresholds: Array | None = None) -> float:
-    """A lower bound on ε at δ that holds but for probability `risk`; 0 where nothing is shown.
+    """Compute a lower bound on ε at δ from counts, which holds but for probability `risk`.
 
-    first, second: scores in the two worlds, larger where the first is likelier. thresholds: shares of the second's
-    scores that may lie above a threshold; all scores are tried where none are given, of many too many.
+    Args:
+        first: (n,) scores in the first world, larger where the first is likelier.
+        second: scores in the second world.
+        delta: δ.
+        risk: probability that the bound may fail.
+        thresholds: shares of the second's scores that may lie above a threshold, for where all scores are too many to
+            try; by default all are tried.
+
+    Returns:
+        ε; 0 where nothing is shown.
     """
     halves = [(s[: s.size // 2], s[s.size // 2 :]) for s in (first, second)]
     best: tuple[float, int, float] = (-np.inf, 1, 0.0)
@@ -40,11 +48,22 @@ def counted(first: Array, second: Array, delta: float, risk: float, thresholds: 
 
 
 def trade_off(first: Array, second: Array, risk: float, points: int = 15) -> list[tuple[float, float]]:
-    """Points that the trade-off curve of the two worlds is at or below, all of them but for probability `risk`.
+    """Find points that the trade-off curve of the two worlds is at or below, all but for probability `risk`.
 
-    (α, β): some test takes the second world for the first with probability α at most, and the first for the second
-    with probability β at most (Dong, Roth & Su 2022). Thresholds are quantiles of the first halves of the scores, the
-    rates are counted on the second.
+    Thresholds are quantiles of the first halves of the scores, the rates are counted on the second.
+
+    Args:
+        first: (n,) scores in the first world, larger where the first is likelier.
+        second: scores in the second world.
+        risk: probability that some point may be wrong.
+        points: how many thresholds are tried; default 15.
+
+    Returns:
+        (α, β), ascending: some test takes the second world for the first with probability α at most, and the first for
+        the second with probability β at most. Points that guessing reaches are left out.
+
+    References:
+        Dong, Roth & Su 2022.
     """
     learnt, (a, b) = (
         np.concatenate([s[: s.size // 2] for s in (first, second)]),
@@ -66,7 +85,17 @@ def most_counted(runs: int, delta: float, risk: float) -> float:
 
 
 def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> float:
-    """The same where scores are log-likelihood ratios, of the first world over the second."""
+    """Compute a lower bound on ε at δ from log-likelihood ratios, which holds but for probability `risk`.
+
+    Args:
+        first: (n,) log-likelihood ratios of the first world over the second, of runs of the first.
+        second: the same ratios, of runs of the second.
+        delta: δ.
+        risk: probability that the bound may fail.
+
+    Returns:
+        ε; 0 where nothing is shown.
+    """
     best = 0.0
     for logs in (first, -second):
         n = logs.size

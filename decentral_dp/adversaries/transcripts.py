@@ -172,10 +172,16 @@ def observe(job: Job, victim: int) -> Transcript:
 
 
 def replay(job: Job, victim: int, transcript: Transcript, membership: Membership | None = None) -> Mapping[Key, Made]:
-    """What the releasing participant of this job would have released, had all said what the transcript says.
+    """Compute what the releasing participant of this job would have released, had all said what the transcript says.
 
-    All other records are drawn as they were there. membership: whether the victim's record is in the samples; by
-    default as its coins fell.
+    Args:
+        job: the world to replay in; all records but the victim's are drawn as they were there.
+        victim: number of the agent whose releases are replayed in gossip.
+        transcript: what was said.
+        membership: whether the victim's record is in the samples; by default as its coins fell.
+
+    Returns:
+        (index, channel) → the value before noise, or the law of a random choice.
     """
     again: Any = job.keyed(transcript.root)
     if isinstance(again, GossipJob):
