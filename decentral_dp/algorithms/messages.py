@@ -20,7 +20,19 @@ class Checked(Protocol):
 
 
 def check_message(algorithm: str, numbers: int, formula: str, p: int, q: int, mend: str) -> None:
-    """Refuse a message of so many float64 numbers. formula: how they add up; mend: what makes it smaller."""
+    """Refuse a message of more than `LARGEST_MESSAGE` bytes.
+
+    Args:
+        algorithm: its name.
+        numbers: float64 numbers in a message.
+        formula: how they add up.
+        p: coordinates of x.
+        q: coordinates of y.
+        mend: a sentence on what makes it smaller.
+
+    Raises:
+        InputError: a message that is larger.
+    """
     size = 8 * numbers
     if size > LARGEST_MESSAGE:
         raise InputError(

@@ -30,9 +30,13 @@ class Use(NamedTuple):
 
 
 def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept: bool = False) -> Planned:
-    """The releases with these indices, each the sum of its uses.
+    """State the sensitivities of releases, each the sum of its uses.
 
-    kept: whether a batch outlives its first release; then sampling amplifies nothing.
+    Args:
+        public: what is known before the run.
+        index: (R,) of the releases.
+        uses: clipped means that enter them.
+        kept: whether a batch outlives its first release, so that sampling amplifies nothing; default False.
     """
     shape = (index.size, public.neighbour_weight.size)
     sensitivity: dict[Split, Array] = {}
@@ -53,9 +57,17 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
 
 
 def tracked(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
-    """A tracker that every round's exchanges from `first` on send: one mean to begin with, then it is moved by another.
+    """Plan a tracker: it begins as one mean, and every later release moves it by another.
 
-    Where a term reads no record its releases are functions of released values, and not listed.
+    Args:
+        public: what is known before the run.
+        releases_per_round: exchanges of a round.
+        first: position from which on every exchange of a round sends it.
+        begins: term of the mean that it is at `first`.
+        sensitivity_to: term of the mean that moves it afterwards.
+
+    Limits:
+        Where a term reads no record its releases are functions of released values, and not listed.
     """
     read = [any(reads(public, (term,), split) for split in SPLITS) for term in (begins, sensitivity_to)]
     positions = range(first if read[0] else first + 1, releases_per_round if read[1] else first + 1)

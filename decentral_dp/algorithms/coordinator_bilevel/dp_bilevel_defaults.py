@@ -113,7 +113,17 @@ class Defaults:
         return Clip("l2", c.l_fx + c.d_hxy * c.l_fy / c.mu, 0.5 * c.d_gy, c.l_fy)
 
     def shares(self, solver: str, steps: int, stages: int, sensitivity_x: float) -> Mapping[str, float]:
-        """Channel → share of a round's μ². moved_x: how far one record moves the step of x, 0 where it is free."""
+        """Divide a round's μ² among the channels.
+
+        Args:
+            solver: a key of `SOLVERS`.
+            steps: K of "dp_gd".
+            stages: M of the localised solvers.
+            sensitivity_x: how far one record moves the step of x, 0 where it is free.
+
+        Returns:
+            Channel → share of a round's μ²; empty where what a solve brings to x is 0, or a number is not finite.
+        """
         p, n = self.context.problem.p, self.context.counts["train"]
 
         def carried(c: ProblemConstants) -> float:

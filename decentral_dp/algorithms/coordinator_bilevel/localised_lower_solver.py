@@ -69,13 +69,27 @@ class DpLocGd(NamedTuple):
         return self.steps * self.stages
 
     def part(self, context: CoordinatorContext, level: LowerObjective, first: int, share: float) -> Part:
-        """Its releases in a round, from position `first` on."""
+        """State its releases in a round, from position `first` on.
+
+        Args:
+            context, first, share: as of `DpGd.part`.
+            level: g, or g + f/λ.
+        """
         return Part(range(first, first + self.publishes), context.problem.q, level.kinds(context), share, self.rate)
 
     def solve(
         self, context: CoordinatorContext, level: LowerObjective, x: Array, y: Array
     ) -> Generator[Request, Response, Array]:
-        """ỹ, (q,), from the public start y."""
+        """Compute ỹ, (q,), by descent in balls that shrink.
+
+        Args:
+            context, x: as of `DpGd.solve`.
+            level: g, or g + f/λ.
+            y: (q,), the public start.
+
+        Raises:
+            ValueError: no constants are known at x.
+        """
         known = context.constants_at(x, level.penalty)
         if known is None:
             raise ValueError("localised descent needs constants at every x")
@@ -146,7 +160,17 @@ def stages_of(modulus: float, lipschitz: float, records: int) -> int:
 
 
 def steps_of_stage(records: int, price: float, stages: int, dimension: int) -> int:
-    """T = ⌈n² m²/(4 M q)⌉: more steps lower L²/T below the noise. price: m, μ of one solve."""
+    """Compute T = ⌈n² m²/(4 M q)⌉: more steps lower L²/T below the noise.
+
+    Args:
+        records: n.
+        price: m, μ of one solve.
+        stages: M.
+        dimension: q.
+
+    Returns:
+        T, at least 1.
+    """
     return max(1, math.ceil((records * price) ** 2 / (4.0 * stages * dimension)))
 
 

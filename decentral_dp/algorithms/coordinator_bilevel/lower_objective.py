@@ -30,7 +30,17 @@ class LowerObjective(NamedTuple):
     def gradient(
         self, context: CoordinatorContext, x: Array, y: Array, rate: float
     ) -> Generator[Request, Response, Released]:
-        """Releases mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] at the public (x, y)."""
+        """Release mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] at the public (x, y).
+
+        Args:
+            context: what the coordinator knows.
+            x: (p,), public.
+            y: (q,), public.
+            rate: of the Poisson sample; 1 for all records.
+
+        Returns:
+            What was released, on `channel`, and the scales of its noise.
+        """
         asked = self.questions(context, x, y, rate)
         gradient: Value = context.regulariser_grad_y(x, y)[None]
         if asked:

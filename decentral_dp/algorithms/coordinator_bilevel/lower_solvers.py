@@ -73,13 +73,27 @@ class DpGd(NamedTuple):
         return self.steps
 
     def part(self, context: CoordinatorContext, objective: LowerObjective, first: int, share: float) -> Part:
-        """Its releases in a round, from position `first` on."""
+        """State its releases in a round, from position `first` on.
+
+        Args:
+            context: what the coordinator knows.
+            objective: g, or g + f/λ.
+            first: position of the first release in the round.
+            share: of the round's μ², for all of them together.
+        """
         return Part(range(first, first + self.steps), context.problem.q, objective.kinds(context), share, self.rate)
 
     def solve(
         self, context: CoordinatorContext, objective: LowerObjective, x: Array, y: Array
     ) -> Generator[Request, Response, Array]:
-        """ỹ, (q,), from the public start y."""
+        """Compute ỹ, (q,), by K projected steps.
+
+        Args:
+            context: what the coordinator knows.
+            objective: g, or g + f/λ.
+            x: (p,), public.
+            y: (q,), the public start.
+        """
         y = context.inside(x, y, objective.penalty)
         for _ in range(self.steps):
             released = yield from objective.gradient(context, x, y, self.rate)
@@ -104,13 +118,22 @@ class OutputPerturbation(NamedTuple):
     publishes: int = 1
 
     def part(self, context: CoordinatorContext, objective: LowerObjective, first: int, share: float) -> Part:
-        """Its release in a round, at position `first`."""
+        """State its release in a round, at position `first`.
+
+        Args:
+            context, objective, first, share: as of `DpGd.part`.
+        """
         return Part((first,), context.problem.q, objective.kinds(context), share)
 
     def solve(
         self, context: CoordinatorContext, objective: LowerObjective, x: Array, y: Array
     ) -> Generator[Request, Response, Array]:
-        """ỹ, (q,); the start y is not read."""
+        """Compute ỹ, (q,), by one release of the minimiser.
+
+        Args:
+            context, objective, x: as of `DpGd.solve`.
+            y: the start, which is not read.
+        """
         pool = yield Pool()
         released = yield Release(**{objective.channel: pool.minimiser(x, objective.penalty or None)})
         return context.inside(x, released.released[objective.channel][0], objective.penalty)
@@ -136,7 +159,15 @@ SOLVERS: Mapping[str, Sort] = {
 
 
 def solver_of(name: str, steps: int, stages: int, smoothness: float | None, rate: float) -> Solver:
-    """steps: of dp_gd, or of every stage of the localised ones."""
+    """Make a solver of the lower level.
+
+    Args:
+        name: a key of `SOLVERS`.
+        steps: of "dp_gd", or of every stage of the localised ones.
+        stages: M of the localised ones.
+        smoothness: b of "dp_gd"; None: of the constants at x.
+        rate: of Poisson samples; 1 is taken for a solver that draws none.
+    """
     rate = rate if SOLVERS[name].samples else 1.0
     if name == "dp_gd":
         return DpGd(steps, smoothness, rate)
@@ -179,7 +210,17 @@ def best_steps(k: Known) -> int:
 
 
 def noise_gain(name: str, k: Known, steps: int, stages: int) -> float:
-    """Deviation of a coordinate of ỹ, over (what one record moves a mean gradient by)/(μ of the whole solve)."""
+    """Compute how strongly a solve passes its noise on.
+
+    Args:
+        name: a key of `SOLVERS`.
+        k: constants and counts.
+        steps: K, of "dp_gd".
+        stages: M, of the localised solvers.
+
+    Returns:
+        Deviation of a coordinate of ỹ, over (what one record moves a mean gradient by)/(μ of the whole solve).
+    """
     if name == "output_perturbation":
         return 1.0 / k.modulus
     if name == "dp_gd":

@@ -138,7 +138,17 @@ class DoubleSpider(Estimating):
 
 
 def plan_of_estimates(context: MinimaxContext, rounds: int, period: int, rate: float) -> dict[str, Charge]:
-    """u in the first release of a round, v in the second: half of the budget each. rate: of their samples."""
+    """Plan u in the first release of a round and v in the second: half of the budget each.
+
+    Args:
+        context: what the coordinator knows.
+        rounds: of the run.
+        period: T, rounds from one anchor to the next.
+        rate: of their Poisson samples.
+
+    Returns:
+        Channel → its charge.
+    """
     first = np.arange(rounds, dtype=np.int64) * 2 + 1
     blocks: dict[str, Block] = {}
     for names, at, width in ((Y, first, context.problem.q), (X, first + 1, context.problem.p)):

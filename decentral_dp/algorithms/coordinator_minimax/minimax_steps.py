@@ -37,13 +37,34 @@ SOLVERS = ("ascent", "closed_form")
 def questions(
     context: MinimaxContext, channels: Sequence[str], x: Array, y: Array, rate: float
 ) -> dict[str, ClippedQuery]:
-    """Channel → its question at a public point, for those whose terms read records."""
+    """Ask for the terms of these channels at a public point.
+
+    Args:
+        context: what the coordinator knows.
+        channels: keys of `CHANNELS`.
+        x: (p,), public.
+        y: (q,), public.
+        rate: of the Poisson sample; 1 for all records.
+
+    Returns:
+        Channel → its question, for those whose terms read records.
+    """
     asked = {c: CHANNELS[c] for c in channels if context.reads(CHANNELS[c])}
     return {c: context.query(term, x, y, rate) for c, term in asked.items()}
 
 
 def one_event(context: MinimaxContext, rounds: int, shares: Mapping[str, float], rate: float) -> dict[str, Charge]:
-    """One Release a round, of these channels' means on one sample. shares: channel → of a round's μ²."""
+    """Plan one Release a round, of these channels' means on one sample.
+
+    Args:
+        context: what the coordinator knows.
+        rounds: of the run.
+        shares: channel → of a round's μ².
+        rate: of the Poisson sample; 1 for all records.
+
+    Returns:
+        Channel → its charge, for those whose terms read records.
+    """
     read = {c: share for c, share in shares.items() if context.reads(CHANNELS[c])}
     width = context.problem.width
     parts = {c: Part((0,), width(CHANNELS[c]), ("train",), share, rate) for c, share in read.items()}
@@ -51,7 +72,19 @@ def one_event(context: MinimaxContext, rounds: int, shares: Mapping[str, float],
 
 
 def released_gradient(context: MinimaxContext, released: Bundle, channel: str, x: Array, y: Array, t: int) -> Array:
-    """∇F by one variable, (d,): what was released of the records' part, plus the data-independent part."""
+    """Compute ∇F by one variable: what was released of the records' part, plus the data-independent part.
+
+    Args:
+        context: what the coordinator knows.
+        released: channel → (1, d) what left.
+        channel: a key of `CHANNELS`.
+        x: (p,), public.
+        y: (q,), public.
+        t: round.
+
+    Returns:
+        (d,), d the coordinates of that variable.
+    """
     term = CHANNELS[channel]
     public = context.problem.public(term, x, y, t)
     return np.asarray(public + released[channel][0]) if context.reads(term) else public

@@ -30,7 +30,18 @@ def inner_bound(context: MinimaxContext, here: Point, before: Point) -> float:
 
 
 def composed(context: MinimaxContext, y: Array, inner: Array, inner_x: Array, inner_y: Array) -> tuple[Array, Array]:
-    """∇_x F and the direction in which y improves, from estimates of the three means."""
+    """Compute ∇_x F and the direction in which y improves, from estimates of the three means.
+
+    Args:
+        context: of a problem that is a function of means.
+        y: (q,), public.
+        inner: (1,) estimate of the mean of "inner".
+        inner_x: (p,) estimate of the mean of "inner_x".
+        inner_y: (q,) estimate of the mean of "inner_y".
+
+    Returns:
+        (p,) and (q,).
+    """
     # "inner" is among the terms of this problem, so that it is a function of means.
     return cast(Compositional, context.problem).outer(y, inner, inner_x, inner_y)
 
@@ -59,7 +70,20 @@ def check_one_clip(context: MinimaxContext, kind: str) -> None:
 def joint_step(
     context: MinimaxContext, released: Array, x: Array, y: Array, t: int, size: StepSize, size_y: StepSize | None
 ) -> tuple[Array, Array]:
-    """x against and y along an estimate (p + q,) of the records' part of both gradients, with the public parts."""
+    """Step x against and y along an estimate of both gradients.
+
+    Args:
+        context: what the coordinator knows.
+        released: (p + q,) estimate of the records' part; the public parts are added.
+        x: (p,).
+        y: (q,).
+        t: round.
+        size: step sizes of x.
+        size_y: step sizes of y; None: those of x.
+
+    Returns:
+        The next x and y, projected on their sets.
+    """
     by_x = released[: x.size] + context.problem.public("grad_x", x, y, t)
     by_y = released[x.size :] + context.problem.public("grad_y", x, y, t)
     up = size if size_y is None else size_y

@@ -114,9 +114,17 @@ def is_anchor(t: int, period: int) -> bool:
 
 
 def split(first: NDArray[np.int64], period: int, names: tuple[str, str], width: int, share: float) -> dict[str, Block]:
-    """One block's releases at the indices `first` of rounds 0, 1, …: half of their share for the anchors.
+    """Divide one block's releases into anchors and differences: half of their share for the anchors.
 
-    names: of the channels of anchors and of differences. With one round a period, all is for anchors.
+    Args:
+        first: (rounds,) their indices in the rounds 0, 1, ….
+        period: T, rounds from one anchor to the next; with one round a period, all is for anchors.
+        names: the channels of anchors and of differences.
+        width: coordinates of one release.
+        share: of Σμ², in proportion to other blocks'.
+
+    Returns:
+        Channel → its releases.
     """
     anchored = np.arange(first.size) % period == 0
     whole = share if anchored.all() else ANCHORS * share
@@ -138,12 +146,30 @@ def threshold(smoothness: float | None, here: Point, before: Point) -> float:
 
 
 def change_bound(context: MinimaxContext, term: str, here: Point, before: Point, smoothness: float | None) -> float:
-    """τ: L ‖here − before‖₂, or what two contributions that are clipped at these points can be apart if less."""
+    """Compute τ, what the change of one record's contribution is clipped to.
+
+    Args:
+        context: what the coordinator knows.
+        term: of the problem.
+        here: the point (x, y) that is evaluated now.
+        before: the point (x, y) that the change is since.
+        smoothness: L; None counts as 0.
+
+    Returns:
+        L ‖here − before‖₂, or what two contributions that are clipped at these points can be apart if less.
+    """
     return min(threshold(smoothness, here, before), distance(context, term, here, before))
 
 
 def distance(context: MinimaxContext, term: str, here: Point, before: Point) -> float:
-    """The largest distance between a vector in the ball at one point and one in the ball at another."""
+    """Compute the largest distance between a vector in the ball at one point and one in the ball at another.
+
+    Args:
+        context: what the coordinator knows.
+        term: of the problem.
+        here: a public point (x, y).
+        before: another.
+    """
     now, then = context.ball(term, *here), context.ball(term, *before)
     width = context.problem.width(term)
     centres = [np.zeros(width) if ball.centre is None else ball.centre for ball in (now, then)]

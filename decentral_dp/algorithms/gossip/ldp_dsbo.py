@@ -118,9 +118,17 @@ class LdpDsbo(Algorithm):
 
 
 def step_along(steps: tuple[float, float, float], a: Array, own: Any, neighbour_sum: Bundle, d: Any) -> State:
-    """a·v + Σ_j w_ij ṽ_j − λ_v · (the step of v) for v = x, y, z.
+    """Compute a·v + Σ_j w_ij ṽ_j − λ_v · (the step of v) for v = x, y, z.
 
-    own: what counts as the agent's own. d: the terms, at the points where the paper or the certificate wants them.
+    Args:
+        steps: λ_x, λ_y and λ_z at this round.
+        a: (b, 1), 1 − |w_ii|.
+        own: x, y and z that count as the agent's own.
+        neighbour_sum: Σ_j w_ij ṽ_j of x, y and z.
+        d: the terms, at the points where the paper or the certificate wants them.
+
+    Returns:
+        The next x, y and z.
     """
     by_x, by_y, by_z = steps
     return State(

@@ -43,7 +43,18 @@ class NestedLoops(Algorithm, Protocol):
     def descend(
         self, t: int, dataset: LocalDataset, x: Value, y: Value, y_near: Array
     ) -> Generator[Gossip, Reply, tuple[Value, Array]]:
-        """Take K steps from y; y_near: Σ_j w_ij ỹ_j of the last message."""
+        """Take K gossiped steps from y.
+
+        Args:
+            t: round.
+            dataset: of the agents.
+            x: (b, p).
+            y: (b, q), the agents' own.
+            y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
+
+        Returns:
+            y^K, and Σ_j w_ij ỹ_j of the message that sent it.
+        """
         a = 1.0 - dataset.neighbour_weight
         for k in range(self.inner):
             y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)

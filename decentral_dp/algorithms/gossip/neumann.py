@@ -27,7 +27,17 @@ V_TERMS = ("upper_grad_y", "lower_hvp")
 
 
 def solved(batches: Sequence[Batch], x: Value, y: Value, smoothness: float) -> Generator[Gossip, Reply, Value]:
-    """w at (x, y) of every agent by itself; v_k is computed from batches[k] and released on channel "v"."""
+    """Compute w at (x, y) of every agent by itself.
+
+    Args:
+        batches: b of them; v_k is computed from batches[k] and released on channel "v".
+        x: (agents, p).
+        y: (agents, q).
+        smoothness: L.
+
+    Returns:
+        w, (agents, q).
+    """
     step = 1.0 / smoothness
     v = (yield Gossip(v=batches[0].upper_grad_y(x, y))).released.v
     w = step * v
@@ -45,7 +55,16 @@ def planned_series(
     smoothness: float,
     kept: bool = False,
 ) -> Planned:
-    """Releases of v_k with these indices, in these rounds; those that read no record are free."""
+    """Plan releases of v_k; those that read no record are free.
+
+    Args:
+        public: what is known before the run.
+        index: (R,) of each release.
+        t: (R,) its round.
+        k: (R,) its place in the series.
+        smoothness: L.
+        kept: whether a batch outlives its first release; default False.
+    """
     read = [any(reads(public, (term,), split) for split in SPLITS) for term in V_TERMS]
     charged = np.where(k == 0, *read)
     if not charged.any():

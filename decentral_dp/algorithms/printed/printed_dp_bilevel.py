@@ -27,7 +27,11 @@ class PrintedDpBilevel(DpBilevel):
     protocol = "printed"
 
     def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        """Lemma 15 at (ε/√(18T), δ/(3(T+1))), with the sensitivities of full batches, which Theorem 11 keeps."""
+        """Compute Lemma 15 at (ε/√(18T), δ/(3(T+1))), with sensitivities of full batches, which Theorem 11 keeps.
+
+        Raises:
+            InputError: a solver that needs the records themselves.
+        """
         if self.needs_records:
             raise InputError(
                 'algorithm.solver: the paper solves the lower level step by step; with "as_printed" take "dp_loc_gd", '

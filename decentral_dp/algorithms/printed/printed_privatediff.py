@@ -143,7 +143,11 @@ class PrintedPrivateDiff(Estimating):
         return out | {"y": Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
 
     def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        """Remark 5.1. Raises InputError for an η_i that says nothing of μ."""
+        """Compute the noise of Remark 5.1.
+
+        Raises:
+            InputError: an η_i that says nothing of μ.
+        """
         if self.y is None or self.y.scale == 0.0:
             raise InputError(
                 'algorithm.y: with "as_printed" its scale is 1/μ, μ the strong concavity in y, and 0 is none; give for '

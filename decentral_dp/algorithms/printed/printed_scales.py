@@ -42,9 +42,19 @@ def calibrated(
     releases: int,
     target: tuple[float, float],
 ) -> Calibration:
-    """Noise of so many releases a round, together at the target (ε, δ), and what one record really moves each by.
+    """Compute the printed noise of a channel, and what one record really moves its releases by.
 
-    factors: term → its factor in a release. rate: of the Poisson sample that is read, which the noise ignores.
+    Args:
+        context: what the coordinator knows.
+        factors: term → its factor in a release.
+        width: coordinates of a release.
+        rate: of the Poisson sample that is read, which the noise ignores.
+        rounds: of the run.
+        releases: how many a round.
+        target: (ε, δ) of a round's releases together.
+
+    Returns:
+        Scale and sensitivities, (rounds·releases,) each.
     """
     whole: dict[Split, float] = {}
     sensitivity: dict[Split, Array] = {}

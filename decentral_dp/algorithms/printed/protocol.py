@@ -39,7 +39,16 @@ class PrintedCoordinated(Coordinated, Protocol):
     """A coordinator's program with the noise and constants of its paper."""
 
     def printed_calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
-        """The paper's noise for a claimed (ε, δ), on the channels of `planned_releases`.
+        """Compute the paper's noise for a claimed (ε, δ), on the channels of `planned_releases`.
+
+        Args:
+            context: what the coordinator knows.
+            rounds: of the run.
+            epsilon: the claimed ε.
+            delta: the claimed δ.
+
+        Returns:
+            Channel → its published noise.
 
         Raises:
             InputError: where the paper's formula has no value.

@@ -15,7 +15,20 @@ from decentral_dp.participants.batch import Batch
 
 
 def solve_unreleased(batches: Sequence[Batch], x: Value, y: Value, smoothness: float) -> Value:
-    """Compute w at (x, y), v_k from batches[k]."""
+    """Compute w at (x, y).
+
+    Args:
+        batches: b of them; v_k is computed from batches[k].
+        x: (agents, p).
+        y: (agents, q).
+        smoothness: L.
+
+    Returns:
+        w, (agents, q).
+
+    Sensitivity:
+        None is proven, as products are at private points.
+    """
     step = 1.0 / smoothness
     v = batches[0].upper_grad_y(x, y)
     w = step * v
