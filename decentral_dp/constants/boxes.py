@@ -51,6 +51,9 @@ def box_norm(p: int, low: Array, high: Array, mass: float) -> float:
 def box_strengths(p: int, low: Array, high: Array, mass: float) -> tuple[float, float]:
     """Return the smallest and the largest e^{x_s} over the box.
 
+    Args:
+        p, low, high, mass: as of `box_norm`.
+
     Raises:
         InputError: as `box_norm`, and where exp of a bound is no number.
         ValueError: as `box_norm`.

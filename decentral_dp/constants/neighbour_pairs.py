@@ -76,13 +76,34 @@ class NeighbourPair:
         return cls(problem, *points, *states, (sides[0], sides[1]))
 
     def terms(self, x: Array, y: Array, side: int, wanted: str, clip: Clip = _UNCLIPPED) -> Array:
-        """Return one mean term; zero where it reads no record."""
+        """Return one mean term over the records of one of the two data sets.
+
+        Args:
+            x: (p,).
+            y: (q,).
+            side: 0 or 1, which data set.
+            wanted: the term.
+            clip: of each record's contribution; by default none.
+
+        Returns:
+            (p,) or (q,); zero where it reads no record.
+        """
         out: Terms = self.problem.terms(x, y, np.zeros_like(y), *self.sides[side], clip, (wanted,))
         value = getattr(out, wanted)
         return np.zeros(self.problem.p if wanted.endswith("x") else self.problem.q) if value is None else value
 
     def matrices(self, x: Array, y: Array, side: int, clip: Clip = _UNCLIPPED) -> tuple[Array, Array]:
-        """Return the means over train records of ∇²_yy l and ∇²_xy l."""
+        """Return the means over train records of ∇²_yy l and ∇²_xy l.
+
+        Args:
+            x: (p,).
+            y: (q,).
+            side: 0 or 1, which data set.
+            clip: of each record's contribution; by default none.
+
+        Returns:
+            (q, q) and (p, q); zero where they read no record.
+        """
         names = ("lower_hessian", "lower_jacobian")
         out = self.problem.matrices(x, y, None, self.sides[side][0], clip, names)
         p, q = self.problem.p, self.problem.q
@@ -139,7 +160,17 @@ def penalised(pair: NeighbourPair, lam: float, side: int) -> Array:
 
 
 def estimate(pair: NeighbourPair, x: Array, y: Array, side: int) -> Array:
-    """Compute ∇_x F − G_xy G_yy⁻¹ ∇_y F at y, (p,)."""
+    """Compute ∇_x F − G_xy G_yy⁻¹ ∇_y F at y.
+
+    Args:
+        pair: the two data sets and their problem.
+        x: (p,).
+        y: (q,).
+        side: 0 or 1, which data set.
+
+    Returns:
+        (p,).
+    """
     hessian, jacobian = pair.second(x, y, side)
     solved = np.linalg.solve(hessian, pair.terms(x, y, side, "upper_grad_y"))
     return np.asarray(pair.terms(x, y, side, "upper_grad_x") - jacobian @ solved)
