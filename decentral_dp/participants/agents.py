@@ -140,10 +140,17 @@ class LocalDataset:
         return Batch(self._problem, self._clip, seen, used, drawn, groups)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
-        """All directions at (x, y, z) over the records seen at round t.
+        """Evaluate all directions at (x, y, z) over the records seen at round t.
 
-        Released points give sensitivity 2Cκ/N per term. At a private point the whole term counts as private, and its
-        sensitivity follows from the Lipschitz and swap constants (in l1), or is infinite without them.
+        Args:
+            t: round.
+            x: (b, p).
+            y: (b, q).
+            z: (b, q).
+
+        Sensitivity:
+            Released points give 2Cκ/N per term. At a private point the whole term counts as private. Its sensitivity
+            then follows from the Lipschitz and swap constants (in l1), or is infinite without them.
         """
         points = [v.value if isinstance(v, Bounded) else v for v in (x, y, z)]
         hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}

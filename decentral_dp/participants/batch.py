@@ -162,7 +162,15 @@ class Batch:
 
 
 def mean_sensitivity(bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None) -> Sensitivity:
-    """What one replaced record does to a mean over `used` records of contributions clipped to `bound`: 2Cκ/N."""
+    """Bound what one replaced record does to a mean of clipped contributions: 2Cκ/N.
+
+    Args:
+        bound: C, the clip of a contribution.
+        used: (b,) N, records averaged.
+        width: coordinates of the mean.
+        rates: (b,) sampling rates.
+        drawn: number of the batch, or `MIXED`; None where no minibatch is drawn.
+    """
     return Sensitivity(2.0 * bound / used * summation_slack(used, width), rates, drawn)
 
 

@@ -100,10 +100,17 @@ def facts(
     self_concordance: float | None = None,
     penalty: float | None = None,
 ) -> Facts:
-    """Of G, or with pull = λ of G + F/λ, from constants that hold on the ball of *its* minimisers.
+    """State what is public of G, or of G + F/λ, from constants that hold on the ball of *its* minimisers.
 
-    counts: of the records that it reads. relative: κ, by default C_gyy/μ. The upper loss is taken to have the κ and
-    the C_gyy of the lower one. Raises InputError, by public numbers, where float64 is too coarse for a certificate.
+    Args:
+        constants: on that ball; the upper loss is taken to have the κ and the C_gyy of the lower one.
+        centre: (q,) of the ball.
+        counts: of the records that it reads.
+        self_concordance: κ; by default C_gyy/μ.
+        penalty: λ; None for G alone.
+
+    Raises:
+        InputError: by public numbers, where float64 is too coarse for a certificate.
     """
     c, share = constants, 0.0 if penalty is None else 1.0 / penalty
     mu = c.mu if penalty is None else penalised_modulus(c, penalty)
@@ -188,22 +195,41 @@ def solve_certificate(f: Facts, target: float, target_error: float) -> Solve:
 
 
 def dense_certificate(q: int, target: float, mu: float, smooth: float) -> Solve:
-    """For H v = b with a float64 matrix, μ ⪯ H ⪯ smooth, and ‖b‖ ≤ target: products err by q^{3/2}2⁻⁵²‖H‖‖v‖."""
+    """State what is certified of H v = b with a float64 matrix; products err by q^{3/2}2⁻⁵²‖H‖‖v‖.
+
+    Args:
+        q: dimension.
+        target: bound on ‖b‖.
+        mu, smooth: of μ ⪯ H ⪯ smooth.
+    """
     floor = 2.0 * q**1.5 * 2.0**-52 * smooth * target / mu
     return Solve(target, MARGIN * floor, up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / mu))
 
 
 def inverse_product(objective: Objective, f: Facts, y: Array, target: Array, s: Solve) -> Array:
-    """v with ‖v − (∇²h)⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,)."""
+    """Compute v with ‖v − (∇²h)⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,).
+
+    Args:
+        objective: h.
+        f: its public facts.
+        y: (q,), where the Hessian is taken.
+        target: (q,).
+        s: the certificate.
+    """
     with np.errstate(all="ignore"):
         correction, _ = _correction(objective, y)
         return solved(lambda d: objective.product(y, d), correction, target, f.mu, f.smooth, s)
 
 
 def solved(product: Product, correction: Product, target: Array, mu: float, smooth: float, s: Solve) -> Array:
-    """v with ‖v − H⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,), where μ ⪯ H ⪯ smooth.
+    """Compute v with ‖v − H⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,).
 
-    correction: residual → an approximate correction, however good or bad.
+    Args:
+        product: v → H v.
+        correction: residual → an approximate correction, however good or bad.
+        target: (q,).
+        mu, smooth: of μ ⪯ H ⪯ smooth.
+        s: the certificate.
     """
 
     def enough(_: Array, residual: Array) -> bool:

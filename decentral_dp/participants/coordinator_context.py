@@ -44,7 +44,11 @@ class CoordinatorContext:
     noisy: bool = True
 
     def implicit(self, a: Value, b: Value, jacobian: Value, hessian: Value) -> Bounded:
-        """a − J H⁻¹ b from means at one public point, (1, p); see `implicit_mean`."""
+        """Compute a − J H⁻¹ b from means at one public point, (1, p).
+
+        Args:
+            a, b, jacobian, hessian: as of `implicit_mean`.
+        """
         # The lower losses of every family with analytic constants are convex; of other problems that is not known.
         proven = self.family is not None and not isinstance(self.family, Declared)
         return implicit_mean(a, b, jacobian, hessian, self.clip, positive=proven)
@@ -83,11 +87,30 @@ class CoordinatorContext:
         return split_read(term, self.problem.reads_records)
 
     def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedSum:
-        """The question for a term at a public point; along: z of lower_hvp and lower_jvp."""
+        """Make the question for a term at a public point.
+
+        Args:
+            term: of the problem.
+            x: (p,), public.
+            y: (q,), public.
+            along: (q,), z of lower_hvp and lower_jvp; other terms take none.
+            rate: of the Poisson sample; 1 for all records.
+        """
         return ClippedSum(term, x, y, along if term in DIRECTED else None, rate)
 
     def public(self, term: str, x: Array, y: Array, along: Array | None, t: int) -> Array:
-        """The data-independent part of a vector term, (width,): of the lower level the regulariser's, in any round."""
+        """Compute the data-independent part of a vector term: the regulariser's of a lower term, 0 of an upper one.
+
+        Args:
+            term: of the problem.
+            x: (p,), public.
+            y: (q,), public.
+            along: (q,), z of lower_hvp and lower_jvp.
+            t: round; the part is the same in any.
+
+        Returns:
+            (width,), by `width`.
+        """
         if not term.startswith("lower_"):
             return np.zeros(self.width(term))
         at = np.zeros_like(y) if along is None else along

@@ -27,15 +27,25 @@ from decentral_dp.privacy.clipping import Clip
 
 
 def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Clip, *, positive: bool = True) -> Bounded:
-    """q, (1, p), from a (1, p), b (1, q), jacobian (1, p·q) and hessian (1, q·q), matrices row by row.
+    """Compute q = a − J H⁻¹ b, (1, p), with its sensitivity.
 
     A mean over records is a `Bounded` in l2; its public part, if any, is that of R, without which H need not be
-    invertible: `answer.h + regulariser`. What reads no record is an array. clip: as each record's ∇_y f and ∇²_yy g (z)
-    and ∇²_xy g (x) were clipped; b and J are cut to it again, which moves no mean that obeys it. positive: whether
-    every record's ∇²_yy g is positive semidefinite.
+    invertible: `answer.h + regulariser`. What reads no record is an array.
 
-    Nothing is amplified by sampling: that holds for sums, which this is not. Raises InputError where ∇²R is not
-    positive definite.
+    Args:
+        a: (1, p).
+        b: (1, q).
+        jacobian: (1, p·q), row by row.
+        hessian: (1, q·q), row by row.
+        clip: as each record's ∇_y f and ∇²_yy g (z) and ∇²_xy g (x) were clipped. b and J are cut to it again, which
+            moves no mean that obeys it.
+        positive: whether every record's ∇²_yy g is positive semidefinite; default True.
+
+    Raises:
+        InputError: ∇²R is not positive definite.
+
+    Limits:
+        Nothing is amplified by sampling: that holds for sums, which this is not.
     """
     parts = [_Part.of(v) for v in (a, b, jacobian, hessian)]
     (p, q), sensitivity = (parts[0].public.size, parts[1].public.size), [part.sensitivity for part in parts]

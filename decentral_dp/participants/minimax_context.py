@@ -94,11 +94,30 @@ class MinimaxContext:
         return "train"
 
     def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedQuery:
-        """The question for a term at a public point; no term takes a direction."""
+        """Make the question for a term at a public point.
+
+        Args:
+            term: of the problem.
+            x: (p,), public.
+            y: (q,), public.
+            along: not read, as no term takes a direction.
+            rate: of the Poisson sample; 1 for all records.
+        """
         return self.query(term, x, y, rate)
 
     def public(self, term: str, x: Array, y: Array, along: Array | None, t: int) -> Array:
-        """The data-independent part of a term in round t, (width,)."""
+        """Compute the data-independent part of a term.
+
+        Args:
+            term: of the problem.
+            x: (p,), public.
+            y: (q,), public.
+            along: not read, as no term takes a direction.
+            t: round.
+
+        Returns:
+            (width,), by `width`.
+        """
         return self.problem.public(term, x, y, t)
 
     def ball(self, term: str, x: Array, y: Array) -> Known:
@@ -121,7 +140,19 @@ class MinimaxContext:
         since: tuple[Array, Array] | None = None,
         bound: float | None = None,
     ) -> ClippedQuery:
-        """The question for a term at a public point; for its change since an earlier one, clipped to `bound`."""
+        """Make the question for a term at a public point, or for its change since an earlier one.
+
+        Args:
+            term: of the problem.
+            x: (p,), public.
+            y: (q,), public.
+            rate: of the Poisson sample; by default 1, all records.
+            since: the earlier point (x, y); None for the term itself.
+            bound: what contributions are clipped to. By default a term is clipped to its ball, and a change not at all.
+
+        Limits:
+            Without noise `bound` is not used, and nothing is clipped.
+        """
         if since is not None:
             most = math.inf if bound is None or not self.noisy else bound
             return ClippedQuery(term, x, y, most, since, None, rate, self.given)

@@ -73,11 +73,20 @@ class Pooled:
         return _carried(self.gradient(x), self.bounds.hypergradient(x))
 
     def implicit(self, x: Array, y: Array, clip: Clip | None = None, pointwise: bool = False) -> Bounded:
-        """The same formula at a public y, (q,), put into the ball first: (1, p).
+        """Compute the formula of `hypergradient` at a public y.
 
-        clip: of each record's ∇_y f and ∇²_yy g (z), and ∇_x f and ∇²_xy g (x), in l2; without it the family's
-        constants bound them. pointwise: take constants at y itself, which is public, instead of on the whole ball.
-        Raises InputError for clips above DENSE_LIMIT, where no matrix is formed.
+        Args:
+            x: (p,), public.
+            y: (q,), public; put into the ball first.
+            clip: of each record's ∇_y f and ∇²_yy g (z), and ∇_x f and ∇²_xy g (x), in l2; without it the family's
+                constants bound them.
+            pointwise: whether to take constants at y itself, which is public, and not on the whole ball; default False.
+
+        Returns:
+            (1, p).
+
+        Raises:
+            InputError: clips with more than DENSE_LIMIT lower variables, where no matrix is formed.
         """
         bounds, c, f = self.bounds, self.bounds.at(x), self.bounds.facts(x)
         y = inside(y, f.centre, f.radius)

@@ -101,7 +101,19 @@ def mean_rounding(counts: tuple[int, ...], dimension: int) -> float:
 
 
 def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term: str) -> Array:
-    """The mean of one term over records of the kind that it reads, (q,) or (p,); 0 where it reads none."""
+    """Compute the mean of one term over records of the split that it reads.
+
+    Args:
+        problem: the bilevel problem.
+        x: (p,).
+        y: (q,).
+        z: (q,), direction of lower_hvp and lower_jvp.
+        records: n of them, not clipped.
+        term: of the problem.
+
+    Returns:
+        (q,) or (p,); 0 where it reads none.
+    """
     total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
     if term in problem.reads_records:
         n = len(records[0])
@@ -114,7 +126,17 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
 
 
 def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
-    """The mean of the records' ∇²_yy l, (q, q)."""
+    """Compute the mean of the records' ∇²_yy l.
+
+    Args:
+        problem: the bilevel problem.
+        x: (p,).
+        y: (q,).
+        records: n of them, not clipped.
+
+    Returns:
+        (q, q); 0 where it reads none.
+    """
     total = np.zeros((problem.q, problem.q))
     if "lower_hvp" in problem.reads_records:
         n = len(records[0])
@@ -126,7 +148,17 @@ def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
 
 
 def mean_losses(problem: Problem, xs: Array, ys: Array, records: Any) -> Array:
-    """Mean upper losses at the rows of xs (b, p) and ys (b, q), (b,)."""
+    """Compute mean upper losses at several points.
+
+    Args:
+        problem: the bilevel problem.
+        xs: (b, p).
+        ys: (b, q).
+        records: n of them.
+
+    Returns:
+        (b,), for the rows of xs and ys.
+    """
     total, n = np.zeros(len(ys)), len(records[0])
     for first in range(0, n, CHUNK):
         chunk = take(records, slice(first, first + CHUNK))

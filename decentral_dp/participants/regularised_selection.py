@@ -61,7 +61,15 @@ class Density:
 
     @classmethod
     def of(cls, bounds: PooledBounds, low: Array, high: Array, strength: float, finest: float) -> Density:
-        """Of Φ on a box, x₀ being its middle."""
+        """State what is public of the law for Φ on a box, x₀ being its middle.
+
+        Args:
+            bounds: public numbers of the pooled records.
+            low: (p,) of the box.
+            high: (p,) of the box.
+            strength: μ_r.
+            finest: the smallest scale to come, 0 where there is no noise.
+        """
         convex, reach = bounds.convex, float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
         error = bounds.quadratic_inexactness(low, high) if convex else bounds.inexactness(low, high)
         smooth = bounds.smoothness(low, high)

@@ -65,12 +65,34 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
 
 
 def solve_inverse_hvp(problem: Problem, x: Array, y: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
-    """z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,), by conjugate gradients; NaN where they do not converge."""
+    """Compute z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y) by conjugate gradients.
+
+    Args:
+        problem: any bilevel problem.
+        x: (p,).
+        y: (q,).
+        agents: (train, validation) records of each, not clipped.
+        tolerance: of the solve; default 1e-10.
+
+    Returns:
+        (q,); NaN where they do not converge.
+    """
     return _inverse_hvp(problem, x, y, _at(problem, x, join_alike(agents)), tolerance)
 
 
 def hypergradient(problem: Problem, x: Array, y: Array, z: Array, agents: Agents) -> Array:
-    """∇_x f(x, y) − ∇²_xy g(x, y)·z, (p,): the gradient of F where y = y*(x) and z = z*(x)."""
+    """Compute ∇_x f(x, y) − ∇²_xy g(x, y)·z: the gradient of F where y = y*(x) and z = z*(x).
+
+    Args:
+        problem: any bilevel problem.
+        x: (p,).
+        y: (q,).
+        z: (q,).
+        agents: (train, validation) records of each, not clipped.
+
+    Returns:
+        (p,).
+    """
     return _hypergradient(problem, x, y, z, join_alike(agents))
 
 
