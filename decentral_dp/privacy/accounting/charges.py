@@ -145,6 +145,12 @@ def _check(c: ChannelLedger, agents: int) -> None:
 def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
     """Bound what float64 samplers may add to one record's (ε, δ), over all channels or over one.
 
+    Args:
+        charged: the priced lines of a ledger.
+        split: of the record.
+        channel: the only one that counts; None for all.
+        delta: δ of the budget.
+
     Returns:
         Bounds, each of which holds. The first does not depend on δ, and is enough where few coordinates are released.
 

@@ -125,7 +125,15 @@ def unit(bits: int) -> float:
 
 
 def drawn(mu: Array, dimension: int, bits: int, randomised: bool, column: IntArray) -> Drawn:
-    """The variates of one channel. mu: (T, g), 0 where nothing moved. column: (G,) of each group."""
+    """Count the normal variates of one channel.
+
+    Args:
+        mu: (T, g) charges of its T releases, 0 where nothing moved.
+        dimension: coordinates of a release.
+        bits: of the grid.
+        randomised: whether releases are rounded at random.
+        column: (G,) of each group.
+    """
     sensitivity, width = mu > 0.0, mu.shape[1]
     with np.errstate(invalid="ignore", over="ignore"):
         size = np.minimum(np.ceil(8.0 * mu), _SENSITIVITIES.size).astype(np.int64)

@@ -85,10 +85,18 @@ def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
 def certified_epsilon(
     mu: Array, nu: Array, draws: NDArray[np.int64], dimension: int, delta: float, every: Array
 ) -> Array:
-    """(o, m) ε that holds for float64 messages; never more than `every`, the ε against an observer of every message.
+    """Compute the ε that holds for float64 messages.
 
-    mu: (o, m) exact, NaN (and so is the result) where the victim is a member of the observer. nu, draws: (o,) the bound
-    above, and how many normal variates were drawn outside the observer. dimension: of a message. every: (m,).
+    Args:
+        mu: (o, m) exact, NaN (and so is the result) where the victim is a member of the observer.
+        nu: (o,) the bound of `rounding`.
+        draws: (o,) how many normal variates were drawn outside the observer.
+        dimension: of a message.
+        delta: δ.
+        every: (m,) ε against an observer of every message.
+
+    Returns:
+        (o, m) ε, never more than `every`.
     """
     half, lost = (v[:, None] for v in noise_alone(draws, GAUSSIAN.bits(dimension)))
     sigma = 2.0 * half

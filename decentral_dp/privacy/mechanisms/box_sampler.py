@@ -186,7 +186,16 @@ def choose_in_box(
 
 
 def draw(generator: np.random.Generator, target: Target, guarantee: Guarantee, restarts: int | None) -> Drawn[Array]:
-    """Draw one point of a target, whose price without a cap on restarts is `guarantee`.
+    """Draw one point of a target.
+
+    Args:
+        generator: of random bits.
+        target: the law, on a box of up to three dimensions.
+        guarantee: its price without a cap on restarts.
+        restarts: cap on the number of proposals; None for none.
+
+    Returns:
+        A point (d,) with its guarantee, the cap included.
 
     Raises:
         InputError: what is no box of up to three dimensions, a negative Lipschitz constant, or a wrong cap.
@@ -248,7 +257,18 @@ def _negligible(heights: Array, gap: float) -> int:
 def sample(
     generator: np.random.Generator, target: Target, envelope: Envelope, guarantee: Guarantee, restarts: int | None
 ) -> Drawn[Array]:
-    """Draw proposals from an envelope until one is accepted, or the cap is reached."""
+    """Draw proposals from an envelope until one is accepted, or the cap is reached.
+
+    Args:
+        generator: of random bits.
+        target: the law.
+        envelope: its cells, as `refine` makes them.
+        guarantee: the price of the draw, the cap included.
+        restarts: cap on the number of proposals; None for none.
+
+    Returns:
+        A point (d,) with this guarantee; a uniform point of the grid where the cap is reached.
+    """
     proposals, dimension = 0, len(target.box.low)
     while restarts is None or proposals < restarts:
         proposals += 1

@@ -110,7 +110,14 @@ def choose(
 
 
 def law_of(scores: Array, epsilon: float, oscillation: float, *, inexact: float = 0.0) -> Weights:
-    """Return the law that `choose` draws from."""
+    """Return the law that `choose` draws from.
+
+    Args:
+        scores, epsilon, oscillation, inexact: as of `choose`.
+
+    Raises:
+        InputError: as `choose`.
+    """
     rate = pure_rate(epsilon, oscillation, inexact)
     return law_at(np.asarray(scores, dtype=np.float64).reshape(-1), score_unit(oscillation), rate)
 

@@ -112,7 +112,16 @@ def output(start: Array, exponent: Array, fine: Array) -> Array:
 
 
 def certified_steps(side: float, alpha: float, gamma: float, dimension: int, xi: float, zeta: float = 0.0) -> int:
-    """Steps after which the conductance bound proves Dist_∞ ≤ ξ on a cube: (ατ)² d³ e^{4ζ + 2ξ}·256/ξ² times a log."""
+    """Compute after how many steps the conductance bound proves Dist_∞ ≤ ξ: (ατ)² d³ e^{4ζ + 2ξ}·256/ξ² times a log.
+
+    Args:
+        side: τ, of the cube.
+        alpha: α, Lipschitz constant of the exponent in the infinity norm.
+        gamma: γ, side of a cell.
+        dimension: d.
+        xi: ξ.
+        zeta: ζ, error of the exponent; default 0.
+    """
     size = alpha * side
     logs = size + 2.0 * zeta + dimension * log(side / gamma) + log(1.0 / xi)
     return 1 + ceil(256.0 * exp(4.0 * zeta + 2.0 * xi) * size**2 * dimension**3 / xi**2 * logs)

@@ -117,7 +117,17 @@ def _pair_epsilon(mu: float, delta: float) -> float:
 
 
 def rate_for(mu: float, sensitivity: float, strength: float, curvature: float = 0.0) -> float:
-    """k = (μ_r + curvature)·μ²/S² that makes a draw a Gaussian pair with this μ."""
+    """Compute k = (μ_r + curvature)·μ²/S², which makes a draw a Gaussian pair with this μ.
+
+    Args:
+        mu: μ.
+        sensitivity: S, the largest change of ∇Φ on the box.
+        strength: μ_r.
+        curvature: Φ of every dataset is convex up to it; default 0.
+
+    Raises:
+        InputError: μ, S or μ_r + curvature that is not a finite number above 0.
+    """
     positive("mu", mu)
     positive("sensitivity", sensitivity)
     positive("strength + curvature", strength + curvature)
@@ -135,12 +145,27 @@ def regularised(
     envelope: float | None = None,
     cap: tuple[int, float] | None = None,
 ) -> Drawn[Array]:
-    """A point (d,) by rejection from the Gaussian that touches Φ + regulariser at `near`, a point near its minimum.
+    """Draw a point by rejection from the Gaussian that touches Φ + regulariser at `near`.
 
-    score: (n, d) → (n,). gradient: of Φ, (d,) → (d,). envelope: a lower bound on the curvature of this dataset's Φ, if
-    one better than the declared one is known. cap: the most proposals, and a proven public lower bound on the
-    acceptance of one (about ((μ_r + curvature)/(μ_r + smoothness))^{d/2}); its loss is added to δ. near, gradient and
-    envelope change how long a draw takes, not its law. Raises InputError for what is no box, or no price.
+    Args:
+        generator: of random bits.
+        declared: what holds of Φ for every dataset, and its regulariser.
+        score: Φ, (n, d) → (n,).
+        gradient: of Φ, (d,) → (d,).
+        near: (d,), a point near the minimum of Φ + regulariser.
+        delta: δ of the guarantee, without the loss of a cap.
+        envelope: a lower bound on the curvature of this dataset's Φ, if one better than the declared one is known.
+        cap: the most proposals, and a proven public lower bound on the acceptance of one, about
+            ((μ_r + curvature)/(μ_r + smoothness))^{d/2}. Its loss is added to δ. By default there is none.
+
+    Returns:
+        A point (d,) with its guarantee.
+
+    Raises:
+        InputError: what is no box, or no price.
+
+    Limits:
+        near, gradient and envelope change how long a draw takes, not its law.
     """
     guarantee = declared.guarantee(delta)
     if cap is not None:
@@ -171,10 +196,20 @@ def quadratic(
     *,
     cap: tuple[int, float] | None = None,
 ) -> Drawn[Array]:
-    """A truncated Gaussian: `regularised` for Φ(x) = x'Hx/2 − b'x, H (d, d) and b (d,).
+    """Draw from a truncated Gaussian: `regularised` for Φ(x) = x'Hx/2 − b'x.
 
-    One proposal in √(Π_i (λ_min + μ_r)/(λ_i + μ_r)) is accepted inside the box, λ the eigenvalues of H. `inexact` has
-    to cover the float64 evaluation of Φ.
+    One proposal in √(Π_i (λ_min + μ_r)/(λ_i + μ_r)) is accepted inside the box, λ the eigenvalues of H.
+
+    Args:
+        generator: of random bits.
+        declared: as of `regularised`; `inexact` has to cover the float64 evaluation of Φ.
+        hessian: H, (d, d).
+        linear: b, (d,).
+        delta: as of `regularised`.
+        cap: as of `regularised`.
+
+    Returns:
+        A point (d,) with its guarantee.
     """
     eigenvalues = np.linalg.eigvalsh(hessian)
     least = float(eigenvalues[0]) - 1e-9 * float(np.abs(eigenvalues).max())
@@ -200,7 +235,15 @@ def regularised_by_cells(
     *,
     restarts: int | None = None,
 ) -> Drawn[Array]:
-    """A point (d,), d ≤ 3, of the same law as `regularised`, by cells."""
+    """Draw a point, d ≤ 3, of the same law as `regularised`, by cells.
+
+    Args:
+        generator, declared, score, delta: as of `regularised`.
+        restarts: cap on the number of proposals; default none.
+
+    Returns:
+        A point (d,) with its guarantee.
+    """
     guarantee = declared.guarantee(delta)
     target = Target(
         declared.whole(score),
