@@ -91,7 +91,14 @@ def whole(where: str, got: Any) -> int:
 
 
 def wrong_agents(kind: str, wanted: str, got: int, mend: str) -> InputError:
-    """Make the error for a number of agents that a family does not have."""
+    """Make the error for a number of agents that a family does not have.
+
+    Args:
+        kind: name of the family.
+        wanted: which numbers it has, in words.
+        got: the number of agents.
+        mend: what to change.
+    """
     return InputError(f'topology.agents: kind "{kind}" needs {wanted} agents, got {got}; {mend}.')
 
 
