@@ -142,7 +142,20 @@ def tune(
 
 
 def planned_program(given: Arguments, train: int, validation: int, d: int) -> tuple[RegularisationTuner, Any]:
-    """The coordinator's program and what it knows beforehand. Raises InputError where float64 certifies no solution."""
+    """Make the coordinator's program and what it knows beforehand.
+
+    Args:
+        given: checked arguments of `tune`.
+        train: number of train records.
+        validation: number of validation records.
+        d: number of features.
+
+    Returns:
+        The program and its context, defaults filled in.
+
+    Raises:
+        InputError: float64 certifies no solution at the smallest weight.
+    """
     problem = ridge_regularisation(d) if given.loss == "squared" else logistic_regularisation(d, (-1.0, 1.0))
     low, high = (math.log(w) for w in given.weight_range)
     pure, family = given.method == "em", family_of(problem, given.radius, given.label_bound)

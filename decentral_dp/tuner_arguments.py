@@ -123,10 +123,20 @@ def _numbers(values: ArrayLike, what: str) -> Array:
 
 
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:
-    """Every record by itself into ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1: a label above 0 is +1, any other −1).
+    """Bring every record by itself into ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1: a label above 0 is +1, any other −1).
 
     A record with a value that is not finite becomes one of zeros, which moves nothing. Longer features are shortened
     to R, shorter ones stay; the bound holds for the real norm of the float64 result.
+
+    Args:
+        features: (n, d).
+        labels: (n,).
+        loss: "logistic" for b = ±1, or "squared" for |b| ≤ B.
+        radius: R.
+        label_bound: B, of "squared".
+
+    Returns:
+        a, (n, d), and b, (n,).
     """
     finite = np.isfinite(features).all(axis=1) & np.isfinite(labels)
     a = np.where(finite[:, None], features, 0.0)
