@@ -57,7 +57,7 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
 
 
 def tracked(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
-    """Plan a tracker: it begins as one mean, and every later release moves it by another.
+    """Plan a tracker: in every round it begins as one mean, and each later release moves it by another.
 
     Args:
         public: what is known before the run.

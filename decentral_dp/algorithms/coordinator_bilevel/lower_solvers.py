@@ -79,7 +79,7 @@ class DpGd(NamedTuple):
             context: what the coordinator knows.
             objective: g, or g + f/λ.
             first: position of the first release in the round.
-            share: of the round's μ², for all of them together.
+            share: of the round's μ², for all of them together, in proportion to other channels'.
         """
         return Part(range(first, first + self.steps), context.problem.q, objective.kinds(context), share, self.rate)
 

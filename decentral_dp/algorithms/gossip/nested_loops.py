@@ -49,7 +49,7 @@ class NestedLoops(Algorithm, Protocol):
             t: round.
             dataset: of the agents.
             x: (b, p).
-            y: (b, q), the agents' own.
+            y: (b, q), what counts as the agents' own.
             y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
 
         Returns:
