@@ -110,8 +110,8 @@ def calibrated_schedules(
         Channel → schedule; one that the ledger does not charge stays as it is.
 
     Raises:
-        InputError: a family without its share, a delta of 0 for a mechanism without a pure guarantee, or a target
-            that no noise meets.
+        InputError: a family without its share, a delta of 0 for a mechanism without a pure guarantee, or a target that
+            no noise meets.
     """
     # Some channels are never sent in so few rounds.
     charged = {c.channel: charged[c.channel] for c in ledger.charged}

@@ -94,11 +94,9 @@ def at_infinity(
         known: what earlier calls found of private states, filled further here; default nothing.
 
     Returns:
-        finite_data: ε at privacy.delta; +inf where it is proven to diverge, or already the planned rounds have no
-            finite ε;
-        None where nothing is known. endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None
-        without
-        a stream or a known bound.
+        The horizon. Its finite_data is ε at privacy.delta; +inf where that is proven to diverge, or already the planned
+        rounds have no finite ε; None where nothing is known. Its endless_stream is pure ε for Laplace, ε at
+        privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
     who = np.arange(job.n_agents) if agents is None else agents
     spent = (job.budget if channel is None else job.budget.channels[channel]).epsilon[who]
