@@ -90,7 +90,7 @@ def attack(rng: np.random.Generator, rate: float, z: float, trials: int) -> floa
 
     Args:
         rng: random bits.
-        rate: sampling rate, in (0, 1).
+        rate: sampling rate.
         z: standard deviation of the noise on the sum, in clips.
         trials: how many transcripts.
 
