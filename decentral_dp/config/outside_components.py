@@ -193,7 +193,20 @@ def source_of(found: Any) -> str:
 def checked_options(
     options: Mapping[str, tuple[Any, Any]], given: Mapping[str, Any], table: str, name: str
 ) -> dict[str, Any]:
-    """Options by name, of their types, none unknown, none missing. Raises InputError."""
+    """Check options by name: of their types, none unknown, none missing.
+
+    Args:
+        options: key → (type, default, or ... where it is required).
+        given: key → value, as the scenario has it.
+        table: name of the scenario's table, for messages.
+        name: of the component and where it stands, for messages.
+
+    Returns:
+        Key → value for every option, its default where none is given.
+
+    Raises:
+        InputError: an option that is unknown, missing or of another type.
+    """
     known: dict[str, Any] = dict(options)
     # The message speaks of the scenario that an option is missing in.
     model = create_model("scenario", __base__=_Options, **known)

@@ -70,7 +70,21 @@ def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents
 
 
 def build_dataset(s: Scenario, found: Any, agents: int, seed: int, certified: bool) -> Dataset:
-    """The records of a function, or those that were handed over. Raises InputError."""
+    """Take the records of a function, or those that were handed over.
+
+    Args:
+        s: the scenario; of its [problem] table classes and limit are read.
+        found: the function, or the records: a `Dataset`, a table of columns, or features and labels.
+        agents: how many there are, passed to a function that takes it.
+        seed: the public one, passed to a function that takes it.
+        certified: whether classes that nobody declared are refused instead of discovered.
+
+    Returns:
+        The data set, cut to problem.limit records where that is given.
+
+    Raises:
+        InputError: keys that records of a user's own do not take, a function that fails, or records that are not sound.
+    """
     table, name = s.problem, name_of(s, "data")
     for key in ("files", "label"):
         if getattr(table, key) is not None:

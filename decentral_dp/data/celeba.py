@@ -44,11 +44,20 @@ class Attribute(NamedTuple):
 def load_celeba(
     files: Mapping[str, Any] | None, label: str | None, *, limit: int | None = None, root: Path | None = None
 ) -> Dataset:
-    """The features and one attribute of every image.
+    """Load the features and one attribute of every image.
 
-    files: the table problem.files, with folder, or attributes, features and optionally partition, and sha256 by key for
-    the two lists; None for the folder celeba of DECENTRAL_DP_DATA. label: the attribute. limit: the first so many
-    images. root: where relative paths start. Raises InputError; nothing stands in for files that are missing.
+    Args:
+        files: the table problem.files, with folder, or attributes, features and optionally partition, and sha256 by key
+            for the two lists. None for the folder celeba of DECENTRAL_DP_DATA.
+        label: the attribute.
+        limit: the first so many images; default all.
+        root: where relative paths start; default the working directory.
+
+    Returns:
+        The records, of classes −1 and 1.
+
+    Raises:
+        InputError: files that are missing, for which nothing stands in, or that are not as the module says.
     """
     found = _found(files, root)
     for key in ("attributes", "partition"):

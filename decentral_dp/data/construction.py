@@ -48,10 +48,20 @@ class Constructed(NamedTuple):
 def construct(
     dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int, certified: bool = False
 ) -> Constructed:
-    """Make other records of these, as `table` says: the keys positive, share, keep and tail, see above.
+    """Make other records of these, as `table` says.
 
-    train: indices of the records that are not held out, in file order. certified: refuse without a count of records.
-    Raises InputError: first for what the declared classes already exclude, then for what the records do not have.
+    Args:
+        dataset: the records.
+        table: the keys positive, share, keep and tail, see above; a key that is None counts as left out.
+        train: indices of the records that are not held out, in file order.
+        seed: the public one, for what is drawn at random.
+        certified: whether refusals leave out every count of records; default no.
+
+    Returns:
+        The data set with its new labels and a note, and which of the train records are kept.
+
+    Raises:
+        InputError: first for what the declared classes already exclude, then for what the records do not have.
     """
     given = {key: value for key, value in table.items() if value is not None}
     if not dataset.classes:

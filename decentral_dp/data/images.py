@@ -75,11 +75,19 @@ class Part(NamedTuple):
 def load_images(
     name: str, files: Mapping[str, Any] | None, *, limit: int | None = None, root: Path | None = None
 ) -> Dataset | None:
-    """The images `name` (a key of COLLECTIONS) from declared files; None where none are declared or found.
+    """Load the images of a collection from declared files.
 
-    files: the table problem.files (see `_declared`), or None to look in the folder `name` of DECENTRAL_DP_DATA. limit:
-    the first so many records of the training files, and at most as many of the test files, which become the data's own
-    held-out records. root: where relative paths start. Raises InputError; a declared file that is missing is an error.
+    Args:
+        name: a key of COLLECTIONS.
+        files: the table problem.files (see `_declared`), or None to look in the folder `name` of DECENTRAL_DP_DATA.
+        limit: the first so many records of the training files, and at most as many of the test files; default all.
+        root: where relative paths start; default the working directory.
+
+    Returns:
+        The records, those of the test files as the data's own held-out ones. None where no files are declared or found.
+
+    Raises:
+        InputError: files that are not as declared; a declared file that is missing is an error.
     """
     declared = _found(name) if files is None else _declared(name, files, root)
     if not declared:

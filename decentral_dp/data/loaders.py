@@ -63,16 +63,34 @@ def load(
     separation: float | None = None,
     steps: int | None = None,
 ) -> Dataset:
-    """The records that `data` names: a key of DATASETS, or the path of a .csv or .npz file.
+    """Load the records that `data` names.
 
-    label: label column of a CSV file, or attribute of celeba; ignored elsewhere. classes: declared labels, `[]` for a
-    number to predict, None for bundled data and, unless certified, to discover them. agent, split: columns that name
-    the owner and the split of each record; None means "agent" and "split" where the data have them. root: folder that
-    relative paths start from. files: where those of mnist, fashion_mnist and cifar10 (see `images.load_images`) or
-    celeba (see `celeba.load_celeba`) are. limit: the first so many records, and at most as many of the data's own test
-    set; a public rule, for it reads no record.
-    d, records (per agent, train and validation together), test_records, separation: synthetic families only, and of
-    these records, test_records and steps (where a trajectory is cut off): environments. Raises InputError.
+    Args:
+        data: a key of DATASETS, or the path of a .csv or .npz file.
+        n_agents: how many agents there are; read for synthetic families and environments.
+        seed: the public one; read for synthetic families and environments.
+        label: label column of a CSV file, or attribute of celeba; ignored elsewhere.
+        classes: declared labels, `[]` for a number to predict; None for bundled data and, unless certified, to discover
+            them.
+        agent, split: columns that name the owner and the split of each record; None means "agent" and "split" where the
+            data have them.
+        root: folder that relative paths start from.
+        certified: whether classes that nobody declared are refused instead of discovered; default yes.
+        files: where those of mnist, fashion_mnist and cifar10 (see `images.load_images`) or celeba (see
+            `celeba.load_celeba`) are.
+        limit: the first so many records, and at most as many of the data's own test set; a public rule, for it reads no
+            record.
+        d: features, of synthetic families only; None for 200.
+        records: per agent, train and validation together; of synthetic families and environments.
+        test_records: held-out records; of synthetic families and environments.
+        separation: distance of the class means in standard deviations, of synthetic_classification only.
+        steps: where a trajectory is cut off; of environments only.
+
+    Returns:
+        The records and their public description.
+
+    Raises:
+        InputError: an argument that these data do not take, or data that are not there or not sound.
     """
     asked = {"d": d, "records": records, "test_records": test_records, "separation": separation}
     asked["steps"] = steps

@@ -53,17 +53,28 @@ def partition(
     *,
     among: IntArray | None = None,
 ) -> list[IntArray]:
-    """Give every record of `among` (default: all) to one agent; per agent, indices in file order, possibly none.
+    """Give every record of `among` to one agent.
 
-    spec, with n the records of `among` and m the agents:
-      "iid": at random, sizes equal to within one.
-      {"kind": "by_class", "share": 0.5}: `share` of class k goes to its home, the rest evenly to all others. Its home
-        is agent k mod m, or, where agents outnumber the c classes, evenly all agents i with i mod c = k.
-      {"kind": "dirichlet", "alpha": 1.0}: class k is shared out in proportions drawn from Dirichlet(alpha, …, alpha).
-      {"kind": "column", "name": …}: as the data's own owner column says.
-      a function of labels, classes, agents and seed, by name, of the records of `among`: (n,) their agents.
-      None: the owner column where the data have one, else "iid".
-    Raises InputError.
+    Args:
+        dataset: the records.
+        n_agents: m, how many agents there are.
+        spec: the rule, with n the records of `among`:
+            "iid": at random, sizes equal to within one.
+            {"kind": "by_class", "share": 0.5}: `share` of class k goes to its home, the rest evenly to all others. Its
+            home is agent k mod m, or, where agents outnumber the c classes, evenly all agents i with i mod c = k.
+            {"kind": "dirichlet", "alpha": 1.0}: class k is shared out in proportions drawn from
+            Dirichlet(alpha, …, alpha).
+            {"kind": "column", "name": …}: as the data's own owner column says.
+            A function of labels, classes, agents and seed, by name, of the records of `among`: (n,) their agents.
+            None: the owner column where the data have one, else "iid".
+        seed: the public one.
+        among: indices of the records to deal; default all.
+
+    Returns:
+        Per agent, indices in file order, possibly none.
+
+    Raises:
+        InputError: a rule that does not fit the data, or more agents than records.
     """
     index = np.arange(dataset.n) if among is None else np.asarray(among, dtype=np.int64)
     if callable(spec):
@@ -88,11 +99,24 @@ def deal(
     roles: Roles,
     levels: int = 2,
 ) -> Split:
-    """Give the records of each role to agents, whose train and validation parts these are; spec as of `partition`.
+    """Give the records of each role to agents, whose train and validation parts these are.
 
     The shares of a class that agents get are the same in both roles, and so is the public order of places in which its
-    records are shared out. A function is asked once, for the records of both roles. Raises InputError, also for an
-    empty part.
+    records are shared out. A function is asked once, for the records of both roles.
+
+    Args:
+        dataset: the records.
+        n_agents: how many agents there are.
+        spec: as of `partition`.
+        seed: the public one.
+        roles: train and validation records of all agents together.
+        levels: 1 where a problem has no validation records; default 2.
+
+    Returns:
+        The train and the validation records of each agent.
+
+    Raises:
+        InputError: as of `partition`, and for an empty part.
     """
     n = roles.train.size + roles.validation.size
     if callable(spec):

@@ -29,10 +29,21 @@ class Table(NamedTuple):
 
 
 def read_csv(path: Path, label: str | None, agent: str | None = None, split: str | None = None) -> Table:
-    """A comma-separated file with one header line; every column that is not label, agent or split is a feature.
+    """Read a comma-separated file with one header line.
 
-    label: name of the label column. agent, split: names of the owner and split columns; None means the columns called
-    "agent" and "split" where the file has them. Raises InputError with the row (records counted from 1) and column.
+    Every column that is not label, agent or split is a feature.
+
+    Args:
+        path: of the file.
+        label: name of the label column; a file needs one.
+        agent, split: names of the owner and split columns; None means the columns called "agent" and "split" where the
+            file has them.
+
+    Returns:
+        What the file holds, labels as they stand.
+
+    Raises:
+        InputError: with the row (records counted from 1) and column.
     """
     where = f"problem.data: {str(path)!r}"
     header = read_header(regular(path, "problem.data"), where)
@@ -176,9 +187,20 @@ def read_npz(path: Path, agent: str | None = None, split: str | None = None) -> 
 def opened(
     path: Path, where: str, wanted: Sequence[str], optional: Sequence[str], example: str
 ) -> dict[str, NDArray[Any]]:
-    """The wanted arrays of an NPZ archive, and those of the optional ones that it has; nothing is unpickled.
+    """Read the wanted arrays of an NPZ archive, and those of the optional ones that it has; nothing is unpickled.
 
-    example: how np.savez is called with the wanted arrays. Raises InputError.
+    Args:
+        path: of the archive.
+        where: what messages call it.
+        wanted: names of arrays that have to be there.
+        optional: names of arrays that may be there.
+        example: how np.savez is called with the wanted arrays.
+
+    Returns:
+        Name → array.
+
+    Raises:
+        InputError: a wanted array is missing, or the file is no archive of plain arrays.
     """
     try:
         found = names_in(path, where)

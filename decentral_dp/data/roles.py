@@ -32,11 +32,22 @@ class Split(NamedTuple):
 def held_out(
     dataset: Dataset, *, validation: float | Mapping[str, str] | None = None, test: float | None = None, seed: int
 ) -> IntArray:
-    """Indices of the test records, held back before anything is given to an agent; in file order.
+    """Choose the test records, held back before anything is given to an agent.
 
     The data's own test set where they have one. With `validation = {"column": …}`, or with a split column and neither
-    share given, those that the column calls "test"; otherwise the share `test` (default 0.2) of all records, drawn at
-    random.
+    share given, those that the column calls "test". Otherwise the share `test` of all records, drawn at random.
+
+    Args:
+        dataset: the records.
+        validation: share for the upper level, or {"column": …}; only read for whether the split column decides.
+        test: share of all records, at least 0 and below 1; None for 0.2.
+        seed: the public one.
+
+    Returns:
+        Indices of the test records, in file order.
+
+    Raises:
+        InputError: a share out of range, or one beside a test set or split column of the data's own.
     """
     if dataset.own_test:
         if test is not None:
@@ -64,8 +75,21 @@ def cut_roles(
 ) -> Roles:
     """Divide the records of `among` into train and validation ones by their places, before they are dealt.
 
-    The arguments are those of `split`; the share is of all records together. It reads the seed, the number of records
-    and the split column, and no label. Raises InputError.
+    It reads the seed, the number of records and the split column, and no label.
+
+    Args:
+        dataset: the records.
+        among: indices of the records to divide, in file order.
+        validation: as of `split`; the share is of all records together.
+        test: as of `split`.
+        seed: the public one.
+        levels: as of `split`.
+
+    Returns:
+        The train and the validation records of all agents together.
+
+    Raises:
+        InputError: as of `split`, but for an empty part.
     """
     share, by_column = _share(dataset, validation, test)
     if levels == 1:
@@ -88,11 +112,22 @@ def split(
     seed: int,
     levels: int = 2,
 ) -> Split:
-    """Divide every agent's shard into train and validation records; of one level all are train records.
+    """Divide every agent's shard into train and validation records.
 
-    validation: the share for the upper level (default 0.5), drawn at random within each shard and rounded to whole
-    records; or {"column": …}; None takes the split column where the data have one and no `test` share is given.
-    A record that the column calls "test" is in neither. Raises InputError, also for an empty part.
+    Args:
+        dataset: the records.
+        shards: per agent, indices of its records.
+        validation: the share for the upper level (default 0.5), drawn at random within each shard and rounded to whole
+            records; or {"column": …}. None takes the split column where the data have one and no `test` share is given.
+        test: share of held-out records, if one is given.
+        seed: the public one.
+        levels: 2, the default, or 1: then all are train records.
+
+    Returns:
+        The train and the validation records of each agent. A record that the column calls "test" is in neither.
+
+    Raises:
+        InputError: a share or a column that does not fit the data, and an empty part.
     """
     share, by_column = _share(dataset, validation, test)
     train, held = [], []
@@ -124,7 +159,17 @@ def _share(dataset: Dataset, validation: float | Mapping[str, str] | None, test:
 
 
 def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
-    """Refuse an agent without records. Raises InputError."""
+    """Refuse an agent without records.
+
+    Args:
+        i: the agent's number.
+        lower: indices of its train records.
+        upper: indices of its validation records.
+        levels: 2 where both have to be there, 1 where train records alone have to.
+
+    Raises:
+        InputError: a part that is empty and must not be.
+    """
     if levels == 1 and not lower.size:
         raise InputError(f"problem.partition: agent {i} has no records; use fewer agents, or an even partition.")
     if levels == 2 and not (upper.size and lower.size):

@@ -91,9 +91,28 @@ def make_shards(
     """Hold out test records, make others of the rest, deal them, divide train from validation, scale and normalise.
 
     Where labels decide who holds which record, train is divided from validation first, so that no label changes the
-    role of another record (see `partition`). The arguments are those of `held_out`, `construct`, `partition`, `split`,
-    `scale` and `normalise`. "standard" is fitted on the records of the agents, never on test records. levels: 1 where a
-    problem has no validation records. Raises InputError.
+    role of another record (see `partition`). "standard" is fitted on the records of the agents, never on test records.
+
+    Args:
+        dataset: the records as loaded.
+        n_agents: how many agents there are.
+        seed: the public one.
+        partition_spec: `spec` of `partition`; default the owner column where the data have one, else "iid".
+        validation: as of `split`.
+        test: as of `held_out`.
+        scale_spec: `spec` of `scale`; default "none".
+        normalisation: `kind` of `normalise`; default "none".
+        radius: of `normalise`, default 1.
+        certified: as of `construct` and `scale`; default yes.
+        root: where relative paths start.
+        levels: 1 where a problem has no validation records; default 2.
+        construction: `table` of `construct`; None for the records as they are.
+
+    Returns:
+        The data that a run works on, and their public description.
+
+    Raises:
+        InputError: whatever one of these steps refuses.
     """
     _check_trajectories(dataset, scale_spec, normalisation)
     digest = dataset.digest

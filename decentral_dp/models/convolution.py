@@ -56,7 +56,18 @@ class Network(Weighted, Protocol):
         ...
 
     def clipped(self, x: Array, tape: Any, cotangents: Array, bound: float, norm: Norm) -> Array:
-        """Σ_k clip(∇_x ⟨φ_k, c_k⟩), (p,): each record's gradient has norm at most `bound`, or none if not finite."""
+        """Sum the clipped gradients of the records, Σ_k clip(∇_x ⟨φ_k, c_k⟩).
+
+        Args:
+            x: (p,) weights.
+            tape: of `forward` at x.
+            cotangents: c (n, e).
+            bound: the largest norm of a record's gradient; one that is not finite counts as zero.
+            norm: "l1" or "l2".
+
+        Returns:
+            (p,) the sum.
+        """
         ...
 
 

@@ -180,7 +180,20 @@ class Mlp:
 
 
 def mlp(n_features: int, hidden: Iterable[int], outputs: int, seed: int, device: str = "cpu") -> Mlp:
-    """ReLU after every layer but the last; weights drawn from N(0, 2/fan-in) by the public seed, biases 0."""
+    """Make a stack of dense layers with ReLU after every layer but the last.
+
+    Weights are drawn from N(0, 2/fan-in); biases are 0.
+
+    Args:
+        n_features: columns of the records.
+        hidden: widths of the hidden layers.
+        outputs: width of the last layer.
+        seed: the public one, from which weights are drawn.
+        device: of torch, default "cpu".
+
+    Returns:
+        The model at its start.
+    """
     widths = [n_features, *hidden, outputs]
     last = len(widths) - 2
     pairs = enumerate(pairwise(widths))

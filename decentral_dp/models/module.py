@@ -192,9 +192,17 @@ def weights_of(module: nn.Module) -> Array:
 
 
 def as_model(module: nn.Module, n_features: int, outputs: int, device: str, where: str = "") -> Mlp | TorchModel:
-    """The model of a sound float64 module: by ghost norms where they are exact, else row by row.
+    """Make the model of a sound float64 module: by ghost norms where they are exact, else row by row.
 
-    where: of a user's module, as in `TorchModel`.
+    Args:
+        module: of torch, in float64.
+        n_features: columns of the records.
+        outputs: e, columns of what it gives.
+        device: of torch, which the module is on.
+        where: of a user's module, as in `TorchModel`; default "".
+
+    Returns:
+        The model, which starts at the module's weights.
     """
     stack = stack_of(module, n_features)
     if stack is not None:

@@ -57,9 +57,17 @@ class Model(Weighted, Protocol):
         ...
 
     def clipped_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
-        """The same for the difference of the gradients at two points, on the same records in the same order.
+        """Sum clipped differences of the gradients at two points, on the same records in the same order.
 
-        beside: the difference of the further coordinates. norm: at least that of the difference.
+        Args:
+            at: the one point.
+            before: the other, whose gradients are subtracted.
+            extra: (n, k) difference of the further coordinates.
+            bound: the largest norm of a record's difference.
+
+        Returns:
+            As of `clipped`, for the differences: their clipped sum (p,), and s (n,). The norm is at least that of the
+            record's difference, `extra` included.
         """
         ...
 

@@ -61,7 +61,18 @@ class Block(nn.Module):
 
 
 def residual_network(image: Image, width: int, depth: int, outputs: int, seed: int) -> nn.Module:
-    """The module in float64, its weights drawn from the public seed."""
+    """Make the residual network in float64.
+
+    Args:
+        image: (height, width, channels) of the records.
+        width: channels of the first stage; twice and four times as many in the second and third.
+        depth: blocks of a stage.
+        outputs: of the last dense layer.
+        seed: the public one, from which weights are drawn.
+
+    Returns:
+        The module.
+    """
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         images=Images(image), first=_convolution(image[2], width, 3), norm=_norm(width), relu=nn.ReLU()
     )

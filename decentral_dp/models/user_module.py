@@ -42,10 +42,22 @@ _MEND = "write it in torch, in float64, as a pure function of a batch: no branch
 
 
 def load_module(path: Path, name: str, n_features: int, outputs: int, seed: int, device: str) -> Mlp | TorchModel:
-    """The model that a function of a file makes.
+    """Load the model that a function of a file makes.
 
-    Raises InputError, with one sentence, for a file that does not run or lacks the function, and for a module that is
-    random, mixes records, changes as it is used, or gives anything but (n, outputs) float64 numbers.
+    Args:
+        path: of the Python file.
+        name: of the function in it.
+        n_features: columns of the records, the function's first argument.
+        outputs: columns that the module has to give, the function's second.
+        seed: the public one, of torch's own generator while the function runs.
+        device: of torch.
+
+    Returns:
+        The model, by ghost norms where they are exact.
+
+    Raises:
+        InputError: with one sentence, a file that does not run or lacks the function. Also a module that is random,
+            mixes records, changes as it is used, or gives anything but (n, outputs) float64 numbers.
     """
     file = run_file(path, "problem.model.file must name a Python file with a function that makes a torch module")
     make = getattr(file, name, None)

@@ -114,24 +114,51 @@ class Problem(TwoVariables, Protocol):
     def terms(
         self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
-        """Means over the given records of the clipped per-record terms, for one agent.
+        """Average the clipped per-record terms over the given records, for one agent.
 
-        Of the terms that are not wanted, whichever would cost extra are left out (None).
+        Args:
+            x: (p,).
+            y: (q,).
+            z: (q,).
+            train: train records, read by the terms of the lower level.
+            validation: validation records, read by the terms of the upper level.
+            clip: bounds on the per-record terms.
+            wanted: which terms; default all.
 
-        x: (p,), y: (q,), z: (q,). Every per-record term has norm at most its clip; a non-finite contribution counts
-        as zero; the divisor is the number of records given.
+        Returns:
+            The means; the divisor is the number of records given. Of the terms that are not wanted, whichever would
+            cost extra are left out (None).
+
+        Sensitivity:
+            Every per-record term has norm at most its clip.
+
+        Limits:
+            A non-finite contribution counts as zero.
         """
         ...
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """Means over the given train records of the clipped per-record matrices in `wanted` ⊆ MATRICES, for one agent.
+        """Average the clipped per-record matrices over the given train records, for one agent.
 
-        x: (p,), y: (q,), matrix: Z (q, p), read for "lower_hessian_product" only. A matrix is left out of the result
-        where the term that it is the whole of touches no record. Each record's matrix is clipped as a whole, in the
-        entrywise ℓ1 norm or the Frobenius norm, to clip.z ("lower_jacobian": clip.x); a non-finite contribution counts
-        as zero; the divisor is the number of records given.
+        Args:
+            x: (p,).
+            y: (q,).
+            matrix: Z (q, p), read for "lower_hessian_product" only.
+            train: the records.
+            clip: clip.z bounds each record's matrix, clip.x that of "lower_jacobian".
+            wanted: a subset of MATRICES.
+
+        Returns:
+            Matrix → mean; the divisor is the number of records given. A matrix is left out where the term that it is
+            the whole of touches no record.
+
+        Sensitivity:
+            Each record's matrix is clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm.
+
+        Limits:
+            A non-finite contribution counts as zero.
         """
         ...
 
@@ -140,9 +167,16 @@ class Problem(TwoVariables, Protocol):
         ...
 
     def losses(self, x: Array, y: Array, records: Any, weights: Array) -> tuple[Array, Array]:
-        """Weighted means over records of (l, h) at each row of x (b, p) and y (b, q): two (b,) arrays.
+        """Average the losses over records, at each row of x and y.
 
-        weights: (N,) non-negative, summing to one. The regulariser value is not included.
+        Args:
+            x: (b, p).
+            y: (b, q).
+            records: N of them.
+            weights: (N,) non-negative, summing to one.
+
+        Returns:
+            The weighted means of l and of h, two (b,) arrays. The regulariser value is not included.
         """
         ...
 
@@ -170,10 +204,18 @@ class Stacked(Protocol):
     """A problem whose terms of many agents with equally many records are one pass over stacked arrays."""
 
     def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
-        """What `terms` gives, for g agents at once and to the bit, whoever else is in the stack.
+        """Evaluate what `terms` gives, for g agents at once and to the bit, whoever else is in the stack.
 
-        x: (g, p), y and z: (g, q). records: arrays (g, n, …), of the one kind that all wanted terms read. Returns
-        means (g, ·) over the n records of each agent.
+        Args:
+            x: (g, p).
+            y: (g, q).
+            z: (g, q).
+            records: arrays (g, n, …), of the one kind that all wanted terms read.
+            clip: bounds on the per-record terms.
+            wanted: which terms.
+
+        Returns:
+            The means (g, ·) over the n records of each agent.
         """
         ...
 
@@ -233,7 +275,18 @@ class Changed(Protocol):
     """A problem whose ∇_x l reads records."""
 
     def change(self, x: Array, y: Array, other: Array, train: Any, clip: Clip) -> Array:
-        """Mean over train records of ∇_x l(x, y) − ∇_x l(x, other), (p,), each record's clipped to clip.x."""
+        """Average ∇_x l(x, y) − ∇_x l(x, other) over train records, each record's clipped.
+
+        Args:
+            x: (p,).
+            y: (q,).
+            other: (q,) the lower variable that is subtracted at.
+            train: the records.
+            clip: clip.x bounds each record's difference.
+
+        Returns:
+            (p,) the mean.
+        """
         ...
 
 

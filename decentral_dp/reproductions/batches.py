@@ -86,7 +86,17 @@ def noise(b: float) -> float:
 
 
 def attack(rng: np.random.Generator, rate: float, z: float, trials: int) -> float:
-    """δ at ε = 1 of one record of +1 against one of −1, estimated over so many transcripts of ROUNDS releases."""
+    """Estimate δ at ε = 1 of one record of +1 against one of −1, over transcripts of ROUNDS releases.
+
+    Args:
+        rng: random bits.
+        rate: sampling rate.
+        z: standard deviation of the noise on the sum, in clips.
+        trials: how many transcripts.
+
+    Returns:
+        The estimate of δ.
+    """
     drawn = rng.random((trials, ROUNDS)) < rate
     seen = drawn + z * rng.standard_normal((trials, ROUNDS))
     # log of (1 − q) + q·φ(seen ∓ 1)/φ(seen), for either world.

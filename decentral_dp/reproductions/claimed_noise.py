@@ -50,7 +50,20 @@ def context() -> MinimaxContext:
 
 
 def line(channel: str, indices: Any, scale: Array, sensitivity: Array, rate: float) -> ChannelLedger:
-    """One coordinate wide: what rounding costs is left out."""
+    """Form the ledger of a Gaussian channel that is one coordinate wide.
+
+    What rounding costs is left out.
+
+    Args:
+        channel: its name.
+        indices: (R,) of the releases.
+        scale: (R,) standard deviation of the noise.
+        sensitivity: (R,) to a train record, in ℓ2.
+        rate: sampling rate; Poisson below 1, all records at 1.
+
+    Returns:
+        The channel of one agent.
+    """
     one = np.ones((indices.size, 1))
     group = np.zeros(1, dtype=np.int64)
     drawn = "poisson" if rate < 1.0 else "fixed"

@@ -132,7 +132,17 @@ def curve(rows: pd.DataFrame, panel: str, series: str) -> pd.DataFrame:
 
 
 def values(rows: pd.DataFrame, panel: str, series: str, at: float | None = None) -> Array:
-    """The numbers of one curve, over all seeds, or those at one point of it."""
+    """Take the numbers of one curve, over all seeds.
+
+    Args:
+        rows: the table of measured numbers.
+        panel: of which plot.
+        series: of which curve.
+        at: one point of the curve; default all.
+
+    Returns:
+        (n,) the numbers, in the order of the table.
+    """
     found = curve(rows, panel, series)
     if at is not None:
         found = found[np.isclose(found["at"], at)]

@@ -67,7 +67,18 @@ def _errors(seed: int, repeat: int, n: int, d: int) -> dict[str, float]:
 
 
 def output_perturbation(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:
-    """(count, d) released minimisers."""
+    """Release minimisers with noise, from the whole budget for one release each.
+
+    Args:
+        rng: random bits.
+        instance: the problem.
+        x: (p,) upper point.
+        n: train records.
+        count: repetitions.
+
+    Returns:
+        (count, d) released minimisers.
+    """
     sensitivity = minimiser_sensitivity(instance.constants(x), n, n, 0.0)["train"]
     return noised(rng, np.tile(instance.minimiser(x), (count, 1)), sensitivity / mu_of())
 

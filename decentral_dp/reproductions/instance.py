@@ -50,7 +50,17 @@ class Instance(NamedTuple):
         return np.asarray((moments + self.ridge * (self.lift @ x)) / (shares + self.ridge))
 
     def penalty(self, x: Array, y: Array, penalised: Array, lam: float) -> Array:
-        """λ(∇_x G(x, y^λ) − ∇_x G(x, y)), (…, p), at any two points (…, q); ∇_x F = 0."""
+        """Evaluate the penalty gradient λ(∇_x G(x, y^λ) − ∇_x G(x, y)) at any two points; ∇_x F = 0.
+
+        Args:
+            x: (p,), which cancels.
+            y: (…, q).
+            penalised: y^λ (…, q).
+            lam: the penalty λ.
+
+        Returns:
+            (…, p) the gradient.
+        """
         return np.asarray(lam * self.ridge * ((y - penalised) @ self.lift))
 
     def implicit(self, y: Array) -> Array:
@@ -72,7 +82,17 @@ class Instance(NamedTuple):
 
 
 def make(rng: np.random.Generator, p: int, q: int, ridge: float = 1.0) -> Instance:
-    """Shares fall like 1/j, and P is weighted alike, so that the problem looks the same at every q."""
+    """Draw an instance: shares fall like 1/j, and P is weighted alike, so that the problem looks the same at every q.
+
+    Args:
+        rng: random bits.
+        p: upper dimension.
+        q: lower dimension.
+        ridge: μ, default 1.
+
+    Returns:
+        The instance.
+    """
     shares = 1.0 / np.arange(1.0, q + 1.0)
     shares /= shares.sum()
     labels = rng.uniform(-1.0, 1.0, size=(2, q))
@@ -84,7 +104,18 @@ def make(rng: np.random.Generator, p: int, q: int, ridge: float = 1.0) -> Instan
 def repeated(
     name: str, seed: int, repeats: int, dimensions: Sequence[int], p: int
 ) -> Iterator[tuple[int, int, np.random.Generator, Instance, Array]]:
-    """Repetition, lower dimension, random bits, an instance and a point, for each of these; name: of the experiment."""
+    """Draw an instance and a point for each repetition and lower dimension.
+
+    Args:
+        name: of the experiment, which keys the random bits.
+        seed: keys them too.
+        repeats: how many repetitions.
+        dimensions: the lower ones.
+        p: upper dimension.
+
+    Returns:
+        For each: repetition, lower dimension, random bits, the instance, and a point (p,).
+    """
     for repeat in range(repeats):
         for q in dimensions:
             rng = generator(name, seed, repeat, q)

@@ -125,7 +125,19 @@ def split(rng: np.random.Generator, label: IntArray) -> Split:
 
 
 def trained(rng: np.random.Generator, problem: SoftmaxHyperparameter, members: Any, epsilon: float) -> Array:
-    """Weights after T noised steps on all members: each sum moves by 2C with a record, so its scale is 2C√T/μ."""
+    """Train weights by T noised steps on all members.
+
+    Each sum moves by 2C with a record, so its scale is 2C√T/μ.
+
+    Args:
+        rng: random bits of the noise.
+        problem: whose lower loss is minimised.
+        members: the records, as `prepare` gives them.
+        epsilon: of the budget, at DELTA.
+
+    Returns:
+        (q,) the weights.
+    """
     n, clip, y = len(members[0]), Clip("l2", y=1.0), np.zeros(problem.q)
     scale = 2.0 * math.sqrt(ROUNDS) / mu_of(epsilon, DELTA)
     nothing, none = np.zeros(problem.q), take(members, slice(0))

@@ -64,9 +64,21 @@ def tuned(instance: Instance, x: Array, n: int) -> tuple[float, int]:
 def inner_errors(
     rng: np.random.Generator, instance: Instance, x: Array, n: int, lam: float, rounds: int, draws: int, worst: bool
 ) -> tuple[Array, Array]:
-    """(draws, q) released minus exact minimisers, of G and of G + F/λ.
+    """Draw the errors of released minimisers, of G and of G + F/λ.
 
-    worst: errors as long, along the first column of P with opposite signs, which a bound on their length allows.
+    Args:
+        rng: random bits.
+        instance: the problem.
+        x: (p,) upper point.
+        n: train records, and as many validation records.
+        lam: the penalty λ.
+        rounds: T; either minimiser has a share 1/(2T) of the budget.
+        draws: how many of each.
+        worst: whether errors, as long, lie along the first column of P with opposite signs, which a bound on their
+            length allows.
+
+    Returns:
+        Released minus exact minimisers, of G and of G + F/λ: (draws, q) each.
     """
     each = mu_of() / math.sqrt(2.0 * rounds)
     plain = minimiser_sensitivity(instance.constants(x), n, n, 0.0)
@@ -82,7 +94,18 @@ def inner_errors(
 
 
 def penalty_error(instance: Instance, x: Array, lam: float, error: Array, error_penalised: Array) -> float:
-    """RMSE of the penalty gradient at released minimisers with these errors."""
+    """Measure the penalty gradient at released minimisers with these errors.
+
+    Args:
+        instance: the problem.
+        x: (p,) upper point.
+        lam: the penalty λ.
+        error: (draws, q) of the minimiser of G.
+        error_penalised: (draws, q) of that of G + F/λ.
+
+    Returns:
+        The root of the mean squared distance to the hypergradient.
+    """
     y, penalised = instance.minimiser(x) + error, instance.penalised(x, lam) + error_penalised
     away = instance.penalty(x, y, penalised, lam) - instance.hypergradient(x)
     return math.sqrt(float(np.square(away).sum(axis=1).mean()))

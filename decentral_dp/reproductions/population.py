@@ -66,7 +66,18 @@ def pooled(family: Family, train: tuple[Array, Array], validation: tuple[Array, 
 def slope_by_differences(
     train: Array, train_labels: Array, validation: Array, validation_labels: Array, weight: float
 ) -> float:
-    """dF/dlog w by central differences of F, whose minimisers come from plain Newton steps."""
+    """Evaluate dF/dlog w by central differences of F, whose minimisers come from plain Newton steps.
+
+    Args:
+        train: (n, d) features.
+        train_labels: (n,) −1 or 1.
+        validation: (k, d) features.
+        validation_labels: (k,) −1 or 1.
+        weight: w.
+
+    Returns:
+        The slope.
+    """
     step, found = 1e-3, []
     theta = np.zeros(train.shape[1])
     for w in (weight * math.exp(step), weight * math.exp(-step)):

@@ -65,7 +65,17 @@ def bound(d: int, n: int) -> float:
 
 
 def excess(rng: np.random.Generator, d: int, n: int, draws: int) -> float:
-    """Mean excess of Φ over draws, for records along the axes in equal shares."""
+    """Measure the mean excess of Φ over draws, for records along the axes in equal shares.
+
+    Args:
+        rng: random bits.
+        d: upper dimension, which is the lower one too.
+        n: train records, and as many validation records.
+        draws: how many.
+
+    Returns:
+        The mean excess.
+    """
     half, sensitivity = RADIUS / math.sqrt(d), _sensitivity(d, n)
     strength = math.sqrt(2.0 * d) * sensitivity / (mu_of() * RADIUS)
     shares = np.full(d, 1.0 / d)
@@ -108,7 +118,17 @@ def _proven(kappa: float, n: int) -> float:
 
 
 def true_epsilon(slopes: Array, rate: float, strength: float, delta: float) -> float:
-    """ε(δ) of the two laws ∝ e^{−k(c x + (μ_r/2)x²)} on [−1, 1], for the two slopes c, by summation on a fine grid."""
+    """Evaluate ε(δ) of the two laws ∝ e^{−k(c x + (μ_r/2)x²)} on [−1, 1] by summation on a fine grid.
+
+    Args:
+        slopes: (2,) c of either law.
+        rate: k.
+        strength: μ_r.
+        delta: δ.
+
+    Returns:
+        ε, by bisection from 0 to 1000.
+    """
     x = np.linspace(-1.0, 1.0, _POINTS)
     logs = -rate * (slopes[:, None] * x + 0.5 * strength * x**2)
     logs -= logs.max(axis=1, keepdims=True)

@@ -96,9 +96,18 @@ class HardSaddle(Minimax):
 def walk(
     program: Coordinated, problem: HardSaddle, n: float, mu: float, rounds: int, rng: np.random.Generator
 ) -> float:
-    """Mean of ‖∇Φ‖ over the iterates of a run on all n records, its releases together one Gaussian pair at distance μ.
+    """Run a program on all n records, its releases together one Gaussian pair at distance μ.
 
-    The mean over iterates is what a uniformly random iterate gives, which the theorems are about.
+    Args:
+        program: of a coordinator for minimax problems.
+        problem: the hard one.
+        n: how many records.
+        mu: μ.
+        rounds: T.
+        rng: random bits of the noise.
+
+    Returns:
+        Mean of ‖∇Φ‖ over the iterates. It is what a uniformly random iterate gives, which the theorems are about.
     """
     context = MinimaxContext(problem, {"train": int(n)}, 1, Clip("l2", x=LONGEST, y=LONGEST), rounds)
     program, context = program.resolve_defaults(context)

@@ -54,7 +54,17 @@ def rounds(instance: Instance, x: Array, n: int) -> int:
 
 
 def second_order(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> Array:
-    """(draws, p) private gradients of one of T rounds."""
+    """Draw private gradients of one of T rounds, at the exact minimiser.
+
+    Args:
+        rng: random bits.
+        instance: the problem.
+        x: (p,) upper point.
+        n: train records, and as many validation records.
+
+    Returns:
+        (draws, p) the gradients.
+    """
     sensitivity = max(hypergradient_sensitivity(instance.constants(x), n, n).values())
     each = mu_of() / math.sqrt(rounds(instance, x, n))
     query = instance.implicit(instance.minimiser(x))
@@ -62,7 +72,17 @@ def second_order(rng: np.random.Generator, instance: Instance, x: Array, n: int)
 
 
 def implicit(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> Array:
-    """(draws, p): the same number of rounds, with a private minimiser and a private gradient at it in each."""
+    """Draw private gradients of one of the same number of rounds, each at a private minimiser.
+
+    Args:
+        rng: random bits.
+        instance: the problem.
+        x: (p,) upper point.
+        n: train records, and as many validation records.
+
+    Returns:
+        (draws, p) the gradients.
+    """
     c = instance.constants(x)
     each = mu_of() / math.sqrt(2.0 * rounds(instance, x, n))
     sensitivity = max(minimiser_sensitivity(c, n, n, 0.0).values())

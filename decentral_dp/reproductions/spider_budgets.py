@@ -102,7 +102,18 @@ def cost(lines: Sequence[Line], factor: float = 1.0) -> float:
 
 
 def separation(records: int, batch: int, rounds: int, period: int, epsilon: float) -> float:
-    """By how many deviations of the printed noise one gradient that is long enough moves a clipped mean."""
+    """Measure how far one gradient that is long enough moves a clipped mean.
+
+    Args:
+        records: n.
+        batch: N.
+        rounds: R.
+        period: q, rounds from one anchor to the next.
+        epsilon: the claimed ε.
+
+    Returns:
+        The distance, in deviations of the printed noise.
+    """
     gradients = np.ones(batch)
     worlds = []
     for last in (1.0, -2.0 * batch):

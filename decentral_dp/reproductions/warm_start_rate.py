@@ -56,7 +56,17 @@ def constants(d: int) -> ProblemConstants:
 
 
 def gradient(rng: np.random.Generator, d: int, n: int, warm: bool) -> float:
-    """Root of the mean of ‖∇Φ(x_t)‖² over all steps of a batch of runs."""
+    """Measure the gradient over all steps of a batch of runs.
+
+    Args:
+        rng: random bits.
+        d: dimension of x, and of y.
+        n: train records, and as many validation records.
+        warm: whether the exponential mechanism draws the start, with half of the budget; else it is the bad one.
+
+    Returns:
+        Root of the mean of ‖∇Φ(x_t)‖².
+    """
     c, centre, batch = constants(d), np.full(d, -0.3 / math.sqrt(d)), 40 + 320 // d
     sensitivity, smooth = max(hypergradient_sensitivity(c, n, n).values()), smoothness(c)
     if warm:

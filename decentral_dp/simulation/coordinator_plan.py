@@ -123,7 +123,21 @@ def _too_long(rounds: int) -> InputError:
 
 
 def minimax_context(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
-    """What the coordinator of a minimax problem knows before any record is read. Raises InputError."""
+    """Form what the coordinator of a minimax problem knows before any record is read.
+
+    Args:
+        s: the scenario.
+        shards: whose public counts are read.
+        problem: the minimax problem.
+        algorithm: of the coordinator.
+
+    Returns:
+        The context.
+
+    Raises:
+        InputError: a problem without a term that the algorithm queries, keys that a minimax problem does not take, or a
+            sampling rate at which a sample mostly holds no record.
+    """
     for term in algorithm.queries:
         if term not in problem.terms:
             raise InputError(
@@ -159,7 +173,20 @@ def _budget(s: Scenario) -> float:
 
 
 def context_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinated) -> CoordinatorContext:
-    """What the coordinator knows before any record is read. Raises InputError where needed constants are unknown."""
+    """Form what the coordinator of a bilevel problem knows before any record is read.
+
+    Args:
+        s: the scenario.
+        shards: whose public counts, classes and bounds are read.
+        problem: the bilevel problem.
+        algorithm: of the coordinator.
+
+    Returns:
+        The context, without constants where they are unknown and not needed.
+
+    Raises:
+        InputError: constants that are needed or declared, and unknown or not sound; or a label_bound beside classes.
+    """
     if shards.classes and s.problem.label_bound is not None:
         raise InputError(
             "problem.label_bound: these labels are classes, numbered from 0 on, and cutting them would mix them up. "
@@ -252,9 +279,19 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
 def target_plan(
     at: Callable[[float], Ledger], target: float, delta: float, tightness: float = 0.5 * TIGHTNESS
 ) -> Ledger:
-    """The plan that costs (target, delta), or less by a share of `tightness`. Raises InputError where there is none.
+    """Find the plan that costs (target, delta), or less by a share of `tightness`.
 
-    at: factor → plan with that many times the noise.
+    Args:
+        at: factor → plan with that many times the noise.
+        target: ε, above what no noise reduces.
+        delta: δ.
+        tightness: the largest share of ε left unspent; default half of TIGHTNESS.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InputError: there is none, because sampling in float64 and rounding cost more whatever the noise.
     """
 
     def price(factor: float) -> float:

@@ -34,7 +34,20 @@ def clipped_families(channels: Mapping[str, Channel], problem: Problem) -> list[
 
 
 def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem, mechanism: Mechanism) -> Clip:
-    """Bounds on every record's contribution, in the norm of the mechanism."""
+    """Bound every record's contribution, in the norm of the mechanism.
+
+    Args:
+        s: the scenario; its guarantee and privacy.clip are read.
+        channels: channel → what is released on it.
+        problem: whose records contribute.
+        mechanism: of the scenario; one without a norm has ℓ2.
+
+    Returns:
+        The clips as declared for a certified run; none for any other.
+
+    Raises:
+        InputError: a certified run lacks the clip of a family that reads records.
+    """
     norm: Norm = mechanism.norm or "l2"
     if s.privacy.guarantee != "certified":
         return Clip(norm)
@@ -82,7 +95,24 @@ def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
 def calibrated_schedules(
     s: Scenario, charged: Mapping[str, str], noise: dict[str, NoiseSchedule], ledger: Ledger, mechanism: Mechanism
 ) -> dict[str, NoiseSchedule]:
-    """The schedules, scaled so that every agent spends the target; the channels of a family split its share evenly."""
+    """Scale the schedules so that every agent spends the target.
+
+    The channels of a family split its share evenly.
+
+    Args:
+        s: the scenario; epsilon, delta and share of its [privacy] are read.
+        charged: channel → family.
+        noise: channel → schedule to start from.
+        ledger: the releases planned with that noise.
+        mechanism: of the noise.
+
+    Returns:
+        Channel → schedule; one that the ledger does not charge stays as it is.
+
+    Raises:
+        InputError: a family without its share, a delta of 0 for a mechanism without a pure guarantee, or a target that
+            no noise meets.
+    """
     # Some channels are never sent in so few rounds.
     charged = {c.channel: charged[c.channel] for c in ledger.charged}
     privacy, families = s.privacy, list(charged.values())

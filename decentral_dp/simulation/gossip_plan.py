@@ -37,10 +37,28 @@ def plan(
     noise: Mapping[str, NoiseSchedule],
     final: bool = True,
 ) -> Ledger:
-    """All releases of so many rounds. Agents with equal counts, self-weight and noise share a column.
+    """Plan all releases of so many rounds.
 
-    counts: kind → (m,). noise: channel → schedule of all agents; a channel that is charged must be in it unless
-    `mechanism` adds none. final: whether the noise is what will be drawn, or has yet to be calibrated.
+    Agents with equal counts, self-weight and noise share a column.
+
+    Args:
+        algorithm: the gossip program.
+        problem: the bilevel problem.
+        counts: kind of records → (m,) how many each agent has.
+        stream: which records a round reads.
+        neighbour_weight: (m,) weight of all neighbours together.
+        clip: bounds on every record's contribution.
+        constants: analytic Lipschitz constants of a run as printed, or None.
+        rounds: T.
+        mechanism: of the charged releases.
+        noise: channel → schedule of all agents; a channel that is charged must be in it unless `mechanism` adds none.
+        final: whether the noise is what will be drawn, the default, or has yet to be calibrated.
+
+    Returns:
+        The ledger.
+
+    Raises:
+        InputError: more releases than can be priced, or noise that cannot be added exactly in float64.
     """
     facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
     facts += [part for s in noise.values() for part in (s.scale, s.decay)]

@@ -85,11 +85,18 @@ class _Known(NamedTuple):
 def at_infinity(
     job: GossipJob, agents: IntArray | None = None, channel: str | None = None, known: _Known | None = None
 ) -> Horizon:
-    """T → ∞, in exact arithmetic: what these finite data would cost, and what an endless stream of such records would.
+    """Bound the budget for T → ∞, in exact arithmetic, for these finite data and for an endless stream of such records.
 
-    For the worst of the given agents (default: all), over all channels or over one. finite_data: ε at privacy.delta;
-    +inf where it is proven to diverge, or already the planned rounds have no finite ε; None where nothing is known.
-    endless_stream: pure ε for Laplace, ε at privacy.delta for Gaussian noise; None without a stream or a known bound.
+    Args:
+        job: of agents that trust nobody.
+        agents: numbers of the agents whose worst is given; default all.
+        channel: one channel alone; default all together.
+        known: what earlier calls found of private states, filled further here; default nothing.
+
+    Returns:
+        The horizon. Its finite_data is ε at privacy.delta; +inf where that is proven to diverge, or already the planned
+        rounds have no finite ε; None where nothing is known. Its endless_stream is pure ε for Laplace, ε at
+        privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
     who = np.arange(job.n_agents) if agents is None else agents
     spent = (job.budget if channel is None else job.budget.channels[channel]).epsilon[who]

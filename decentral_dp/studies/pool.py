@@ -161,7 +161,17 @@ def check_at_hand(address: str | None) -> None:
 
 
 def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None) -> Stream:
-    """Compute each task as it is done: on Ray with an address, else in so many processes."""
+    """Compute each task as it is done: on Ray with an address, else in so many processes.
+
+    Args:
+        tasks: one for each cell.
+        folder: where cells are kept.
+        jobs: processes of this machine; 1 computes in this process. Not read with an address.
+        address: of a Ray cluster, or None.
+
+    Returns:
+        Tasks with their records, in the order in which they are done.
+    """
     if address is not None:
         return on_ray(tasks, folder, address)
     return in_this_process(tasks, folder) if jobs == 1 else in_processes(tasks, folder, jobs)

@@ -46,7 +46,15 @@ class Line(NamedTuple):
 
 
 def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, joined: bool) -> None:
-    """Say what colours mean and, where there are several measures for each, what dashes or fillings mean."""
+    """Say what colours mean and, where there are several measures for each, what dashes or fillings mean.
+
+    Args:
+        figure: the picture, to which the legend is added.
+        plot: its declaration in the study.
+        lines: all of its lines.
+        cells: the table of the study's cells.
+        joined: whether points are joined, so that dashes tell measures apart; else fillings do.
+    """
     from matplotlib.lines import Line2D
 
     values, measures = {n.value: n for n in lines}, {n.measure: n for n in lines}

@@ -116,9 +116,24 @@ class MetaLearning:
         ridge: float | None = None,
         seed: int = 0,
     ) -> Self:
-        """image: (height, width, channels) of the records, None for other records, which get one hidden layer.
+        """Make the problem for records of this shape.
 
-        width: channels per block, or hidden units; ways, tasks: as `make_tasks` reads them; seed: public.
+        Args:
+            n_features: columns of the records.
+            n_classes: classes of their labels.
+            image: (height, width, channels) of the records; None, the default, for other records, which get one hidden
+                layer.
+            tasks, ways: as `make_tasks` reads them.
+            width: channels per block, or hidden units, at least 1; default 8.
+            ridge: strength of R, above 0; default 0.01.
+            seed: public, for the start and for tasks that are drawn; default 0.
+
+        Returns:
+            The problem.
+
+        Raises:
+            InputError: a width below 1, a ridge that is not above 0 and finite, or tasks that these classes do not
+                allow.
         """
         size = USUAL_WIDTH if width is None else width
         if size < 1:

@@ -137,7 +137,17 @@ class Ridged(Protocol):
 
 
 def ridge_terms(problem: Ridged, x: Array, y: Array, z: Array) -> Regulariser:
-    """`regulariser` of ½ ridge ‖y‖²."""
+    """Evaluate the derivatives of ½ ridge ‖y‖², as `regulariser` gives them.
+
+    Args:
+        problem: with the ridge.
+        x: (b, p).
+        y: (b, q).
+        z: (b, q).
+
+    Returns:
+        ridge·y, ridge·z and zeros.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return Regulariser(problem.ridge * y, problem.ridge * z, np.zeros_like(x))
 

@@ -233,7 +233,17 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
 
 
 def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
-    """Refuse an author's object that lacks a method. Raises InputError."""
+    """Refuse an author's object that lacks a method.
+
+    Args:
+        author: the object.
+        needed: names of the methods.
+        name: of the object, for the message.
+        what: what needs them, for the message.
+
+    Raises:
+        InputError: a method is missing.
+    """
     for method in needed:
         if not hasattr(author, method):
             raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Define it.")

@@ -104,12 +104,23 @@ def _softmax(scores: Array) -> Array:
 
 
 def make_tasks(tasks: int | Sequence[Sequence[int]] | None, ways: int | None, n_classes: int, seed: int) -> Tasks:
-    """The tasks of a scenario, from public numbers only.
+    """Choose the tasks of a scenario, from public numbers only.
 
-    tasks: lists of classes (numbers from 0, in the order in which the data declare them), or how many tasks to draw;
-    ways: classes of each drawn task. By default 5 ways, or all classes if there are fewer, and as many tasks as cover
-    all classes. Drawn from `seed`, pass after pass through the classes in random order, so that counts of tasks per
-    class differ by at most one. Raises InputError.
+    Drawn tasks go pass after pass through the classes in random order, so that counts of tasks per class differ by at
+    most one.
+
+    Args:
+        tasks: lists of classes (numbers from 0, in the order in which the data declare them), or how many tasks to
+            draw; None for as many as cover all classes.
+        ways: classes of each drawn task; None for 5, or all classes if there are fewer.
+        n_classes: how many classes there are.
+        seed: the public one, from which tasks are drawn.
+
+    Returns:
+        The tasks.
+
+    Raises:
+        InputError: tasks or ways that these classes do not allow.
     """
     if tasks is not None and not isinstance(tasks, int):
         return _given(tasks, ways, n_classes)

@@ -75,7 +75,21 @@ class Objective(Protocol):
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values: ...
 
     def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
-        """(n, width) of a further term."""
+        """Evaluate a further term for every record.
+
+        Args:
+            term: a key of `statistics`.
+            outputs: (n, e) of the model.
+            extra: (k,) its own coordinates of x.
+            y: (q,).
+            labels: (n,).
+
+        Returns:
+            (n, width).
+
+        Raises:
+            ValueError: there is no such term.
+        """
         raise ValueError(f"this objective has no term {term}")
 
     def known(self, term: str, extra: Array, y: Array) -> Known | None:
@@ -87,7 +101,18 @@ class Objective(Protocol):
         return np.zeros(self.extra if term == "grad_x" else self.q)
 
     def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Any) -> Scores:
-        """Of the train records; gradient(y): ‖∇_x F(x, y)‖₂ on all of them."""
+        """Evaluate the numbers of the train records.
+
+        Args:
+            outputs: (n, e) of the model.
+            extra: (k,) its own coordinates of x.
+            y: (q,).
+            labels: (n,).
+            gradient: y → ‖∇_x F(x, y)‖₂ on all train records.
+
+        Returns:
+            Name → value.
+        """
         ...
 
     def test_scores(self, outputs: Array, labels: Array) -> Scores: ...

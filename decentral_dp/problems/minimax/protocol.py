@@ -75,9 +75,16 @@ class Minimax(TwoVariables, Protocol):
         return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
-        """The data-independent part of grad_x or grad_y (towards better y), (width,).
+        """Evaluate the data-independent part of a term.
 
-        round: keys what is drawn afresh in every round, publicly.
+        Args:
+            term: "grad_x", or "grad_y" (towards better y).
+            x: (p,).
+            y: (q,).
+            round: keys what is drawn afresh in every round, publicly.
+
+        Returns:
+            (width,) that part.
         """
         ...
 
@@ -94,7 +101,17 @@ class Minimax(TwoVariables, Protocol):
         ...
 
     def scores(self, x: Array, y: Array, train: Any, test: Any | None) -> Scores:
-        """The simulator's view of a public point: names beginning with "test_" are of held-out records alone."""
+        """Evaluate the simulator's view of a public point.
+
+        Args:
+            x: (p,).
+            y: (q,).
+            train: train records of all agents.
+            test: held-out records, or None.
+
+        Returns:
+            Name → value; names beginning with "test_" are of held-out records alone.
+        """
         ...
 
 
@@ -114,9 +131,19 @@ class Compositional(Protocol):
     """
 
     def outer(self, y: Array, inner: Array, inner_x: Array, inner_y: Array) -> tuple[Array, Array]:
-        """∇_x F (p,) and the direction in which y improves (q,), from the three means, or from estimates of them.
+        """Form the gradients from the three means, or from estimates of them.
 
-        An estimate that lies where no mean can is taken for the nearest that can be.
+        Args:
+            y: (q,).
+            inner: (1,) mean of "inner".
+            inner_x: (p,) mean of "inner_x".
+            inner_y: (q,) mean of "inner_y".
+
+        Returns:
+            ∇_x F (p,) and the direction in which y improves (q,).
+
+        Limits:
+            An estimate that lies where no mean can is taken for the nearest that can be.
         """
         ...
 

@@ -102,7 +102,17 @@ def _with_formulas(sentence: str) -> Html:
 
 
 def coverage(privacy: PrivacyStatement, result: RunResult, released: tuple[Part, ...], empty: str) -> Html:
-    """What the guarantee is for, and what it is not for."""
+    """List what the guarantee is for, and what it is not for.
+
+    Args:
+        privacy: the statement; not read.
+        result: of the run; whether the lower level is solved is read.
+        released: words that name the released arrays.
+        empty: words that follow where the guarantee protects nothing, else "".
+
+    Returns:
+        The two lists, as HTML.
+    """
     solved: list[tuple[Part, ...]] = []
     if result.solves_lower:
         solved = [("the exact lower solution at the published x, which the scores are of",)]
