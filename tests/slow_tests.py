@@ -1,4 +1,4 @@
-"""Tests that take long: the whole suite runs an eighth of them, another one every day; `--slow all` runs all.
+"""Tests that take long: the whole suite runs a sixteenth of them, another one every day; `--slow all` runs all.
 
 Which they are stands in `slow_tests.txt`. A test that is not listed runs every time, and so does one whose file, name
 or folder is given on the command line. `--slow record` runs all and writes the list anew.
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-PARTS = 8
+PARTS = 16
 LIST = Path(__file__).with_suffix(".txt")
 # Seconds, on the machine that records.
-LONG = 0.3
+LONG = 0.2
 # Never left out: what every change is measured by, and what takes turns already.
 ALWAYS = ("tests/golden/test_scenarios.py::", "tests/planted/")
 

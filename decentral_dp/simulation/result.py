@@ -123,17 +123,17 @@ class RunResult(Mapping[str, Any]):
     @property
     def baselines(self) -> Mapping[str, Any]:
         """Metric → its value for who always says the commonest class."""
-        return self._table("baselines")
+        return self._table("diagnostics").get("baselines") or {}
 
     @property
     def clipped(self) -> Mapping[str, Any]:
         """Channel → share of the records that its clip cuts at the last values; empty where it was not tried."""
-        return self._table("clipped")
+        return self._table("diagnostics").get("clipped") or {}
 
     @property
     def clip_advice(self) -> tuple[str, ...]:
         """What to do where a clip cuts nearly all records."""
-        return tuple(map(str, self.content.get("clip_advice") or ()))
+        return tuple(map(str, self._table("diagnostics").get("clip_advice") or ()))
 
     def metric(self, name: str) -> float | None:
         """One of the metrics; None where it was not measured."""

@@ -52,8 +52,11 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
         "metrics": ends,
-        "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
-        **_clipping(job, outcome),
+        # Read from records, as metrics are.
+        "diagnostics": {
+            "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
+            **_clipping(job, outcome),
+        },
         "evaluated_on": job.evaluated_on(average),
         **({} if settings is None else {"algorithm": settings}),
         "privacy": statement.to_dict(),

@@ -43,7 +43,14 @@ def signals(ledger: Ledger, counts: Counts, trusted: bool) -> dict[str, Signal]:
         >>> {c: (round(s.one_release, 2), round(s.all_releases, 1)) for c, s in plan.privacy.signal.items()}
         {'y': (0.12, 4.9), 'z': (0.18, 7.0)}
     """
-    return {c.channel: _signal(c, ledger.n_agents, counts, trusted) for c in ledger.charged if _has_ratio(c)}
+    # Numbers near the ends of float64 have no ratio.
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        found = {c.channel: _signal(c, ledger.n_agents, counts, trusted) for c in ledger.charged if _has_ratio(c)}
+    return {c: s for c, s in found.items() if _is_usable(s.one_release) and _is_usable(s.all_releases)}
+
+
+def _is_usable(ratio: float | None) -> bool:
+    return ratio is not None and 0.0 < ratio < math.inf
 
 
 def _has_ratio(c: ChannelLedger) -> bool:
@@ -59,9 +66,9 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool) -> S
         drift = drift + c.rate[split] * sensitivity * n / 2.0
     noise = c.scale * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents
-    total = math.sqrt(float((noise**2 @ members).sum()) / (1 if trusted else n_agents))
+    total = np.sqrt((noise**2 @ members).sum() / (1 if trusted else n_agents))
     return Signal(
-        one_release=float(np.median((drift / noise).min(axis=1))), all_releases=float((drift @ members).sum()) / total
+        one_release=float(np.median((drift / noise).min(axis=1))), all_releases=float((drift @ members).sum() / total)
     )
 
 

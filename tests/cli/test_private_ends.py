@@ -71,7 +71,7 @@ class World(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """code: of the process. said: on standard error. result: of result.json, but for metrics and times."""
+    """code: of the process. said: on standard error. result: of result.json, but for metrics, diagnostics and times."""
 
     code: int
     said: str
@@ -103,6 +103,7 @@ def ended(folder: Path, here: World, content: Mapping[str, Any]) -> Ended:
     assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
     result = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))
     metrics = result.pop("metrics")
+    result.pop("diagnostics")
     result.pop("seconds")
     result["problem"].pop("data")
     with np.load(folder / "out" / "state.npz") as arrays:

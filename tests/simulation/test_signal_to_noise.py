@@ -73,6 +73,13 @@ def test_choices_and_runs_without_noise_have_no_signal() -> None:
     assert decentral_dp.plan("ring_breast_cancer_no_privacy").privacy.signal == {}
 
 
+def test_numbers_at_the_ends_of_float64_have_no_ratio(scenario: Callable[..., dict[str, Any]]) -> None:
+    far = {"epsilon": None, "y": {"scale": 1e200, "decay": 0.0}, "z": {"scale": 1.0, "decay": 0.0}}
+    content = scenario(privacy=far)
+    del content["privacy"]["epsilon"]
+    assert set(decentral_dp.plan(content).privacy.signal) == {"z"}
+
+
 def test_it_is_written_and_read_back() -> None:
     privacy = decentral_dp.plan("ring_breast_cancer").privacy
     again = PrivacyStatement.from_dict(privacy.to_dict())
