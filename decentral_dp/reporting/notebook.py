@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 
 from decentral_dp.reporting.page.budgets import budget_table
+from decentral_dp.reporting.page.figures import image
 from decentral_dp.reporting.page.guarantee import verdict
 from decentral_dp.reporting.page.markup import Html, join, tag
 from decentral_dp.reporting.page.opening import lead
@@ -21,15 +21,11 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:
         result: its numbers.
         pictures: PNGs.
     """
-    scores, images = score_table(result), [_image(picture) for picture in pictures]
+    scores, images = score_table(result), [image(picture, width="420") for picture in pictures]
     parts = [tag("h4", result.title or "Run"), tag("p", lead(result))]
     if result.status != "ok":
         parts.append(tag("p", tag("b", result.status.replace("_", " ")), f": {result.reason or ''}"))
     return tag("div", *parts, *_budgets(result.privacy), *([] if scores is None else [scores]), *images).markup
-
-
-def _image(png: bytes) -> Html:
-    return Html(f'<img width="420" src="data:image/png;base64,{base64.b64encode(png).decode("ascii")}">')
 
 
 def plan_view(title: str, privacy: PrivacyStatement) -> str:

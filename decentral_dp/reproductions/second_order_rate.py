@@ -75,13 +75,7 @@ def implicit(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> 
     """Draw private gradients of one of the same number of rounds, each at a private minimiser.
 
     Args:
-        rng: random bits.
-        instance: the problem.
-        x: (p,) upper point.
-        n: train records, and as many validation records.
-
-    Returns:
-        (draws, p) the gradients.
+        rng, instance, x, n: as of `second_order`.
     """
     c = instance.constants(x)
     each = mu_of() / math.sqrt(2.0 * rounds(instance, x, n))

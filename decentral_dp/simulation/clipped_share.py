@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.bounded import SPLITS, Array, Split
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.bounded import SPLITS, Array, Norm, Split
+from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, take
+from decentral_dp.simulation.metrics import evenly_spaced
 
 # Records of each kind that are tried, of so many agents.
 MOST_RECORDS, _AGENTS = 32, 8
@@ -38,36 +39,39 @@ def clipped_shares(
         left out.
     """
     m = len(values["x"])
-    free = Clip(clip.norm)
+    agents = evenly_spaced(m, _AGENTS)
     cut: dict[str, list[bool]] = {}
-    for agent in np.linspace(0, m - 1, min(m, _AGENTS)).round().astype(int):
-        x, y = values["x"][agent], values["y"][agent]
-        z = values["z"][agent] if "z" in values else np.zeros_like(y)
+    for agent in agents:
+        own = {channel: rows[agent] for channel, rows in values.items()}
         for split in SPLITS:
             wanted = [t for t in TERMS if problem.reads_records.get(t) == split and _is_cut(t, clip, "z" in values)]
-            shard = records[split][agent]
-            n = len(shard[0]) if wanted else 0
-            for k in np.linspace(0, n - 1, min(n, max(1, MOST_RECORDS // min(m, _AGENTS)))).round().astype(int):
-                one = take(shard, slice(k, k + 1))
-                pair = {s: one if s == split else take(records[s][agent], slice(0, 1)) for s in SPLITS}
-                with np.errstate(all="ignore"):
-                    terms = problem.terms(x, y, z, pair["train"], pair["validation"], free, wanted)
-                longest: dict[str, float] = {}
-                for term in wanted:
-                    channel, length = CLIP_OF_TERM[term], _length(getattr(terms, term), clip)
-                    longest[channel] = max(longest.get(channel, 0.0), length)
-                for channel, length in longest.items():
+            if not wanted:
+                continue
+            shards = {s: records[s][agent] for s in SPLITS}
+            for k in evenly_spaced(len(shards[split][0]), max(1, MOST_RECORDS // len(agents))):
+                pair = {s: take(shards[s], slice(k, k + 1) if s == split else slice(0, 1)) for s in SPLITS}
+                for channel, length in _lengths(problem, own, pair, clip.norm, wanted).items():
                     cut.setdefault(channel, []).append(not length <= clip.bound(channel) * (1.0 + 1e-9))
     return {channel: float(np.mean(found)) for channel, found in cut.items()}
 
 
+def _lengths(
+    problem: Problem, values: Mapping[str, Array], records: Mapping[Split, Any], norm: Norm, wanted: Sequence[str]
+) -> dict[str, float]:
+    """Channel → norm of the longest unclipped term that feeds it. records: one of each kind."""
+    x, y = values["x"], values["y"]
+    z = values.get("z", np.zeros_like(y))
+    longest: dict[str, float] = {}
+    with np.errstate(all="ignore"):
+        terms = problem.terms(x, y, z, records["train"], records["validation"], Clip(norm), wanted)
+        for term in wanted:
+            channel, value = CLIP_OF_TERM[term], np.ravel(getattr(terms, term))
+            longest[channel] = max(longest.get(channel, 0.0), float(row_norms(value[None], norm)[0]))
+    return longest
+
+
 def _is_cut(term: str, clip: Clip, has_z: bool) -> bool:
     return math.isfinite(clip.bound(CLIP_OF_TERM[term])) and (has_z or term not in ("lower_hvp", "lower_jvp"))
-
-
-def _length(value: Array, clip: Clip) -> float:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.abs(value).sum() if clip.norm == "l1" else np.sqrt(np.square(value).sum()))
 
 
 def clip_advice(shares: Mapping[str, float], scaled: bool) -> list[str]:

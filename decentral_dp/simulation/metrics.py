@@ -207,7 +207,21 @@ def scored_agents(n_agents: int) -> IntArray:
         >>> scored_agents(3).tolist(), len(scored_agents(10**5)), int(scored_agents(10**5)[-1])
         ([0, 1, 2], 256, 99999)
     """
-    return np.linspace(0, n_agents - 1, min(n_agents, MOST_SCORED)).round().astype(np.int64)
+    return evenly_spaced(n_agents, MOST_SCORED)
+
+
+def evenly_spaced(n: int, most: int) -> IntArray:
+    """Choose of n places at most so many, first and last among them.
+
+    Args:
+        n: how many there are.
+        most: how many are chosen where there are more, at least 2.
+
+    Example:
+        >>> evenly_spaced(10, 4).tolist(), evenly_spaced(2, 4).tolist()
+        ([0, 3, 6, 9], [0, 1])
+    """
+    return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
 def pooled(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:

@@ -39,6 +39,10 @@ def figures(folder: Path, *names: str, captions: Mapping[str, str] | None = None
 
 def figure(png: bytes, caption: str, captioned: bool = True) -> Html:
     """A picture within the page. captioned: whether its caption is printed below it, too."""
+    return tag("figure", image(png, alt=caption), *([tag("figcaption", caption)] if captioned else []))
+
+
+def image(png: bytes, **attributes: str) -> Html:
+    """A picture whose bytes stand in the markup. attributes: of `<img>`."""
     data = base64.b64encode(png).decode("ascii")
-    image = tag("img", src=f"data:image/png;base64,{data}", alt=caption).markup.removesuffix("</img>")
-    return tag("figure", Html(image), *([tag("figcaption", caption)] if captioned else []))
+    return Html(tag("img", src=f"data:image/png;base64,{data}", **attributes).markup.removesuffix("</img>"))
