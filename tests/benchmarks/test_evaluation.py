@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
-from tests.benchmarks.test_whole_run import job_of
+from tests.benchmarks.rings import ring_job
 from tests.benchmarks.timing import fastest
 
 FEW, MANY = 1000, 10_000
@@ -26,7 +26,7 @@ def test_an_evaluation_costs_as_much_per_agent_in_a_large_network(benchmark: Any
 
 
 def _look(agents: int) -> Any:
-    job = job_of(1, agents, records=2, width=20)
+    job = ring_job(1, agents, records=2, width=20)
     evaluator, seen = job.evaluator(), list[Any]()
     job.start(LocalEngine(), RunControl([1], seen.append))
     last = seen[-1]

@@ -16,7 +16,7 @@ from decentral_dp.engines.protocol import RunControl
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.run_in_progress import begin
 
-from .test_whole_run import job_of
+from .rings import ring_job
 
 
 def _ten_agents() -> Job:
@@ -24,7 +24,7 @@ def _ten_agents() -> Job:
 
 
 def _thousand_agents() -> Job:
-    return job_of(rounds=400)
+    return ring_job(400, agents=1000, records=20, width=64)
 
 
 @pytest.mark.parametrize(("make", "limit"), [(_ten_agents, 1.1), (_thousand_agents, 1.05)], ids=["10", "1000"])
