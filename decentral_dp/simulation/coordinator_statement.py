@@ -31,6 +31,8 @@ PROTOCOLS = {
     "released": "trusted coordinator: noise once, by it; prices planned beforehand",
     "printed": "trusted coordinator: noise once, by it, as the paper calibrates it",
 }
+# A plan that costs less than this share of its target says why.
+_NEARLY_SPENT = 0.95
 # The terms of `problems.protocol` in formulas; h is the upper loss of a record, l its lower loss.
 _FORMULAS = {
     "lower_grad_y": "∇_y l",
@@ -242,6 +244,7 @@ def notes(job: CoordinatorJob) -> list[str]:
     claim = claimed(job)
     if claim is not None:
         out += _printed_notes(job, claim)
+    out += _unspent_notes(job)
     drawn = [c for c in job.ledger.charged if c.sampling == "poisson" and c.mechanism == GAUSSIAN]
     out += [_sampling_note(c) for c in drawn if 0.0 < _multiplier(c) < 1.0]
     unproven = {c.reason for c in job.ledger.charged if not c.mechanism.proven and c.reason}
@@ -272,6 +275,19 @@ def _sampling_note(c: ChannelLedger) -> str:
         f"On {c.channel} the noise is {_multiplier(c):.2g} times what one record can add to a sample: below 1 a sample "
         "hardly hides who is in it, and sampling saves little. Take a larger algorithm.rate."
     )
+
+
+def _unspent_notes(job: CoordinatorJob) -> list[str]:
+    """Why a plan stops short of its target."""
+    table, spent = job.scenario.privacy, float(job.budget.epsilon.max())
+    if table.guarantee != "certified" or table.epsilon is None or spent >= _NEARLY_SPENT * table.epsilon:
+        return []
+    sampled = any(line.sampling == "poisson" for line in job.ledger.charged)
+    return [
+        f"Of the target ε = {table.epsilon:g} these releases spend {epsilon_text(spent)}. With a little less noise "
+        "their price jumps past the target: sampling in float64 may then add more than "
+        f"δ = {delta_text(table.delta)} to it. Take a larger delta{' or algorithm.rate' if sampled else ''}."
+    ]
 
 
 def _printed_notes(job: CoordinatorJob, claim: Claim) -> list[str]:
