@@ -151,6 +151,24 @@ def test_cost_is_linear_in_edges(benchmark: Any) -> None:
     assert growth <= 1.6
 
 
+def test_a_hundred_thousand_agents(benchmark: Any) -> None:
+    """Time per edge and round against 10³ agents, and the peak in numpy's and Python's allocations over 20 rounds."""
+    many, few = 100_000, 1000
+    times = best_of({str(m): rounds_of(host(m, 10**6)) for m in (few, many)}, 6)
+    growth = times[str(many)] / many / (times[str(few)] / few)
+    tracemalloc.start()
+    one_round = rounds_of(host(many, 10**6))
+    for _ in range(20):
+        one_round()
+    peak = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    benchmark.extra_info["ratio"] = round(growth, 2)
+    print(f"\n10⁵ agents: {growth:.2f} × the time per edge at 10³ (at most 1.2), {peak:.0f} MiB (at most 1536)")
+    benchmark.pedantic(one_round, rounds=1)
+    assert growth <= 1.2
+    assert peak <= 1536
+
+
 def test_memory_of_ten_thousand_agents(benchmark: Any) -> None:
     """Peak memory of 10⁴ agents × 64 × three channels over 50 rounds, in numpy's and Python's allocations."""
     tracemalloc.start()

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pyarrow.parquet import read_schema
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.parquet import ParquetFile
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.folder import broken, published_x, read_scenario
@@ -82,7 +84,7 @@ class Curve(NamedTuple):
 def read_drawing(folder: Path) -> Drawing:
     """What `write_plots` draws. Raises InputError where `folder` holds no result.json, or a file that is broken."""
     result = read_result(folder)
-    metrics, ledger = _read_metrics(folder), _read_ledger(folder, result)
+    metrics, ledger = _read_metrics(folder), read_ledger(folder / "ledger.parquet", drawn_rounds(result))
     return drawing_of(result, read_scenario(folder), metrics, ledger, published_x(folder))
 
 
@@ -122,17 +124,27 @@ def _read_metrics(folder: Path) -> pd.DataFrame:
     return frame if "value" in frame else pd.DataFrame({"round": [], "agent": [], "name": [], "value": []})
 
 
-def _read_ledger(folder: Path, result: RunResult) -> pd.DataFrame:
-    """The ledger at no more than DRAWN_ROUNDS rounds."""
-    path = folder / "ledger.parquet"
+def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
+    """Read a ledger at some rounds, part by part: it may be longer than memory.
+
+    Args:
+        path: of `ledger.parquet`; where it is missing nothing is read.
+        rounds: whole numbers.
+
+    Raises:
+        InputError: for a file that is broken.
+    """
     if not path.exists():
         return pd.DataFrame()
-    keep = drawn_rounds(result).astype(int)
+    keep = pc.field("round").isin(rounds.astype(int).tolist())
     try:
-        # A run without any release has a ledger without columns.
-        if "round" not in read_schema(path).names:
-            return pd.DataFrame()
-        return pd.read_parquet(path, filters=[("round", "in", keep.tolist())])
+        with ParquetFile(path) as file:
+            # A run without any release has a ledger without columns.
+            if "round" not in file.schema_arrow.names:
+                return pd.DataFrame()
+            parts = [file.read_row_group(k).filter(keep) for k in range(file.num_row_groups)]
+        found: pd.DataFrame = pa.concat_tables(parts).unify_dictionaries().to_pandas()
+        return found
     except (ValueError, OSError) as error:
         raise broken(path, error) from None
 
