@@ -7,8 +7,8 @@ from decentral_dp.data.partition import PARTITIONS, partition
 from decentral_dp.data.roles import Split, held_out, split
 from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale
 from decentral_dp.data.shards import Shards, make_shards
+from decentral_dp.data.simulated_trajectories import ENVIRONMENTS
 from decentral_dp.data.streams import Draw, Stream, draw_batch
-from decentral_dp.data.trajectories import ENVIRONMENTS
 
 __all__ = [
     "COLLECTIONS",

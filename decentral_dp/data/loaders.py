@@ -11,8 +11,9 @@ from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
 from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images, standing_in
 from decentral_dp.data.record_files import read_csv, read_npz
+from decentral_dp.data.simulated_trajectories import ENVIRONMENTS, simulated
 from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
-from decentral_dp.data.trajectories import ENVIRONMENTS, read_trajectories, simulated
+from decentral_dp.data.trajectories import read_trajectories
 from decentral_dp.errors import InputError
 
 DATASETS: Mapping[str, str] = {
