@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import ray
 
-from decentral_dp.engines.protocol import AgentNode, blocks
-from decentral_dp.engines.ray import Actor, _drive, _start
+from decentral_dp.engines.protocol import AgentNode, RunControl, blocks
+from decentral_dp.engines.ray import Actor, _drive, _Kept, _start
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from tests.benchmarks.test_gossip import CHANNELS, DIMENSION, PureGossip, ring
@@ -49,15 +49,15 @@ def nodes() -> list[AgentNode]:
 def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
     """Ten agents on a ring, three channels of 64, Laplace noise and ledger, per round."""
     # The programs of this benchmark are not installed where the actors live.
-    for module in ("test_gossip", __name__):
+    for module in (PureGossip.__module__, __name__):
         ray.cloudpickle.register_pickle_by_value(sys.modules[module])
     placed = nodes()
     best = {"ours": float("inf"), "bare": float("inf")}
     for _ in range(4):
-        actors = _start(Actor, [(node, ROUNDS) for node in placed])
+        actors = _start(Actor, [(node, ROUNDS, None) for node in placed])
         ray.get([a.__ray_ready__.remote() for a in actors])
         start = time.perf_counter()
-        _drive(actors, placed, ROUNDS, [], lambda s: False)
+        _drive(actors, placed, ROUNDS, RunControl(), _Kept(None, 0))
         best["ours"] = min(best["ours"], time.perf_counter() - start)
         for actor in actors:
             ray.kill(actor)
@@ -68,7 +68,7 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
         messages = [a.advance.remote() for a in bare]
         for t in range(ROUNDS):
             messages = [
-                a.advance.remote(*(messages[j] for j in n.neighbour_sum)) for a, n in zip(bare, placed, strict=True)
+                a.advance.remote(*(messages[j] for j in n.neighbours)) for a, n in zip(bare, placed, strict=True)
             ]
             if t % 32 == 0:
                 ray.wait(messages, num_returns=len(messages), fetch_local=False)
