@@ -22,13 +22,13 @@ from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelih
 from decentral_dp.adversaries.exact_losses import loss_law, not_as_stated
 from decentral_dp.adversaries.likelihoods import drawn_noise
 from decentral_dp.adversaries.neighbouring_worlds import Worlds, farthest
-from decentral_dp.adversaries.one_run import plant, shown_in_one_run
+from decentral_dp.adversaries.one_run import Shown, gaussian_throughout, plant, shown_in_one_run
 from decentral_dp.adversaries.sampled_releases import amplified
 from decentral_dp.adversaries.transcripts import observe
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.job_builder import build
@@ -229,8 +229,8 @@ def play(
 def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult:
     resumed(out, "one run")
     job, root = plan.job, _root(plan, "canaries", 0)
-    shown, nothing, right = shown_in_one_run(job, canaries, root, 1.0 - plan.confidence)
-    bound = _LowerBound("one run", shown, nothing, plan.confidence, 1, None, right=right)
+    shown = shown_in_one_run(job, canaries, root, 1.0 - plan.confidence)
+    bound = _LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
     # Any canary is the record that is replaced, so that the ε of all agents counts: the largest.
     victim = int(np.argmax(job.budget.epsilon))
     return _finished(plan, Worlds(job, job, victim, "train"), bound, out, Played("one run"))
@@ -247,7 +247,7 @@ class _LowerBound:
     runs: int
     noise: tuple[float, float] | None
     contradicted: str = ""
-    right: int = 0
+    one_run: Shown | None = None
 
 
 def _differing(plan: AuditPlan, worlds: Worlds) -> _LowerBound:
@@ -362,12 +362,8 @@ def _sentences(
     if claimed is not None and status != "broken":
         above = bound.epsilon > claimed
         out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
-    if plan.canaries is not None:
-        out.append(
-            f"In one run {plan.canaries} records were replaced by canaries, whose labels are coins: {bound.right} of "
-            f"these were guessed from what was published, with confidence {percent}."
-        )
-        return [*out, *_last(status)]
+    if bound.one_run is not None:
+        return [*out, *_of_canaries(plan, bound.one_run, percent), *_last(status)]
     replaced = f"the first {worlds.split} record of agent {worlds.victim} is replaced"
     how = {
         "exact": f"The two worlds are equally far apart on each of {_COMPARED} transcripts of both, and if they are on "
@@ -387,6 +383,20 @@ def _sentences(
     if bound.contradicted:
         out.append(bound.contradicted)
     return [*out, *_last(status)]
+
+
+def _of_canaries(plan: AuditPlan, shown: Shown, percent: str) -> list[str]:
+    told = (
+        f"In one run {plan.canaries} records were replaced by canaries, whose labels are coins: {shown.right} of "
+        f"these were guessed from what was published, with confidence {percent}."
+    )
+    if not gaussian_throughout(plan.job):
+        return [told]
+    return [
+        told,
+        "What is shown takes the curve of one record to be that of Gaussian noise, as in the ledger, of unknown size; "
+        f"without that, ε is at least {at_least_text(shown.plain)} with the same confidence.",
+    ]
 
 
 def _last(status: str) -> list[str]:

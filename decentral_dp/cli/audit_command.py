@@ -16,7 +16,7 @@ from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.adversaries.audit_storage import add_to_run
 from decentral_dp.adversaries.audit_tables import audit_table, write_table
 from decentral_dp.adversaries.audits import AuditPlan, planned, play
-from decentral_dp.adversaries.one_run import one_run_bound
+from decentral_dp.adversaries.one_run import gaussian_throughout, one_run_bound
 from decentral_dp.bounded import Array
 from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar
@@ -127,7 +127,9 @@ def require_free(folder: Path) -> None:
 def print_plan(plan: AuditPlan) -> None:
     """What is going to be played, and the most that it can show."""
     if plan.canaries is not None:
-        most = one_run_bound(*_all_right(plan.canaries), plan.job.scenario.privacy.delta, 1.0 - plan.confidence)
+        job, risk = plan.job, 1.0 - plan.confidence
+        gaussian = gaussian_throughout(job)
+        most = one_run_bound(*_all_right(plan.canaries), job.scenario.privacy.delta, risk, gaussian)
         text = f"One run with {plan.canaries} canaries, which can show at most ε = {most:.3g}, if all are guessed."
         console().print(Text(text))
         return

@@ -470,10 +470,27 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "canaries that are counted without δ",
-        "adversaries/one_run.py",
+        "adversaries/one_run_bounds.py",
         " + 2.0 * canaries * delta * slack",
         "",
         ("tests/adversaries/test_audit_one_run.py::test_the_chance_is_that_of_the_theorem_by_its_definition",),
+    ),
+    Mutation(
+        "a recursion that counts one right guess too many",
+        "adversaries/one_run_bounds.py",
+        "        total += added\n        correct += (c - 1) * added / canaries\n",
+        "        total += added\n        correct += c * added / canaries\n",
+        (
+            "tests/adversaries/test_one_run_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
+            "tests/adversaries/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
+        ),
+    ),
+    Mutation(
+        "a recursion that forgets the coins that are not guessed",
+        "adversaries/one_run_bounds.py",
+        " = probability, right * probability / canaries, (guesses - right) * probability / canaries\n",
+        " = probability, right * probability / guesses, (guesses - right) * probability / canaries\n",
+        ("tests/adversaries/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
     ),
     Mutation(
         "losses of samples that are rounded up",
