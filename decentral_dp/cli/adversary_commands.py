@@ -92,7 +92,7 @@ def audit(
     where more is shown than is certified, or where the audit itself is broken.
     """
     from decentral_dp.cli import audit_command as inside
-    from decentral_dp.studies.pool import cores
+    from decentral_dp.engines.task_pool import cores
 
     if every == (scenario is not None):
         raise InputError("audit: give a scenario or a run folder, or --all without either.")

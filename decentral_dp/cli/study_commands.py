@@ -49,7 +49,7 @@ def study(
 def _study_audits(out: Path | None, jobs: int | None, override: list[str] | None) -> None:
     """The study of all audits, whose cells are no runs of one scenario."""
     from decentral_dp.cli.audit_command import audit_every
-    from decentral_dp.studies.pool import cores
+    from decentral_dp.engines.task_pool import cores
 
     if override:
         raise InputError('--set: the study "audits" takes none; "decentral-dp audit NAME --set ..." audits one.')

@@ -128,6 +128,19 @@ def compute(task: Task) -> Record:
     return as_kept
 
 
+def compute_and_keep(folder: Path, task: Task) -> Record:
+    """Compute one cell, which is on the disk before it is reported."""
+    record = compute(task)
+    keep(folder, task, record)
+    return record
+
+
+def keep(folder: Path, task: Task, record: Record) -> None:
+    """Write a cell, if it would come out the same again."""
+    if kept(record["status"]):
+        write(folder, task.key, record)
+
+
 def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
     return {
         "status": status,
