@@ -30,8 +30,13 @@ def mapped(
     Returns:
         (item, outcome) in the order in which they are done.
     """
+
+    def worked(item: Item) -> Outcome:
+        # Ray takes functions only, and what is worked on may be a partial one.
+        return work(item)
+
     with cluster(address):
-        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(work)
+        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(worked)
         waiting = list(reversed(items))
         pending: dict[ray.ObjectRef[Outcome], Item] = {}
         try:
