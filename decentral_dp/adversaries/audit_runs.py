@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from decentral_dp.adversaries.audit_plan import AuditPlan, planned
 from decentral_dp.adversaries.audit_scores import Score, score_of
 from decentral_dp.adversaries.audit_storage import GROUPS, noise_sizes
-from decentral_dp.adversaries.neighbouring_worlds import Worlds, farthest
+from decentral_dp.adversaries.exact_losses import worst_worlds
+from decentral_dp.adversaries.neighbouring_worlds import Worlds
 from decentral_dp.adversaries.transcripts import observe
 from decentral_dp.config.loading import load
 from decentral_dp.engines.task_pool import check_at_hand, in_parallel
@@ -158,5 +159,5 @@ def _game_there(order: str) -> Game:
     """The same game, found again from the same seed."""
     content, folder, (runs, vantage, confidence, seed, curve), lawful = json.loads(order)
     plan = planned(load(content, folder=Path(folder)), runs, vantage, confidence, seed, curve=curve)
-    worlds = farthest(plan.job, plan.root("search", 0))
+    worlds = worst_worlds(plan.job, plan.root("search", 0))
     return game_of(plan, worlds, worlds.first, lawful)

@@ -67,6 +67,8 @@ def sentences_of(
     if bound.one_run is not None:
         return [*out, *_of_canaries(plan, bound.one_run, percent), *_last(status)]
     replaced = f"the first {worlds.split} record of agent {worlds.victim} is replaced"
+    if worlds.copies:
+        replaced += ", and all its others are copies of one of the two"
     how = {
         "exact": f"The two worlds are equally far apart on each of {COMPARED} transcripts of both, and if they are on "
         "all, what is shown is exact for these two records.",

@@ -23,9 +23,9 @@ from decentral_dp.adversaries.audit_scores import Score
 from decentral_dp.adversaries.audit_sentences import COMPARED, LowerBound, sentences_of
 from decentral_dp.adversaries.audit_storage import GROUPS, Played, fingerprint, noise_sizes, resumed, write_json
 from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelihoods, trade_off
-from decentral_dp.adversaries.exact_losses import loss_law, not_as_stated
+from decentral_dp.adversaries.exact_losses import loss_law, not_as_stated, worst_worlds
 from decentral_dp.adversaries.likelihoods import drawn_noise
-from decentral_dp.adversaries.neighbouring_worlds import Worlds, farthest
+from decentral_dp.adversaries.neighbouring_worlds import Worlds
 from decentral_dp.adversaries.one_run import shown_in_one_run
 from decentral_dp.adversaries.sampled_releases import amplified
 from decentral_dp.adversaries.transcripts import Transcript, observe
@@ -124,7 +124,7 @@ def play(
         return _of_one_run(plan, plan.canaries, out)
     job = plan.job
     played = resumed(out, fingerprint(plan.job.scenario, plan.runs, plan.vantage, plan.confidence, plan.seed))
-    worlds = farthest(job, plan.root("search", 0))
+    worlds = worst_worlds(job, plan.root("search", 0))
     same = worlds._replace(second=null(worlds))
     if job.mechanism.adds_noise is False or not _noised(job):
         return _finished(plan, worlds, _differing(plan, worlds), out, played)

@@ -43,7 +43,7 @@ def test_the_loss_of_samples_is_that_of_the_library(move: float, rate: float, nu
     accountant.compose(SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(1.0 / move)), number))
     for delta in (1e-2, 1e-5):
         above = accountant.get_epsilon(delta)
-        below = mixture_epsilon(np.full(number, move), np.full(number, rate), delta)
+        below = mixture_epsilon(np.full((number, 2), move), np.full(number, rate), delta)
         assert 0.99 * above - 2e-3 <= below <= above
 
 
