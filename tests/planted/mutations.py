@@ -469,6 +469,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/adversaries/test_audit_samples.py::test_the_mixture_is_what_bayes_says",),
     ),
     Mutation(
+        "an audit that counts what both worlds' records have in common",
+        "adversaries/sampled_releases.py",
+        "np.linalg.norm(one - other * (float(one @ other) / squared))",
+        "np.linalg.norm(one)",
+        ("tests/adversaries/test_audit_one_release.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
+    ),
+    Mutation(
         "canaries that are counted without δ",
         "adversaries/one_run_bounds.py",
         " + 2.0 * canaries * delta * slack",
@@ -495,8 +502,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "losses of samples that are rounded up",
         "adversaries/loss_laws.py",
-        "    cells = int(top / width)\n    edges = np.arange(-cells, cells + 1) * width\n",
-        "    cells = int(top / width)\n    edges = np.arange(-cells, cells + 1) * width - 200.0 * width\n",
+        "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width\n",
+        "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width - 200.0 * width\n",
         ("tests/adversaries/test_audit_samples.py::test_the_loss_of_samples_is_that_of_the_library",),
     ),
 )
