@@ -8,6 +8,9 @@ at the clip. All candidates are replayed on one transcript; the pair whose queri
 In a batch of fixed size somebody else has the place of a record that is not drawn. The bound for such batches is
 reached where that one is like the replaced record of one world: `among_copies` makes all others copies of it. A
 guarantee is for all data sets, so that an audit may choose the other records, too.
+
+`extreme_pairs` searches for something else: floats of every size that break a component's own bound, on made-up data
+sets that are replaced whole. Here a job is given, and both records must be such that its own loading would let through.
 """
 
 from __future__ import annotations

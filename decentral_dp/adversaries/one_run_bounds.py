@@ -148,7 +148,7 @@ def mu_refuted(right: int, guesses: int, canaries: int, risk: float) -> float:
 
     Example:
         >>> round(mu_refuted(right=95, guesses=100, canaries=100, risk=0.05), 3)
-        2.577
+        1.083
     """
     return most_refuted(lambda mu: impossible(right, guesses, canaries, gaussian_error(mu), risk), LARGEST_MU)
 
