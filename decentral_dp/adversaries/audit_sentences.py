@@ -99,7 +99,7 @@ def _of_canaries(plan: AuditPlan, shown: Shown, percent: str) -> list[str]:
     return [
         told,
         "What is shown takes the curve of one record to be that of Gaussian noise, as in the ledger, of unknown size; "
-        f"without that, ε is at least {at_least_text(shown.plain)} with the same confidence.",
+        f"without that, it shows ε {at_least_text(shown.plain)} with the same confidence.",
     ]
 
 
