@@ -15,10 +15,11 @@ from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.bounded import Array
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
+from decentral_dp.files.package_digest import package_digest
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.result import plain, read_result
 
-_GROUPS = ("first", "second", "null")
+GROUPS = ("first", "second", "null")
 
 
 @dataclass
@@ -29,17 +30,15 @@ class Played:
     """
 
     fingerprint: str
-    scores: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _GROUPS})
+    scores: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in GROUPS})
     sizes: dict[str, list[float]] = field(default_factory=dict)
 
-    def add(self, group: str, score: float, residuals: Mapping[str, Array]) -> None:
-        """One run. residuals: mechanism's name → its noise in units of the scale."""
+    def add(self, group: str, score: float, sizes: Mapping[str, tuple[int, float]]) -> None:
+        """One run. sizes: as of `noise_sizes`."""
         self.scores[group].append(score)
-        for name, values in residuals.items():
-            if name in (GAUSSIAN.name, LAPLACE.name) and np.isfinite(values).all():
-                size = values**2 if name == GAUSSIAN.name else np.abs(values)
-                before = self.sizes.get(name, [0.0, 0.0])
-                self.sizes[name] = [before[0] + values.size, before[1] + float(size.sum())]
+        for name, (n, total) in sizes.items():
+            before = self.sizes.get(name, [0.0, 0.0])
+            self.sizes[name] = [before[0] + n, before[1] + total]
 
     def noise(self) -> list[tuple[str, int, float]]:
         """For `likelihoods.drawn_noise`."""
@@ -49,8 +48,25 @@ class Played:
         return {"fingerprint": self.fingerprint, "scores": self.scores, "sizes": self.sizes}
 
 
+def noise_sizes(residuals: Mapping[str, Array]) -> dict[str, tuple[int, float]]:
+    """Measure the noise of one run.
+
+    Args:
+        residuals: mechanism's name → its noise in units of the scale.
+
+    Returns:
+        Mechanism's name → how many numbers, and the sum of their sizes: of Gaussian noise squares, else absolute
+        values.
+    """
+    return {
+        name: (values.size, float((values**2 if name == GAUSSIAN.name else np.abs(values)).sum()))
+        for name, values in residuals.items()
+        if name in (GAUSSIAN.name, LAPLACE.name) and np.isfinite(values).all()
+    }
+
+
 def fingerprint(s: Scenario, runs: int, vantage: str, confidence: float, seed: int) -> str:
-    """Hash whatever decides what is played; more runs go on from fewer.
+    """Hash whatever decides what is played, this package among it; more runs go on from fewer.
 
     Args:
         s: the scenario; its title, description, versions and `run` play no part.
@@ -63,7 +79,7 @@ def fingerprint(s: Scenario, runs: int, vantage: str, confidence: float, seed: i
         16 hexadecimal digits.
     """
     content = s.model_dump(mode="json", exclude={"title", "description", "versions", "run"})
-    text = json.dumps([content, vantage, confidence, seed], sort_keys=True, default=str)
+    text = json.dumps([content, vantage, confidence, seed, package_digest()], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -81,7 +97,7 @@ def resumed(out: Path | None, expected: str) -> Played:
         interrupted = content["status"] == "interrupted"
         kept = Played(
             content["fingerprint"],
-            {name: [float(v) for v in content["scores"][name]] for name in _GROUPS} if interrupted else {},
+            {name: [float(v) for v in content["scores"][name]] for name in GROUPS} if interrupted else {},
             {str(k): [float(v) for v in pair] for k, pair in content["sizes"].items()} if interrupted else {},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -89,7 +105,7 @@ def resumed(out: Path | None, expected: str) -> Played:
     if not interrupted:
         raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
     if kept.fingerprint != expected:
-        raise InputError(f"--out: {out} holds an interrupted audit of another scenario or with other settings; give another file.")  # fmt: skip  # noqa: E501
+        raise InputError(f"--out: {out} holds an interrupted audit of another scenario or with other settings, or by another state of this package; give another file.")  # fmt: skip  # noqa: E501
     return kept
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from scipy.stats import kstest, norm
 
 from decentral_dp.adversaries.likelihoods import Movement, movement
-from decentral_dp.adversaries.neighbouring_worlds import Worlds
+from decentral_dp.adversaries.neighbouring_worlds import Worlds, among_copies, farthest
 from decentral_dp.adversaries.sampled_releases import (
+    Moves,
     amplified,
     membership_of,
     opposite_moves,
@@ -21,6 +22,7 @@ from decentral_dp.adversaries.sampled_releases import (
 from decentral_dp.adversaries.selection_laws import Law, choice_epsilon
 from decentral_dp.adversaries.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import Array
+from decentral_dp.simulation.jobs import Job
 
 # With which choices by their stated law, or samples by their stated rates, fail the test of them.
 _RISK = 1e-3
@@ -53,17 +55,19 @@ class Noised(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """Of values on samples: (n,) how far indices move with the record, and its rates."""
+    """Of values on samples."""
 
-    moves: Array
-    rates: Array
+    found: Moves
 
     def near(self, other: Any, rtol: float) -> bool:
-        most = rtol * float(self.moves.max(initial=0.0))
-        return _comparable(self, other) and float(np.abs(self.moves - other.moves).max(initial=0.0)) <= most
+        if not isinstance(other, Sampled) or not _comparable(self.found, other.found):
+            return False
+        ours, theirs = self.found.moves, other.found.moves
+        alike = np.array_equal(self.found.laplace, other.found.laplace)
+        return alike and float(np.abs(ours - theirs).max(initial=0.0)) <= rtol * float(ours.max(initial=0.0))
 
     def epsilon(self, delta: float, noise: float) -> float:
-        return shown_by(self.moves, self.rates, delta, noise)
+        return shown_by(self.found, delta, noise)
 
 
 class Chosen(NamedTuple):
@@ -82,9 +86,38 @@ class Chosen(NamedTuple):
         return choice_epsilon(self.first, self.second, delta)
 
 
-def _comparable(one: Sampled | Chosen, other: Any) -> bool:
+def _comparable(one: Moves | Chosen, other: Any) -> bool:
     """Whether the other is a law of the same class, with arrays of the same shapes."""
     return type(one) is type(other) and all(a.shape == b.shape for a, b in zip(one, other, strict=True))
+
+
+def worst_worlds(job: Job, root: bytes) -> Worlds:
+    """Find two worlds that are far apart, among the agent's own records, or among copies of one where that shows more.
+
+    Args:
+        job: to be audited.
+        root: of the coins of the runs on which it is decided, and of no others.
+
+    Returns:
+        The worlds.
+    """
+    found = farthest(job, root)
+    if not _fixed_batches(job):
+        return found
+    delta = job.scenario.privacy.delta
+    return max((found, among_copies(found)), key=lambda worlds: _shown_once(worlds, root, delta))
+
+
+def _shown_once(worlds: Worlds, root: bytes, delta: float) -> float:
+    """What the law of one transcript shows; below 0 where none is known."""
+    first: Any = worlds.first
+    law = loss_law(observe(first.keyed(root), worlds.victim), worlds)
+    return -1.0 if law is None else law.epsilon(delta, 1.0)
+
+
+def _fixed_batches(job: Job) -> bool:
+    """Whether records are hidden in batches of fixed size."""
+    return any((rate < 1.0).any() and c.sampling == "fixed" for c in job.ledger.channels for rate in c.rate.values())
 
 
 def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:
@@ -120,7 +153,7 @@ def _of_samples(transcript: Transcript, worlds: Worlds) -> Sampled | None:
     if not separate(worlds, transcript):
         return None
     moves = opposite_moves(worlds, transcript, rates)
-    return None if moves is None else Sampled(*moves)
+    return None if moves is None else Sampled(moves)
 
 
 def not_as_stated(worlds: Worlds, roots: Sequence[bytes]) -> str:

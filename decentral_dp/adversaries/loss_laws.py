@@ -6,6 +6,9 @@ and whatever is cut off is taken for nothing, so that δ(ε) is never overstated
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
@@ -16,8 +19,12 @@ from decentral_dp.bounded import Array
 _CELLS = 2**18
 # More moves than this that differ are rounded down to these steps of their logarithms.
 _MOVES, _STEP = 64, 0.02
-# Beyond so many deviations a normal variable is never found: with probability 1e-19.
-_FAR = 9.0
+# Beyond so many deviations a normal variable is never found: with probability 1e-19. The same of Laplace's scales.
+_FAR, _FAR_LAPLACE = 9.0, 44.0
+# Outcomes at which a loss is computed.
+_OUTCOMES = 2**16
+# Of a loss in float64, about 1e-14 at most.
+_ROUNDING = 1e-12
 
 
 def laplace_epsilon(moves: Array, delta: float) -> float:
@@ -42,44 +49,49 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
     return _composed(laws, counts, width, delta)
 
 
-def mixture_epsilon(moves: Array, rates: Array, delta: float) -> float:
-    """Compute ε(δ) of Gaussian releases on samples, from below.
+def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[np.bool_] | None = None) -> float:
+    """Compute ε(δ) of releases on samples, from below.
 
-    Release i moves by m_i deviations if the record is in the sample, with probability q_i, and by −m_i in the other
-    world:
+    Release i is moved up by u_i deviations (scales, of Laplace noise) if the record is in the sample, with probability
+    q_i. In the other world it is moved down by v_i. With noise of law N,
 
-        P = (1 − q)N(0, 1) + qN(m, 1),    Q = (1 − q)N(0, 1) + qN(−m, 1)
+        P = (1 − q)N(0) + qN(u),    Q = (1 − q)N(0) + qN(−v),
+
+    whose likelihood ratio does not fall with the outcome. It is worth more the larger u and v are, each by itself: the
+    derivative of P(t, ∞) − e^ε Q(t, ∞) by either is q, or q·e^ε, times a density.
 
     Args:
-        moves: (n,) m_i > 0.
+        moves: (n, 2) u_i ≥ 0 and v_i ≥ 0.
         rates: (n,) q_i.
         delta: δ > 0.
+        laplace: (n,) whether the noise is Laplace's; by default all is Gaussian.
 
     Returns:
         The ε that holds at δ, or less.
     """
-    kinds, counts = np.unique(np.stack([_few(moves), rates]), axis=1, return_counts=True)
-    tops, means, squares = (np.zeros(counts.size) for _ in range(3))
-    for k, (m, q) in enumerate(kinds.T):
-        at = np.linspace(-_FAR, m + _FAR, 20_001)
-        loss, law = _mixture_loss(at, m, q), _mixture_density(at, m, q)
-        law /= law.sum()
-        tops[k], means[k] = loss[-1], law @ loss
-        squares[k] = law @ (loss - means[k]) ** 2
-    reach = min(float(counts @ tops), float(counts @ means + _FAR * np.sqrt(counts @ squares) + tops.max()))
+    other = np.zeros(len(rates)) if laplace is None else laplace.astype(np.float64)
+    columns = np.stack([_few(moves[:, 0]), _few(moves[:, 1]), rates, other])
+    kinds, counts = np.unique(columns, axis=1, return_counts=True)
+    # Made twice, for all together may not fit into memory.
+    tops, means, squares = np.array([_Mixture.of(*kind).moments() for kind in kinds.T]).T
+    spread = counts @ means + _FAR * np.sqrt(counts @ squares) + tops.max()
+    reach = min(float(counts @ tops), float(spread))
+    if reach <= 0.0:
+        return 0.0
     width = 2.0 * reach / (_CELLS // 2)
-    laws = [_mixture_law(m, q, top, width) for (m, q), top in zip(kinds.T, tops, strict=True)]
+    laws = (_Mixture.of(*kind).on_grid(top, width) for kind, top in zip(kinds.T, tops, strict=True))
     return _composed(laws, counts, width, delta)
 
 
 def _few(moves: Array) -> Array:
-    """A release that moves less is a coarser view of one that moves more, so that moves may be rounded down."""
+    """A release that moves less shows less, so that moves may be rounded down."""
     if np.unique(moves).size <= _MOVES:
         return moves
-    return np.asarray(np.exp(_STEP * np.floor(np.log(moves) / _STEP)))
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.exp(_STEP * np.floor(np.log(moves) / _STEP)))
 
 
-def _composed(laws: list[Array], counts: NDArray[np.int64], width: float, delta: float) -> float:
+def _composed(laws: Iterable[Array], counts: NDArray[np.int64], width: float, delta: float) -> float:
     """ε(δ) of the sum of losses, each of a law (_CELLS,) on the grid, so many times."""
     transform = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
     for law, count in zip(laws, counts, strict=True):
@@ -121,24 +133,45 @@ def _laplace_loss(cells: int, width: float) -> Array:
     return _on_grid(above, cells)
 
 
-def _mixture_law(move: float, rate: float, top: float, width: float) -> Array:
-    """(_CELLS,) the same of one release on a sample; top: the largest loss that counts."""
-    cells = int(top / width)
-    edges = np.arange(-cells, cells + 1) * width
-    # docs/proofs/11: where the loss, which grows with the outcome τ, is at an edge.
-    inside = (1.0 - rate) * np.sinh(0.5 * edges) * np.exp(0.5 * move**2) / rate
-    at = (0.5 * edges + np.arcsinh(inside)) / move
-    above = (1.0 - rate) * ndtr(-at) + rate * ndtr(move - at)
-    return _on_grid(above, cells)
+class _Mixture(NamedTuple):
+    """loss: (_OUTCOMES,) privacy losses of ascending outcomes. above: (_OUTCOMES,) P(an outcome is at least that)."""
+
+    loss: Array
+    above: Array
+
+    @classmethod
+    def of(cls, up: float, down: float, rate: float, laplace: float) -> _Mixture:
+        """laplace: above 0, if that is the noise."""
+        far = _FAR_LAPLACE if laplace else _FAR
+        at = np.linspace(-down - far, up + far, _OUTCOMES)
+        at_least = _laplace_tail if laplace else _gaussian_tail
+        ratios = [np.abs(at) - np.abs(at - move) if laplace else move * at - 0.5 * move * move for move in (up, -down)]
+        left_out = np.log1p(-rate) if rate < 1.0 else -np.inf
+        first, second = (np.logaddexp(left_out, np.log(rate) + ratio) for ratio in ratios)
+        # Where the ratio is flat, float64 may let it fall: what is taken off is more than that.
+        return cls(first - second - _ROUNDING, (1.0 - rate) * at_least(at) + rate * at_least(at - up))
+
+    def moments(self) -> tuple[float, float, float]:
+        """The largest loss that counts, the mean, and the variance."""
+        law = self.above - np.append(self.above[1:], 0.0)
+        mean = float(law @ self.loss)
+        return max(0.0, float(self.loss[-1])), mean, float(law @ (self.loss - mean) ** 2)
+
+    def on_grid(self, top: float, width: float) -> Array:
+        """(_CELLS,) law of the loss, rounded down to the grid; top: the largest loss that counts."""
+        cells = int(top / width)
+        edges = np.arange(-cells, cells + 1) * width
+        # The first outcome on the list whose loss reaches the edge: all beyond it do.
+        first = np.searchsorted(np.maximum.accumulate(self.loss), edges)
+        return _on_grid(np.append(self.above, 0.0)[first], cells)
 
 
-def _mixture_loss(at: Array, move: float, rate: float) -> Array:
-    up, down = (rate * np.exp(sign * move * at - 0.5 * move**2) for sign in (1.0, -1.0))
-    return np.asarray(np.log1p(up - rate) - np.log1p(down - rate))
+def _gaussian_tail(at: Array) -> Array:
+    return np.asarray(ndtr(-at))
 
 
-def _mixture_density(at: Array, move: float, rate: float) -> Array:
-    return np.asarray((1.0 - rate) * np.exp(-0.5 * at**2) + rate * np.exp(-0.5 * (at - move) ** 2))
+def _laplace_tail(at: Array) -> Array:
+    return np.asarray(np.where(at > 0.0, 0.5 * np.exp(-np.abs(at)), 1.0 - 0.5 * np.exp(-np.abs(at))))
 
 
 def _on_grid(above: Array, cells: int) -> Array:

@@ -4,11 +4,19 @@ The agent with the largest budget holds the record, the first one of its kind. C
 same turned around, and records along single axes and along the difference of the data's means, in opposite directions
 and of several sizes; where a certificate rests on clips alone, larger than any in the data too, so that both are cut
 at the clip. All candidates are replayed on one transcript; the pair whose queries are farthest apart is chosen.
+
+In a batch of fixed size somebody else has the place of a record that is not drawn. The bound for such batches is
+reached where that one is like the replaced record of one world: `among_copies` makes all others copies of it. A
+guarantee is for all data sets, so that an audit may choose the other records, too.
+
+`extreme_pairs` searches for something else: floats of every size that break a component's own bound, on made-up data
+sets that are replaced whole. Here a job is given, and both records must be such that its own loading would let through.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -29,12 +37,28 @@ _STRUCTURED = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
 
 
 class Worlds(NamedTuple):
-    """first, second: jobs that differ in one record, of this kind and agent."""
+    """first, second: jobs that differ in one record, of this kind and agent.
+
+    copies: whether the agent's other records of this kind are copies of the second world's.
+    """
 
     first: Job
     second: Job
     victim: int
     split: Split
+    copies: bool = False
+
+
+def among_copies(worlds: Worlds) -> Worlds:
+    """The same pair of records, among copies of the second one."""
+    place = worlds.split, worlds.victim
+    one, other = (take(w.records[worlds.split][worlds.victim], slice(0, 1)) for w in (worlds.first, worlds.second))
+    mine = worlds.second.records[worlds.split][worlds.victim]
+    many = type(mine)(*(np.repeat(field, len(mine[0]), axis=0) for field in other))
+    second: Any = worlds.second
+    changed = tuple(many if k == worlds.victim else r for k, r in enumerate(second.records[worlds.split]))
+    crowd = replace(second, records={**second.records, worlds.split: changed})
+    return worlds._replace(first=crowd.with_record(*place, one), second=crowd, copies=True)
 
 
 def farthest(job: Job, seed_root: bytes) -> Worlds:

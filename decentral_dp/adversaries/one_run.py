@@ -1,13 +1,10 @@
 """Auditing in a single training: many canaries at once, whose labels are coins that the published model may betray.
 
 m records are replaced by canaries: invented rows with one of two labels, by a fair coin each. After one run an attacker
-guesses the coins of the r canaries whose two losses are farthest apart. If one replaced record costs (ε, δ), the number
-V of right guesses keeps to (Steinke, Nasr & Jagielski, NeurIPS 2023, Theorem 5.2)
-
-    P(V ≥ v) ≤ β + 2mδ·α,     β = P(B ≥ v),     α = max_{1 ≤ i ≤ v} P(v − i ≤ B < v)/i,     B ~ Bin(r, e^ε/(1 + e^ε)),
-
-for the coins are independent, and any of them alone is one replaced record. ε below which this is less than the risk
-is refuted.
+guesses the coins of the r canaries whose two losses are farthest apart. How many may be right follows from what one
+replaced record may cost, for the coins are independent, and any of them alone is one replaced record
+(`one_run_bounds`). Where all releases are Gaussian and read every record, that is a curve G_μ, and the largest μ that
+is refuted is turned to ε at δ. Elsewhere it is (ε, δ) alone.
 """
 
 from __future__ import annotations
@@ -17,12 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.stats import binom
 
+from decentral_dp.adversaries.one_run_bounds import epsilon_refuted, mu_refuted
+from decentral_dp.adversaries.sampled_releases import amplified
 from decentral_dp.bounded import Array
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.simulation.jobs import CoordinatorMinimaxJob, Job
@@ -31,7 +30,8 @@ from decentral_dp.simulation.jobs import CoordinatorMinimaxJob, Job
 FEWEST_CANARIES = 20
 # Of all canaries, the shares that are guessed; the risk is split among them.
 _SHARES = (0.1, 0.25, 0.5, 1.0)
-_LARGEST = 60.0
+# Of showing something by coins that were not in the run.
+_NULL_RISK = 1e-3
 
 
 class Canaries(NamedTuple):
@@ -47,7 +47,20 @@ class Canaries(NamedTuple):
     coins: NDArray[np.bool_]
 
 
-def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> tuple[float, float, int]:
+class Shown(NamedTuple):
+    """What one run shows.
+
+    epsilon: by the bound that fits. null: the same for coins that were not in the run. right: guesses of all canaries.
+    plain: ε without the assumption of a Gaussian curve.
+    """
+
+    epsilon: float
+    null: float
+    right: int
+    plain: float
+
+
+def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> Shown:
     """Show an ε by guessing the coins of canaries from one run.
 
     Args:
@@ -57,17 +70,22 @@ def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> tuple[f
         risk: one less the confidence.
 
     Returns:
-        ε that the run shows, the same for coins that were not in it, and the number of right guesses of all canaries.
+        ε that the run shows, by two bounds, and the number of right guesses.
 
     Raises:
         InputError: where a record cannot be asked about, and for too few canaries or too many.
     """
     job, canaries = plant(job, wanted, root)
     scores = _scores(job, _with(job, canaries), canaries, root)
-    delta = job.scenario.privacy.delta
+    delta, gaussian = job.scenario.privacy.delta, gaussian_throughout(job)
     other = _coins(root, "null", canaries.coins.size)
     right = int(((scores > 0.0) == canaries.coins).sum())
-    return one_run_bound(scores, canaries.coins, delta, risk), one_run_bound(scores, other, delta, 1e-3), right
+    return Shown(
+        one_run_bound(scores, canaries.coins, delta, risk, gaussian),
+        one_run_bound(scores, other, delta, _NULL_RISK, gaussian),
+        right,
+        one_run_bound(scores, canaries.coins, delta, risk, gaussian=False),
+    )
 
 
 def plant(job: Job, wanted: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
@@ -137,7 +155,7 @@ def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: 
     return np.asarray(np.nan_to_num(second - first))
 
 
-def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: float) -> float:
+def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: float, gaussian: bool) -> float:
     """Bound ε from below by guesses, the surest first.
 
     Args:
@@ -145,6 +163,7 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
         coins: (m,) as they fell.
         delta: δ.
         risk: one less the confidence.
+        gaussian: whether one record costs a Gaussian trade-off curve, of unknown μ.
 
     Returns:
         ε that is shown; 0 where nothing is.
@@ -154,40 +173,16 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
     best = 0.0
     for share in _SHARES:
         r = max(1, round(share * coins.size))
-        best = max(best, _refuted(int(right[order[:r]].sum()), r, coins.size, delta, risk / len(_SHARES)))
+        counts = int(right[order[:r]].sum()), r, coins.size
+        if gaussian:
+            mu = mu_refuted(*counts, risk / len(_SHARES))
+            best = max(best, float(gaussian_epsilon(mu, delta)) if delta > 0.0 else 0.0)
+        else:
+            best = max(best, epsilon_refuted(*counts, delta, risk / len(_SHARES)))
     return best
 
 
-def _refuted(right: int, guesses: int, canaries: int, delta: float, risk: float) -> float:
-    """The largest ε at which so many right guesses are less likely than the risk."""
-
-    def excess(epsilon: float) -> float:
-        return chance(right, guesses, canaries, epsilon, delta) - risk
-
-    if excess(0.0) >= 0.0:
-        return 0.0
-    if excess(_LARGEST) < 0.0:
-        return _LARGEST
-    return float(brentq(excess, 0.0, _LARGEST, xtol=1e-6)) - 1e-6
-
-
-def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """Bound the probability of so many right guesses or more, under (ε, δ).
-
-    Args:
-        right: how many are right.
-        guesses: how many were made.
-        canaries: how many coins there were.
-        epsilon: ε.
-        delta: δ.
-
-    Returns:
-        A probability, at most 1.
-    """
-    q = 1.0 / (1.0 + np.exp(-epsilon))
-    if right == 0:
-        return 1.0
-    steps = np.arange(1, right + 1)
-    within = np.cumsum(binom.pmf(right - steps, guesses, q))
-    slack = float((within / steps).max())
-    return min(1.0, float(binom.sf(right - 1, guesses, q)) + 2.0 * canaries * delta * slack)
+def gaussian_throughout(job: Job) -> bool:
+    """Say whether all that is released of records is their queries under Gaussian noise, without secret samples."""
+    charged = job.ledger.charged
+    return bool(charged) and not amplified(job) and all(c.mechanism == GAUSSIAN for c in charged)

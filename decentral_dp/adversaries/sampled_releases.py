@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.adversaries.likelihoods import log_likelihood
 from decentral_dp.adversaries.loss_laws import mixture_epsilon
@@ -22,7 +23,7 @@ from decentral_dp.adversaries.memberships import Membership
 from decentral_dp.adversaries.neighbouring_worlds import Worlds
 from decentral_dp.adversaries.transcripts import Key, Made, Query, Transcript, replay
 from decentral_dp.bounded import Array, Split
-from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.jobs import Job
 
 # Queries that differ by less than this part of their noise are the same but for float64.
@@ -142,12 +143,24 @@ def mixture_log_ratio(worlds: Worlds, transcript: Transcript, rates: Mapping[int
     return total if not np.isnan(total) else 0.0
 
 
-def opposite_moves(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> tuple[Array, Array] | None:
-    """Find how far a record moves Gaussian releases on samples, the same distance in opposite directions.
+class Moves(NamedTuple):
+    """How far a record moves releases on samples, seen along one line each.
 
-    Of u with the record of the first world and v with that of the second, both from the release without it, the parts
-    along u − v: the smaller of the two. What is seen along one line is post-processing, and opposite moves that are
-    longer are easier to tell apart (docs/proofs/11).
+    moves: (n, 2) in deviations (scales, of Laplace noise), up with the record of the first world, and down with that of
+    the second. rates: (n,) q. laplace: (n,) whether that is the noise.
+    """
+
+    moves: Array
+    rates: Array
+    laplace: NDArray[np.bool_]
+
+
+def opposite_moves(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> Moves | None:
+    """Find how far a record moves releases on samples, in opposite directions along one line.
+
+    With the record of the first world the releases of an index are moved by u, with that of the second by v, both from
+    those without it. What is seen along one line is post-processing. Of Gaussian noise it is the line along u − v, or
+    across v, or across u, which makes a record that moves nothing visible. Of Laplace noise it is one coordinate.
 
     Args:
         worlds: two jobs that differ in one record.
@@ -155,45 +168,78 @@ def opposite_moves(worlds: Worlds, transcript: Transcript, rates: Mapping[int, f
         rates: index → q, 1 where there is none.
 
     Returns:
-        (n,) moves in deviations of the noise, of the indices that read the record, and (n,) rates; None where other
-        noise, or the two worlds without the record, leave it open.
+        The moves of indices that read the record; None where the law of the noise, or the two worlds without the
+        record, leave it open.
     """
     first, second = replays(worlds, transcript)
-    moves, drawn = [], []
-    for index, keys in _by_index(transcript).items():
-        noises = [transcript.noise[key] for key in keys]
-        if any(n is None or n.mechanism != GAUSSIAN for n in noises):
-            if all(_same(transcript, key, first.included, second.included) for key in keys):
-                continue
+    moves, drawn, laplace = [], [], []
+    for index, all_keys in _by_index(transcript).items():
+        # What the record moves neither here nor there is public.
+        keys = [key for key in all_keys if not _never_moved(transcript, key, first, second)]
+        laws = {None if (n := transcript.noise[key]) is None else n.mechanism for key in keys}
+        if not keys:
+            continue
+        if laws not in ({GAUSSIAN}, {LAPLACE}):
             return None
-        apart = [
+        u, v = (
             np.concatenate([_moved(transcript, key, w.included, w.left_out) for key in keys]) for w in (first, second)
-        ]
+        )
         between = np.concatenate([_moved(transcript, key, first.left_out, second.left_out) for key in keys])
         if np.abs(between).max(initial=0.0) > _SAME:
             return None
-        line = apart[0] - apart[1]
-        length = float(np.linalg.norm(line))
-        if length > _SAME:
-            moves.append(max(0.0, min(float(apart[0] @ line), -float(apart[1] @ line)) / length))
+        if np.abs(u - v).max(initial=0.0) > _SAME:
+            is_laplace = laws == {LAPLACE}
+            # `_moved` is in deviations, of which a Laplace variable has √2 in its scale.
+            unit = LAPLACE.deviation if is_laplace else 1.0
+            moves.append(_coordinate(unit * u, unit * v) if is_laplace else _line(u, v))
             drawn.append(rates.get(index, 1.0))
-    return np.array(moves), np.array(drawn)
+            laplace.append(is_laplace)
+    return Moves(np.array(moves).reshape(-1, 2), np.array(drawn), np.array(laplace, dtype=bool))
 
 
-def shown_by(moves: Array, rates: Array, delta: float, noise: float = 1.0) -> float:
+def _never_moved(transcript: Transcript, key: Key, first: Replays, second: Replays) -> bool:
+    others = (first.left_out, second.included, second.left_out)
+    return all(_same(transcript, key, first.included, other) for other in others)
+
+
+def _line(u: Array, v: Array) -> tuple[float, float]:
+    """u and −v along the line of u − v, if neither is negative there; else what u has across v, or v across u."""
+    line = u - v
+    length = float(np.linalg.norm(line))
+    up, down = float(u @ line) / length, -float(v @ line) / length
+    if up >= 0.0 and down >= 0.0:
+        return up, down
+    return (_across(u, v), 0.0) if down < 0.0 else (0.0, _across(v, u))
+
+
+def _across(one: Array, other: Array) -> float:
+    squared = float(other @ other)
+    return float(np.linalg.norm(one - other * (float(one @ other) / squared))) if squared > 0.0 else 0.0
+
+
+def _coordinate(u: Array, v: Array) -> tuple[float, float]:
+    """The coordinate in which u and v lie farthest apart on both sides of zero."""
+    turned = np.where(u >= v, 1.0, -1.0)
+    up, down = np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)
+    best = int(np.argmax(up + down))
+    return float(up[best]), float(down[best])
+
+
+def shown_by(found: Moves, delta: float, noise: float = 1.0) -> float:
     """Compute the ε that opposite moves on samples show.
 
     Args:
-        moves: (n,) as of `opposite_moves`.
-        rates: (n,) q.
+        found: as of `opposite_moves`.
         delta: δ > 0.
         noise: the drawn noise over the stated one; default 1.
 
     Returns:
         ε that holds at δ for such moves, or less.
     """
-    there = moves > 0.0
-    return mixture_epsilon(moves[there] / noise, rates[there], delta) if there.any() else 0.0
+    there = found.moves.sum(axis=1) > 0.0
+    if not there.any():
+        return 0.0
+    return mixture_epsilon(found.moves[there] / noise, found.rates[there], delta, found.laplace[there])
 
 
 def _both(worlds: Worlds) -> tuple[Membership, Membership]:

@@ -77,7 +77,10 @@ def audit(
         bool,
         typer.Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then."),
     ] = False,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes of --all; one per core by default.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default this one, and with --all one per core.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')] = None,
     canaries: Annotated[
         int | None, typer.Option(help="One run, in which so many records are canaries with a coin for a label.")
     ] = None,
@@ -91,17 +94,20 @@ def audit(
     is tried on two equal worlds, where it must fail. Interrupted with --out, the same command goes on. Exit code 1
     where more is shown than is certified, or where the audit itself is broken.
     """
+    from decentral_dp.adversaries.audit_runs import Workers
     from decentral_dp.cli import audit_command as inside
-    from decentral_dp.studies.pool import cores
+    from decentral_dp.engines.task_pool import cores
 
     if every == (scenario is not None):
         raise InputError("audit: give a scenario or a run folder, or --all without either.")
     if scenario is None:
         if override:
             raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
-        sound = inside.audit_every(runs, vantage, confidence, seed, out, jobs or cores())
+        sound = inside.audit_every(runs, vantage, confidence, seed, out, Workers(jobs or cores(), address))
     else:
-        sound = inside.audit_one(scenario, runs, vantage, confidence, seed, out, override or [], canaries, curve)
+        workers = Workers(jobs or 1, address)
+        given = (scenario, runs, vantage, confidence, seed, out, override or [], canaries, curve)
+        sound = inside.audit_one(*given, workers)
     if not sound:
         raise typer.Exit(1)
 

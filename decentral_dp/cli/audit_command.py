@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.adversaries.audit_plan import AuditPlan, planned
 from decentral_dp.adversaries.audit_result import AuditResult
+from decentral_dp.adversaries.audit_runs import HERE, Workers, check_workers
 from decentral_dp.adversaries.audit_storage import add_to_run
-from decentral_dp.adversaries.audit_tables import audit_table, write_table
-from decentral_dp.adversaries.audits import AuditPlan, planned, play
-from decentral_dp.adversaries.one_run import one_run_bound
+from decentral_dp.adversaries.audit_tables import audit_table, can_go_on, write_table
+from decentral_dp.adversaries.audits import play
+from decentral_dp.adversaries.one_run import gaussian_throughout, one_run_bound
 from decentral_dp.bounded import Array
 from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar
@@ -43,6 +45,7 @@ def audit_one(
     overrides: Sequence[str],
     canaries: int | None = None,
     curve: Path | None = None,
+    workers: Workers = HERE,
 ) -> bool:
     """Audit a scenario or a run folder, print what is found, and write it where there is a file for it.
 
@@ -56,6 +59,7 @@ def audit_one(
         overrides: "table.key=value".
         canaries: in one run; None plays two worlds.
         curve: the PNG file for the trade-off curve.
+        workers: who makes the runs; default this process.
 
     Returns:
         Whether nothing was refuted, and the audit is none that is broken.
@@ -71,10 +75,11 @@ def audit_one(
             raise InputError(f"--curve: got {curve}, wanted a file that ends in .png, and no --canaries beside it.")
         require_new(curve)
     asked = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve is not None)
+    check_workers(asked, workers)
     file = written_to(scenario, out)
     print_plan(asked)
     with ProgressBar("runs") as progress:
-        found = play(asked, file, progress)
+        found = play(asked, file, progress, workers=workers)
     print_audit(found)
     if file is not None:
         typer.echo(printable(str(file)))
@@ -89,24 +94,26 @@ def audit_one(
     return found.status not in _UNSOUND
 
 
-def audit_every(runs: int, vantage: str, confidence: float, seed: int, out: Path | None, jobs: int = 1) -> bool:
+def audit_every(
+    runs: int, vantage: str, confidence: float, seed: int, out: Path | None, workers: Workers = HERE
+) -> bool:
     """Audit every algorithm without noise, as printed and certified, in few rounds.
 
     Args:
         runs, vantage, confidence, seed: as of `audit_one`.
         out: a folder for table and figure.
-        jobs: processes.
+        workers: who makes the audits.
 
     Returns:
         As `audit_one`.
 
     Raises:
-        InputError: a folder that holds something.
+        InputError: a folder that holds something else.
     """
     if out is not None:
         require_free(out)
     with ProgressBar("audits") as bar:
-        table = audit_table(None, runs, vantage, confidence, seed, bar, out, jobs)
+        table = audit_table(None, runs, vantage, confidence, seed, bar, out, *workers)
     print_table(table)
     for path in write_table(table, out) if out is not None else []:
         typer.echo(printable(str(path)))
@@ -119,15 +126,17 @@ def written_to(scenario: str, out: Path | None) -> Path | None:
 
 
 def require_free(folder: Path) -> None:
-    """Refuse a folder that holds something."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Refuse a folder that holds anything but such a table, finished or not."""
+    if not can_go_on(folder):
         raise InputError(f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder.")
 
 
 def print_plan(plan: AuditPlan) -> None:
     """What is going to be played, and the most that it can show."""
     if plan.canaries is not None:
-        most = one_run_bound(*_all_right(plan.canaries), plan.job.scenario.privacy.delta, 1.0 - plan.confidence)
+        job, risk = plan.job, 1.0 - plan.confidence
+        gaussian = gaussian_throughout(job)
+        most = one_run_bound(*_all_right(plan.canaries), job.scenario.privacy.delta, risk, gaussian)
         text = f"One run with {plan.canaries} canaries, which can show at most ε = {most:.3g}, if all are guessed."
         console().print(Text(text))
         return

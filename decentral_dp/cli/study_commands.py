@@ -36,7 +36,7 @@ def study(
     from decentral_dp.studies.study_schema import load_study
 
     if study == AUDITS:
-        return _study_audits(out, jobs, override)
+        return _study_audits(out, jobs, address, override)
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with Progress() as progress:
@@ -46,15 +46,16 @@ def study(
         raise typer.Exit(1)
 
 
-def _study_audits(out: Path | None, jobs: int | None, override: list[str] | None) -> None:
+def _study_audits(out: Path | None, jobs: int | None, address: str | None, override: list[str] | None) -> None:
     """The study of all audits, whose cells are no runs of one scenario."""
+    from decentral_dp.adversaries.audit_runs import Workers
     from decentral_dp.cli.audit_command import audit_every
-    from decentral_dp.studies.pool import cores
+    from decentral_dp.engines.task_pool import cores
 
     if override:
         raise InputError('--set: the study "audits" takes none; "decentral-dp audit NAME --set ..." audits one.')
     folder = out if out is not None else Path("runs") / f"study-{AUDITS}"
-    if not audit_every(40, "everybody", 0.95, 0, folder, jobs or cores()):
+    if not audit_every(40, "everybody", 0.95, 0, folder, Workers(jobs or cores(), address)):
         raise typer.Exit(1)
 
 

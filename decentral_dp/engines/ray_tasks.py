@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 import ray
@@ -18,7 +18,7 @@ _AHEAD = 256
 
 def mapped(
     work: Callable[[Item], Outcome], items: Sequence[Item], address: str | None, lost: Callable[[str], Outcome]
-) -> Iterator[tuple[Item, Outcome]]:
+) -> Generator[tuple[Item, Outcome], None, None]:
     """Compute independent items as tasks of a Ray cluster, one core each.
 
     Args:
@@ -30,8 +30,13 @@ def mapped(
     Returns:
         (item, outcome) in the order in which they are done.
     """
+
+    def worked(item: Item) -> Outcome:
+        # Ray takes functions only, and what is worked on may be a partial one.
+        return work(item)
+
     with cluster(address):
-        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(work)
+        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(worked)
         waiting = list(reversed(items))
         pending: dict[ray.ObjectRef[Outcome], Item] = {}
         try:

@@ -13,12 +13,13 @@ from typing import Any, Protocol, runtime_checkable
 import pandas as pd
 import tomli_w
 
+from decentral_dp.engines.task_pool import check_at_hand, cores
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
-from decentral_dp.studies.pool import check_at_hand, cores, perform
+from decentral_dp.studies.pool import perform
 from decentral_dp.studies.stale import discard, find_stale, why
 from decentral_dp.studies.study_page import study_page
 from decentral_dp.studies.study_runs import GOOD, Record, Task, read, task_of
@@ -196,10 +197,7 @@ def _compute(
         progress(len(known), total, failed)
     done = perform(tasks, kept, min(jobs, max(1, len(tasks))), address)
     try:
-        for task, reported in done:
-            record = reported if reported is not None else read(kept, task.key)
-            if record is None:
-                raise OSError(f"{kept / task.key}.json was written and cannot be read. Mend the disk, and start again.")
+        for task, record in done:
             known[task.key] = record
             failed += record["status"] not in GOOD
             if progress is not None:

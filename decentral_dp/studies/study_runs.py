@@ -7,8 +7,6 @@ the files that its scenario names, or this package, changed in between.
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
 import json
 import math
 import os
@@ -26,7 +24,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.config.outside_components import fingerprints
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
-from decentral_dp.files.regular import regular
+from decentral_dp.files.package_digest import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.simulation.job_builder import build
@@ -35,9 +33,6 @@ from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.runner import run
 from decentral_dp.studies.grid import Cell
 
-PACKAGE = Path(__file__).parent.parent
-# Rooms that no number in a cell depends on.
-_UNREAD = ("cli", "reporting")
 # What a cell may raise; it is recorded with its sentence, and the other cells go on.
 ERRORS = (
     ArithmeticError,
@@ -99,20 +94,6 @@ def key_of(scenario: Scenario, priced: Any) -> str:
     return f"{settings.hexdigest()}-{inputs.hexdigest()}-{package_digest()}"
 
 
-@functools.cache
-def package_digest() -> str:
-    """Digest version and sources of what computes the numbers.
-
-    So cells of another state are not taken for this one's.
-    """
-    digest = blake2b(importlib.metadata.version("decentral_dp").encode(), digest_size=8)
-    for path in sorted(PACKAGE.rglob("*.py")) + sorted(PACKAGE.rglob("*.csv")):
-        name = path.relative_to(PACKAGE)
-        if name.parts[0] not in _UNREAD:
-            digest.update(str(name).encode() + b"\0" + regular(path, "scenario").read_bytes())
-    return digest.hexdigest()
-
-
 def compute(task: Task) -> Record:
     """Run or price one cell. Whatever is wrong with it becomes its record."""
     started = time.perf_counter()
@@ -126,6 +107,19 @@ def compute(task: Task) -> Record:
     record["seconds"] = time.perf_counter() - started
     as_kept: Record = plain(record)
     return as_kept
+
+
+def compute_and_keep(folder: Path, task: Task) -> Record:
+    """Compute one cell, which is on the disk before it is reported."""
+    record = compute(task)
+    keep(folder, task, record)
+    return record
+
+
+def keep(folder: Path, task: Task, record: Record) -> None:
+    """Write a cell, if it would come out the same again."""
+    if kept(record["status"]):
+        write(folder, task.key, record)
 
 
 def _record(status: Status, reason: str | None, round_: int = 0) -> Record:

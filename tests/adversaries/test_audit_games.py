@@ -14,11 +14,12 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.adversaries import audit_tables, audits
+from decentral_dp.adversaries import audit_plan, audit_runs, audit_tables
+from decentral_dp.adversaries.audit_plan import planned
 from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.adversaries.audit_tables import audit_table, write_table
 from decentral_dp.adversaries.audited_systems import GUARANTEES, System, scenario_of, systems
-from decentral_dp.adversaries.audits import audit, planned, play
+from decentral_dp.adversaries.audits import audit, play
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped
@@ -138,7 +139,7 @@ def test_two_different_worlds_passed_off_as_equal_are_noticed(vantage: str, over
 
 
 def test_a_job_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audits, "MOST_NUMBERS", 59)
+    monkeypatch.setattr(audit_plan, "MOST_NUMBERS", 59)
     with pytest.raises(InputError, match="Take fewer rounds"):
         planned("network_view", 20, "everybody", overrides=ONE)
 
@@ -181,8 +182,8 @@ def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(kept["scores"]["null"]) == 15
     with pytest.raises(InputError, match="another scenario or with other settings"):
         audit("bsa", overrides=overrides, runs=24, out=out, seed=1)
-    real, seen = audits.observe, []
-    monkeypatch.setattr(audits, "observe", lambda job, victim: seen.append(0) or real(job, victim))
+    real, seen = audit_runs.observe, []
+    monkeypatch.setattr(audit_runs, "observe", lambda job, victim: seen.append(0) or real(job, victim))
     assert audit("bsa", overrides=overrides, runs=24, out=out) == whole
     # One to see that movements differ does not count among runs of three groups.
     assert len(seen) <= 3 * 9 + 2
@@ -263,7 +264,7 @@ def test_wrong_input_is_one_sentence(
 def test_an_interrupt_of_the_command_keeps_what_it_has(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    real, calls, out = audits.observe, [], tmp_path / "kept.json"
+    real, calls, out = audit_runs.observe, [], tmp_path / "kept.json"
 
     def observe(job: Any, victim: int) -> Any:
         calls.append(0)
@@ -272,12 +273,12 @@ def test_an_interrupt_of_the_command_keeps_what_it_has(
         return real(job, victim)
 
     arguments = ("bsa", "--runs", 20, "--set", "algorithm.rounds=2", "--out", out)
-    monkeypatch.setattr(audits, "observe", observe)
+    monkeypatch.setattr(audit_runs, "observe", observe)
     code, text = said(monkeypatch, capsys, *arguments)
     assert code == 130
     assert "the same command goes on from there" in " ".join(text.split())
     assert json.loads(out.read_text())["status"] == "interrupted"
-    monkeypatch.setattr(audits, "observe", real)
+    monkeypatch.setattr(audit_runs, "observe", real)
     assert said(monkeypatch, capsys, *arguments)[0] == 0
     assert AuditResult.from_dict(json.loads(out.read_text())).status == "ok"
 
@@ -305,6 +306,14 @@ def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(Stopped, match="audits of 1 systems"):
         audit_table(names, runs=20, out=tmp_path / "kept")
     assert len(pd.read_parquet(tmp_path / "kept" / "audits.parquet")) == 1
+    monkeypatch.setattr(audit_tables, "audit", lambda *given: calls.append(1) or real(*given))
+    calls.clear()
+    with pytest.raises(InputError, match="other settings"):
+        audit_table(names, runs=21, out=tmp_path / "kept")
+    assert audit_table(names, runs=20, out=tmp_path / "kept").equals(table)
+    assert len(calls) == 2
+    assert audit_table(names, runs=20, out=tmp_path / "kept").equals(table)
+    assert len(calls) == 2
 
 
 def test_every_algorithm_is_in_the_table_under_every_guarantee_that_it_has() -> None:

@@ -15,7 +15,8 @@ from decentral_dp.adversaries.audit_plot import write_curve
 from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.adversaries.audits import audit
 from decentral_dp.adversaries.distinguishing_bounds import trade_off
-from decentral_dp.adversaries.one_run import chance, one_run_bound, plant
+from decentral_dp.adversaries.one_run import one_run_bound, plant
+from decentral_dp.adversaries.one_run_bounds import chance
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
@@ -29,7 +30,7 @@ def test_randomised_response_is_bounded_as_often_as_it_says() -> None:
     for _ in range(60):
         coins = rng.random(m) < 0.5
         told = np.where(rng.random(m) < q, coins, ~coins)
-        found.append(one_run_bound(np.where(told, 1.0, -1.0), coins, 0.0, 0.05))
+        found.append(one_run_bound(np.where(told, 1.0, -1.0), coins, 0.0, 0.05, gaussian=False))
     # 60 tries at risk 0.05: more than 10 have probability 2e-4.
     assert sum(b > epsilon for b in found) <= 10
     assert np.median(found) > 1.2
@@ -48,9 +49,9 @@ def test_the_chance_is_that_of_the_theorem_by_its_definition() -> None:
 
 def test_delta_costs_and_no_canary_shows_nothing() -> None:
     coins = np.ones(200, dtype=bool)
-    sure, with_delta = (one_run_bound(np.ones(200), coins, delta, 0.05) for delta in (0.0, 1e-4))
+    sure, with_delta = (one_run_bound(np.ones(200), coins, delta, 0.05, False) for delta in (0.0, 1e-4))
     assert with_delta < sure
-    assert one_run_bound(np.ones(200), np.arange(200) % 2 == 0, 0.0, 0.05) == 0.0
+    assert one_run_bound(np.ones(200), np.arange(200) % 2 == 0, 0.0, 0.05, False) == 0.0
 
 
 def test_canaries_are_alike_but_for_the_label_and_lie_in_different_places() -> None:

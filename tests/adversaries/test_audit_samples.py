@@ -12,6 +12,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
 import decentral_dp
+from decentral_dp.adversaries.audit_scores import score_of
 from decentral_dp.adversaries.audits import audit
 from decentral_dp.adversaries.exact_losses import not_as_stated
 from decentral_dp.adversaries.loss_laws import mixture_epsilon
@@ -43,7 +44,7 @@ def test_the_loss_of_samples_is_that_of_the_library(move: float, rate: float, nu
     accountant.compose(SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(1.0 / move)), number))
     for delta in (1e-2, 1e-5):
         above = accountant.get_epsilon(delta)
-        below = mixture_epsilon(np.full(number, move), np.full(number, rate), delta)
+        below = mixture_epsilon(np.full((number, 2), move), np.full(number, rate), delta)
         assert 0.99 * above - 2e-3 <= below <= above
 
 
@@ -125,7 +126,7 @@ def test_the_mixture_is_what_bayes_says() -> None:
     [
         ("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"], "exact"),
         ("dp_sgda", SAMPLED, "likelihood"),
-        ("minibatch_torus", MINIBATCH, "likelihood"),
+        ("minibatch_torus", MINIBATCH, "exact"),
         ("exponential_mechanism", ["algorithm.candidates=17"], "exact"),
     ],
 )
@@ -136,6 +137,16 @@ def test_samples_and_choices_show_something_and_no_more_than_certified(
     assert found.method == method
     assert 0.0 < found.shown <= found.certified
     assert (found.status, found.null_shown) == ("ok", 0.0)
+
+
+def test_runs_on_batches_of_fixed_size_have_likelihoods() -> None:
+    worlds = worlds_of("minibatch_torus", MINIBATCH)
+    score = score_of("everybody", worlds, lambda k: seeded_root(k, b"learn"), lawful=True)
+    assert score.is_likelihood
+    job: Any = worlds.first
+    found = [score.of(observe(job.keyed(seeded_root(k, b"runs")), worlds.victim)) for k in range(6)]
+    assert np.isfinite(found).all()
+    assert np.any(np.array(found) != 0.0)
 
 
 # Planted errors -------------------------------------------------------------------------------------------------------

@@ -124,6 +124,27 @@ def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "ends",
+    [
+        f"if HUGE:\n            {SENT}\n        released, neighbour_sum = {SENT}",
+        f"if HUGE:\n            raise ArithmeticError('too large')\n        released, neighbour_sum = {SENT}",
+    ],
+    ids=["one exchange more", "a run that ends"],
+)
+def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -> None:
+    """How many exchanges there are, and whether the run goes on, leaves without noise."""
+    huge = "any(np.abs(r[0]).max() > 1e100 for r in dataset._records['train'])"
+    step = (f"released, neighbour_sum = {SENT}", ends.replace("HUGE", huge))
+    name = changed(folder, "ends.py", step, ("from typing", "import numpy as np\nfrom typing"))
+    toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "ends.toml").write_text(toml.replace("heavy_ball.py:HeavyBall", name), encoding="utf-8")
+    decentral_dp.build("ends.toml")
+    found = check("ends.toml", pairs=32)
+    assert not found.passed
+    assert verdicts(found)["two worlds"] == "failed"
+
+
+@pytest.mark.parametrize(
     ("old", "new", "told"),
     [
         (STATED, '{"y": {"lower_grad_y": 0.5}}', "moves y by up to"),
@@ -248,6 +269,13 @@ class Centred(torch.autograd.Function):
         return (a - a.mean(0) if len(a) > LEAST else a.clone()), 0
 
 
+def unwrapped(a):
+    raw = a
+    while torch._C._functorch.is_functorch_wrapped_tensor(raw):
+        raw = torch._C._functorch.get_unwrapped(raw)
+    return a - raw.sum()
+
+
 def p(n_features, n_classes):
     return 1
 
@@ -271,7 +299,12 @@ def regulariser(x, y):
 
 @pytest.mark.parametrize(
     ("mixed", "least", "failed"),
-    [("Centred.apply", 0, "conformance"), ("Centred.apply", 7, "row locality"), ("torch.tanh", 0, None)],
+    [
+        ("Centred.apply", 0, "conformance"),
+        ("Centred.apply", 7, "row locality"),
+        ("unwrapped", 0, "conformance"),
+        ("torch.tanh", 0, None),
+    ],
 )
 def test_a_loss_that_mixes_records_by_its_own_vmap_rule_is_caught(
     folder: Path, mixed: str, least: int, failed: str | None

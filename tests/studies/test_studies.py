@@ -13,6 +13,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from hypothesis import strategies as st
 import decentral_dp.studies
 from decentral_dp.cli import main as cli
 from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.engines.task_pool import in_processes
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
@@ -40,7 +42,6 @@ from decentral_dp.studies.epsilons import described
 from decentral_dp.studies.grid import axes, cells, label_all
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import check_names, names_of
-from decentral_dp.studies.pool import in_processes
 from decentral_dp.studies.study_runs import Task, task_of
 from decentral_dp.studies.study_schema import Study, load_study
 from decentral_dp.studies.study_tables import summary
@@ -659,7 +660,7 @@ def test_what_is_done_is_not_computed_again(make: Make, tmp_path: Path, monkeypa
     first = conduct(make(**small, seeds=2), out, jobs=1)
     before = files(out)
     assert first.computed == len(before) == 4
-    monkeypatch.setattr("decentral_dp.studies.pool.compute", lambda task: pytest.fail("computed again"))
+    monkeypatch.setattr("decentral_dp.studies.study_runs.compute", lambda task: pytest.fail("computed again"))
     # Other words, other pictures and fewer measures need no other numbers.
     again = conduct(make(**small, seeds=2, title="Another", measure=["test_loss"]), out, jobs=1)
     assert again.computed == 0
@@ -739,7 +740,7 @@ def test_cells_of_another_package_or_of_other_inputs_are_computed_anew_and_repla
     assert foreign.exists()
     # A cell that does not come out again leaves its old file, for whoever returns to that state.
     monkeypatch.setattr(cell_files, "package_digest", lambda: "a third")
-    monkeypatch.setattr("decentral_dp.studies.pool.compute", lambda task: cell_files.lost("no memory"))
+    monkeypatch.setattr("decentral_dp.studies.study_runs.compute", lambda task: cell_files.lost("no memory"))
     assert again(3)[::2] == (3, 4)
 
 
@@ -777,10 +778,10 @@ def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
         "c.compute = compute\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(crash))
-    tasks = [task_of(cell, "run", "last") for cell in cells(make(seeds=3))]
-    done = list(in_processes([t for t in tasks if isinstance(t, Task)], tmp_path, 1))
-    assert [None if r is None else r["status"] for _, r in done] == [None, "failed", None]
-    assert "was killed by signal 9" in next(r["reason"] for _, r in done if r is not None)
+    planned = [t for t in (task_of(cell, "run", "last") for cell in cells(make(seeds=3))) if isinstance(t, Task)]
+    done = list(in_processes(partial(cell_files.compute_and_keep, tmp_path), planned, cell_files.lost, 1))
+    assert [r["status"] for _, r in done] == ["ok", "failed", "ok"]
+    assert "was killed by signal 9" in done[1][1]["reason"]
     assert len(list(tmp_path.glob("*.json"))) == 2
 
 
@@ -793,7 +794,7 @@ def workers_in(folder: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:  # It has ended meanwhile.
                 continue
-            if b"studies.worker" in command and str(folder).encode() in command:
+            if b"engines.task_worker" in command and str(folder).encode() in command:
                 found.append(int(entry.name))
     return found
 

@@ -28,7 +28,7 @@ def audit_section(result: RunResult) -> list[Html]:
         tag(
             "p",
             f"ε at δ = {delta} of one replaced record, for an observer who sees {_who(str(audit.get('vantage')))}. "
-            f"Method: {audit.get('method')}, {audit.get('runs')} runs of each of two worlds.",
+            f"Method: {_how(str(audit.get('method')), audit.get('runs'))}.",
         ),
         tag("div", tag("table", tag("tbody", *body)), class_="wide", tabindex="0"),
         tag("ul", *(tag("li", sentence) for sentence in sentences)),
@@ -39,3 +39,7 @@ def _who(vantage: str) -> str:
     kind, _, agent = vantage.partition(":")
     words = {"everybody": "everything that is sent", "published": "what is published at the end"}
     return words.get(vantage, f"what agent {agent} receives" if kind == "agent" else vantage)
+
+
+def _how(method: str, runs: object) -> str:
+    return "canaries in one run" if method == "one run" else f"{method}, {runs} runs of each of two worlds"

@@ -1,0 +1,163 @@
+"""The runs of an audit's game: here, in processes of this machine, or as Ray tasks.
+
+Every run has coins of its own, which follow from the audit's seed and the number of the run, so that it does not matter
+where a run is made, nor in which order. Another process is told the scenario and the settings. It builds the job,
+searches the two worlds and learns the score by itself, from the same seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from decentral_dp.adversaries.audit_plan import AuditPlan, planned
+from decentral_dp.adversaries.audit_scores import Score, score_of
+from decentral_dp.adversaries.audit_storage import GROUPS, noise_sizes
+from decentral_dp.adversaries.exact_losses import worst_worlds
+from decentral_dp.adversaries.neighbouring_worlds import Worlds
+from decentral_dp.adversaries.transcripts import observe
+from decentral_dp.config.loading import load
+from decentral_dp.engines.task_pool import check_at_hand, in_parallel
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.jobs import Job
+
+# Runs of each world that a worker makes before it reports.
+_BLOCK = 8
+
+
+class Run(NamedTuple):
+    """group: "first", "second" or "null". sizes: mechanism → how many numbers it noised, and the sum of their sizes."""
+
+    group: str
+    score: float
+    sizes: Mapping[str, tuple[int, float]]
+
+
+class Game(NamedTuple):
+    """worlds: what is told apart. null: a world that is equal to the first. score: of a run."""
+
+    plan: AuditPlan
+    worlds: Worlds
+    null: Job
+    score: Score
+
+
+class Workers(NamedTuple):
+    """jobs: processes of this machine; 1 is this one. address: of a Ray cluster to use instead."""
+
+    jobs: int = 1
+    address: str | None = None
+
+    @property
+    def here(self) -> bool:
+        return self.jobs == 1 and self.address is None
+
+
+HERE = Workers()
+
+
+def check_workers(plan: AuditPlan, workers: Workers) -> None:
+    """Refuse what cannot be done by other processes, before anything is played.
+
+    Raises:
+        InputError: a job that no other process can build, canaries, or a Ray cluster without ray.
+    """
+    if workers.here:
+        return
+    check_at_hand(workers.address)
+    if plan.canaries is not None:
+        raise InputError("audit: canaries are one single run, which is made here; leave --jobs and --address out.")
+    if plan.source is None:
+        raise InputError(
+            "audit: a built job is audited in this process only, for another cannot build it again. Give a scenario "
+            "whose components are in files, or leave jobs and address out."
+        )
+
+
+def game_of(plan: AuditPlan, worlds: Worlds, null: Job, lawful: bool) -> Game:
+    """Choose the score of a game between two worlds.
+
+    Args:
+        plan: what is asked.
+        worlds: the two.
+        null: the world that is passed off as the first one.
+        lawful: whether random choices have the law that they state.
+
+    Returns:
+        The game.
+    """
+    return Game(plan, worlds, null, score_of(plan.vantage, worlds, lambda k: plan.root("learn", k), lawful))
+
+
+def runs_of(game: Game, numbers: Sequence[int]) -> list[Run]:
+    """Make these runs of every world."""
+    made = []
+    for number in numbers:
+        for group, world in zip(GROUPS, (game.worlds.first, game.worlds.second, game.null), strict=True):
+            job: Any = world
+            transcript = observe(job.keyed(game.plan.root(group, number)), game.worlds.victim)
+            sizes = noise_sizes(transcript.residuals) if game.score.is_likelihood else {}
+            made.append(Run(group, game.score.of(transcript), sizes))
+    return made
+
+
+def made(game: Game, numbers: Sequence[int], workers: Workers, lawful: bool) -> Generator[list[Run], None, None]:
+    """Make the runs with these numbers.
+
+    Args:
+        game: what is played.
+        numbers: of the runs, ascending.
+        workers: who makes them.
+        lawful: as of `game_of`.
+
+    Returns:
+        In the order of the numbers, the runs of one number or of several.
+
+    Raises:
+        InputError: a worker that ended.
+    """
+    if workers.here:
+        for number in numbers:
+            yield runs_of(game, [number])
+        return
+    blocks = [tuple(numbers[k : k + _BLOCK]) for k in range(0, len(numbers), _BLOCK)]
+    work: Callable[[tuple[int, ...]], list[Run] | str] = partial(_elsewhere, _order(game.plan, lawful))
+    done: dict[tuple[int, ...], list[Run]] = {}
+    waiting = iter(blocks)
+    wanted = next(waiting, None)
+    with closing(in_parallel(work, blocks, _lost, workers.jobs, workers.address)) as outcomes:
+        for block, runs in outcomes:
+            if isinstance(runs, str):
+                raise InputError(f"audit: {runs}")
+            done[block] = runs
+            while wanted is not None and wanted in done:
+                yield done.pop(wanted)
+                wanted = next(waiting, None)
+
+
+def _lost(reason: str) -> list[Run] | str:
+    return f"{reason}. What was played before is kept, if --out names a file; start again."
+
+
+def _order(plan: AuditPlan, lawful: bool) -> str:
+    """What another process must know of a game, as a text that stands for it."""
+    content, folder = plan.source if plan.source is not None else ({}, Path())
+    settings = (plan.runs, plan.vantage, plan.confidence, plan.seed, plan.curve)
+    return json.dumps([content, str(folder), settings, lawful], default=str)
+
+
+def _elsewhere(order: str, numbers: tuple[int, ...]) -> list[Run] | str:
+    return runs_of(_game_there(order), numbers)
+
+
+@lru_cache(maxsize=1)
+def _game_there(order: str) -> Game:
+    """The same game, found again from the same seed."""
+    content, folder, (runs, vantage, confidence, seed, curve), lawful = json.loads(order)
+    plan = planned(load(content, folder=Path(folder)), runs, vantage, confidence, seed, curve=curve)
+    worlds = worst_worlds(plan.job, plan.root("search", 0))
+    return game_of(plan, worlds, worlds.first, lawful)

@@ -1,0 +1,113 @@
+"""One release on a sample: the law of its loss against brute force, and audits that come near the certificate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import laplace, norm
+
+import decentral_dp
+from decentral_dp.adversaries.audits import audit
+from decentral_dp.adversaries.loss_laws import mixture_epsilon
+from decentral_dp.adversaries.neighbouring_worlds import among_copies, farthest
+from decentral_dp.adversaries.sampled_releases import Moves, _coordinate, _line, shown_by
+from decentral_dp.privacy.randomness import seeded_root
+
+ONE = ["algorithm.rounds=1", "run.average=1"]
+FEW_OF_MANY = [*ONE, 'problem.stream={kind="minibatch",batch=5}']
+
+
+def exact(first: Any, second: Any, cell: float, delta: float) -> float:
+    """ε at δ of two densities on a grid."""
+
+    def beyond(epsilon: float) -> float:
+        return float(np.maximum(first - np.exp(epsilon) * second, 0.0).sum() * cell) - delta
+
+    return 0.0 if beyond(0.0) <= 0.0 else float(brentq(beyond, 0.0, 60.0, xtol=1e-9))
+
+
+@pytest.mark.parametrize("law", [norm, laplace], ids=["gaussian", "laplace"])
+@pytest.mark.parametrize(
+    ("up", "down", "rate"), [(1.3, 1.3, 0.2), (2.0, 0.0, 0.05), (0.0, 2.0, 0.3), (3.0, 0.5, 0.01), (2.5, 1.0, 1.0)]
+)
+def test_the_loss_of_one_release_is_that_of_its_densities(law: Any, up: float, down: float, rate: float) -> None:
+    at, cell = np.linspace(-40.0, 40.0, 1_000_001, retstep=True)
+    first, second = ((1.0 - rate) * law.pdf(at) + rate * law.pdf(at - move) for move in (up, -down))
+    kind = np.array([law is laplace])
+    for delta in (1e-2, 1e-5):
+        truth = exact(first, second, float(cell), delta)
+        below = mixture_epsilon(np.array([[up, down]]), np.array([rate]), delta, kind)
+        assert 0.995 * truth - 1e-3 <= below <= truth + 1e-6
+
+
+def test_releases_of_both_kinds_add_up_to_no_more_than_their_sum() -> None:
+    moves, rates = np.array([[1.0, 1.0], [2.0, 0.0], [1.0, 1.0]]), np.array([0.1, 0.2, 0.1])
+    kinds = np.array([False, True, True])
+    alone = [mixture_epsilon(moves[k : k + 1], rates[k : k + 1], 1e-6, kinds[k : k + 1]) for k in range(3)]
+    together = mixture_epsilon(moves, rates, 1e-5, kinds)
+    assert max(alone) * 0.9 <= together <= sum(alone)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_seen_along_a_line_shows_no_more_than_all(seed: int) -> None:
+    """In two dimensions, by sums over a grid; records that move alike, in part, among them."""
+    rng, rate, delta = np.random.default_rng(seed), 0.2, 1e-3
+    u, v = rng.normal(size=2) * 1.5, rng.normal(size=2)
+    if seed % 2:
+        # Both in one direction, the second the shorter: then only what one has across the other is seen.
+        v = 0.5 * u + 0.1 * v
+    at, cell = np.linspace(-9.0, 9.0, 1201, retstep=True)
+
+    def density(law: Any, move: Any) -> Any:
+        shifted = np.multiply.outer(law.pdf(at - move[0]), law.pdf(at - move[1]))
+        return (1.0 - rate) * np.multiply.outer(law.pdf(at), law.pdf(at)) + rate * shifted
+
+    for law, seen in ((norm, _line), (laplace, _coordinate)):
+        truth = exact(density(law, u), density(law, v), float(cell) ** 2, delta)
+        moves = Moves(np.array([seen(u, v)]), np.array([rate]), np.array([law is laplace]))
+        assert min(moves.moves[0]) >= 0.0
+        assert shown_by(moves, delta) <= truth + 2e-3
+    away = Moves(np.array([_line(u, -u)]), np.array([rate]), np.array([False]))
+    assert away.moves == pytest.approx(np.full((1, 2), np.linalg.norm(u)))
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        # A Poisson sample of a fifth.
+        ("dp_sgd_dual", ONE),
+        # A batch of five of 342, noised once.
+        ("ldp_single_level", FEW_OF_MANY),
+        # As much of the budget for y as can be; its gradients reach a clip of 0.4.
+        (
+            "minibatch_torus",
+            [*ONE, "topology.rows=3", "topology.columns=3", "privacy.clip.y=0.4", "privacy.share={y=1000.0,z=1.0}"],
+        ),
+    ],
+    ids=["poisson", "fixed", "fixed-laplace"],
+)
+def test_one_release_on_a_sample_shows_what_is_certified(name: str, overrides: list[str]) -> None:
+    found = audit(name, overrides=overrides, runs=20)
+    assert found.method == "exact"
+    assert 0.95 * found.certified <= found.shown <= found.certified
+    assert (found.status, found.null_shown) == ("ok", 0.0)
+
+
+def test_worlds_among_copies_differ_in_one_record() -> None:
+    job = decentral_dp.build(decentral_dp.load("ldp_single_level", FEW_OF_MANY))
+    worlds = farthest(job, seeded_root(0, b"worlds"))
+    crowd = among_copies(worlds)
+    assert crowd.copies
+    assert not worlds.copies
+    pairs = zip(crowd.first.records["train"][crowd.victim], crowd.second.records["train"][crowd.victim], strict=True)
+    different = np.zeros(len(crowd.first.records["train"][crowd.victim][0]), dtype=bool)
+    for one, other in pairs:
+        different |= (one != other).reshape(len(one), -1).any(axis=1)
+        assert (other == other[0]).all()
+    assert different.tolist() == [True] + [False] * (different.size - 1)
+    for agent in range(job.n_agents):
+        same = crowd.first.records["train"][agent] is job.records["train"][agent]
+        assert same == (agent != crowd.victim)
