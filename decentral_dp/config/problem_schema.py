@@ -174,7 +174,7 @@ def _is_from_outside(kind: Any) -> bool:
 # Keys of the [problem] table that are not a problem's own, so that no field of one from outside can be called so.
 SHARED_KEYS = (
     *("kind", "data", "files", "limit", "label", "classes", "partition", "validation", "test", "scale", "normalise"),
-    *("stream", "label_bound", "construction", "synthetic", "seed", "model", "losses"),
+    *("stream", "label_bound", "label_range", "construction", "synthetic", "seed", "model", "losses"),
 )
 
 
@@ -245,6 +245,10 @@ class ProblemTable(Table):
     label_bound: Positive | None = optional(
         "Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need"
         " problem constants."
+    )
+    label_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = optional(
+        "Public range [low, high] of labels that are numbers: they are scaled to [−1, 1], and cut outside. Scores "
+        "are in the labels' own unit."
     )
     groups: Count | None = optional(
         "Groups of train records of each agent that share one weight; 1 if left out. Read by hyper_cleaning."

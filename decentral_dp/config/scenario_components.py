@@ -114,6 +114,7 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
         certified=certified,
         root=s.folder,
         levels=1 if minimax else 2,
+        label_range=table.label_range,
         construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
 

@@ -56,6 +56,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         "diagnostics": {
             "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
             **_clipping(job, outcome),
+            **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
         },
         "evaluated_on": job.evaluated_on(average),
         **({} if settings is None else {"algorithm": settings}),
