@@ -97,6 +97,15 @@ class Synthetic(Table):
     steps: Count | None = optional("Steps after which a trajectory is cut off. Read by environments.")
 
 
+class StartTable(Table):
+    """A random public start of one variable: every coordinate drawn by itself, from the public seed."""
+
+    kind: Literal["normal", "uniform"] = Field(
+        description='"normal": with mean 0 and standard deviation scale; "uniform": from −scale to scale.'
+    )
+    scale: Positive = Field(description="How far from 0.")
+
+
 class ImageFiles(Table):
     """Where the files of a collection of images are: a folder, or each by path or URL."""
 
@@ -257,6 +266,10 @@ class ProblemTable(Table):
         "Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out. Read by hyper_cleaning."
     )
     losses: str | None = optional("Path of a Python file with upper_loss, lower_loss, p and q. Read by from_losses.")
+    start: dict[Literal["x", "y"], StartTable] | None = optional(
+        "Variable → a random public start, { kind, scale }, added to algorithm.init; the same for all agents. A "
+        "network needs one, for equal units stay equal. Read by from_losses."
+    )
     tasks: Count | list[list[Annotated[int, Field(ge=0)]]] | None = optional(
         "Classes of each task, numbered from 0 in the order declared; or how many tasks to draw. Read by meta_learning."
     )

@@ -114,7 +114,7 @@ PROBLEMS: dict[str, Entry] = {
         "decentral_dp.problems.bilevel.losses:load_losses",
         "two per-record torch functions of your own, from the file problem.losses",
         lambda made, f: made(_losses(f))(f.n_features, f.n_classes),
-        ("losses",),
+        ("losses", "start"),
     ),
     "hyper_cleaning": Entry(
         "decentral_dp.problems.bilevel.hyper_cleaning:HyperCleaning",
