@@ -14,6 +14,7 @@ import pandas as pd
 import tomli_w
 
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.reporting.notebook_progress import StudyBar, shown
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
@@ -68,6 +69,11 @@ class Findings:
     def failed(self) -> pd.DataFrame:
         """The cells that were refused, that diverged, or that broke down, each with its sentence."""
         return self.cells[~self.cells["status"].isin(GOOD)]
+
+    def _repr_html_(self) -> str:
+        from decentral_dp.studies.study_notebook import study_view
+
+        return study_view(self.study, self.axes, self.summary, self.cells, self.verdicts, self.warnings)
 
     def to_markdown(self) -> str:
         """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
@@ -127,7 +133,7 @@ def study(
             none.
         jobs: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: called with cells done, cells in all, and cells that failed.
+        progress: called with cells done, cells in all, and cells that failed; by default notebooks show a bar.
 
     Returns:
         Tables of all cells and of means with intervals, and a verdict on every claim.
@@ -146,10 +152,11 @@ def study(
     if isinstance(study, Study) and overrides:
         raise InputError("study: overrides are for a study that is read. Give its name, path or dict.")
     loaded = study if isinstance(study, Study) else load_study(study, overrides)
-    if out is not None:
-        return conduct(loaded, Path(out), jobs, address, progress)
-    with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-        return replace(conduct(loaded, Path(folder), jobs, address, progress), folder=None)
+    with shown(progress, StudyBar) as told:
+        if out is not None:
+            return conduct(loaded, Path(out), jobs, address, told)
+        with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
+            return replace(conduct(loaded, Path(folder), jobs, address, told), folder=None)
 
 
 def _conduct(
