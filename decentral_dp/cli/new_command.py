@@ -17,6 +17,7 @@ from decentral_dp.cli.scenario_text import scenario_text
 from decentral_dp.config.loading import find, load, nearest_of, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys
 from decentral_dp.data import DATASETS, nearest
+from decentral_dp.data.libsvm import COLLECTED
 from decentral_dp.data.record_files import read_header
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
@@ -227,6 +228,8 @@ def _problem(wishes: Wishes, base: Mapping[str, Any], folder: Path, notes: dict[
             )
         kept = dict(base) if wishes.problem in (None, base.get("kind")) and data == base.get("data") else _shared(base)
         scaled = {} if data.startswith("synthetic_") else {"scale": "public_ranges", "normalise": "l2"}
+        # Of LibSVM's sets no ranges are known.
+        scaled = {"normalise": "l2"} if data in COLLECTED else scaled
         return {"kind": kind, "data": data, **(scaled if data != base.get("data") else {}), **_without(kept)}
     if kind in MINIMAX and MINIMAX[kind].trajectories:
         raise InputError(f"--csv: {kind} reads trajectories, and a CSV file has none. Take another --algorithm.")

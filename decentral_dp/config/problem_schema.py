@@ -118,6 +118,10 @@ class ImageFiles(Table):
     attributes: str | None = optional("Path of celeba's list of attributes.")
     features: str | None = optional("Path of a file with features of your own for the photographs of celeba.")
     partition: str | None = optional("Path of celeba's list of train, validation and test photographs.")
+    published: Literal[True] | None = optional(
+        "true: the files that the publisher of mnist, fashion_mnist or cifar10 offers, fetched once and verified by "
+        "SHA-256."
+    )
     sha256: dict[str, str] = Field(
         default={},
         description=(
@@ -182,7 +186,20 @@ def _is_from_outside(kind: Any) -> bool:
 
 # Keys of the [problem] table that are not a problem's own, so that no field of one from outside can be called so.
 SHARED_KEYS = (
-    *("kind", "data", "files", "limit", "label", "classes", "partition", "validation", "test", "scale", "normalise"),
+    *(
+        "kind",
+        "data",
+        "files",
+        "limit",
+        "features",
+        "label",
+        "classes",
+        "partition",
+        "validation",
+        "test",
+        "scale",
+        "normalise",
+    ),
     *("stream", "label_bound", "label_range", "construction", "synthetic", "seed", "model", "losses"),
 )
 
@@ -201,8 +218,8 @@ class ProblemTable(Table):
     )
     data: str = Field(
         description=(
-            "The records: a data set that comes along, the path of a .csv or .npz file, one of an installed "
-            'package, or "file.py:function".'
+            "The records: a data set that comes along, the path of a .csv, .npz or .libsvm file, one of an installed "
+            'package, "openml:NUMBER", or "file.py:function".'
         )
     )
     files: ImageFiles | None = optional(
@@ -212,6 +229,7 @@ class ProblemTable(Table):
     limit: Count | None = optional(
         "Only the first so many records, and at most as many of the data's own test set; all if left out."
     )
+    features: Count | None = optional("How many features a .libsvm file has; a certified run must be told.")
     label: str | None = optional(
         "Name of the label column of a .csv file, or the attribute of celeba that is the label."
     )

@@ -79,6 +79,7 @@ def _dataset(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:
         certified=certified,
         files=s.image_files(),
         limit=table.limit,
+        features=table.features,
         d=synthetic.pop("dimension", None),
         **synthetic,
     )

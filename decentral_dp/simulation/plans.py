@@ -14,6 +14,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.plan_text import console, print_plan
+from decentral_dp.simulation.result import title_of
 from decentral_dp.simulation.statement import PrivacyStatement, Setting
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Plan:
     def of(cls, job: Job) -> Plan:
         """The plan of a job."""
         return cls(
-            title=job.scenario.title,
+            title=title_of(job),
             setting=job.setting,
             rounds=job.rounds,
             status=job.status,

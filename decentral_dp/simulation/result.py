@@ -13,6 +13,7 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config import outside_components as outside
+from decentral_dp.data.stand_in import STANDING_IN
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.statement import PrivacyStatement, Setting, number
 
@@ -273,6 +274,12 @@ def baselines(job: Job) -> dict[str, float]:
     known = known.astype(np.int64)
     commonest = int(np.argmax(np.bincount(known, minlength=len(shards.classes))))
     return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
+
+
+def title_of(job: Job) -> str:
+    """The scenario's title, with what stands in for the records that it names."""
+    title, source = job.scenario.title, job.shards.source
+    return f"{title} ({source})".strip() if STANDING_IN in source else title
 
 
 def topology_summary(job: Job) -> dict[str, Any]:
