@@ -21,6 +21,7 @@ from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
 from decentral_dp.studies.pool import check_at_hand, cores, perform
 from decentral_dp.studies.stale import discard, find_stale, why
+from decentral_dp.studies.study_interactive import interactive_figures, require_plotly
 from decentral_dp.studies.study_page import study_page
 from decentral_dp.studies.study_runs import GOOD, Record, Task, read, task_of
 from decentral_dp.studies.study_schema import Plot, Study, load_study
@@ -168,6 +169,8 @@ def _conduct(
         check_plot(plot, varied)
     check_names(study, varied)
     check_at_hand(address)
+    if study.interactive:
+        require_plotly()
     kept = _folder(out)
     planned = [task_of(cell, study.kind, study.rounds) for cell in listed]
     keys = [p.key if isinstance(p, Task) else "" for p in planned]
@@ -299,7 +302,9 @@ def _write(
     words = study_table(study, varied, found.summary, table)
     texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}
     texts["table.tex"] = found.to_latex()
-    texts["report.html"] = study_page(study, words, table, verdicts, found.warnings, resolved(study), out / "plots")
+    moving = interactive_figures(study, varied, means, table) if study.interactive else ()
+    pictures = out / "plots"
+    texts["report.html"] = study_page(study, words, table, verdicts, found.warnings, resolved(study), pictures, moving)
     for name, text in texts.items():
         _replace(out / name, text.encode())
     # Last: it tells the next study in this folder which pictures are of this one.

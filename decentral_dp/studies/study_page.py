@@ -25,6 +25,7 @@ def study_page(
     warnings: Sequence[str],
     resolved: str,
     plots: Path,
+    interactive: Sequence[Html] = (),
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 
@@ -36,6 +37,7 @@ def study_page(
         warnings: what of the study came to nothing.
         resolved: the study as TOML.
         plots: folder of its pictures.
+        interactive: pictures with scripts, by `interactive_figures`.
     """
     pictures = [(plot, plots / f"{plot.name}.png") for plot in study.plots]
     shown = [(plot.title or plot.name, path.read_bytes()) for plot, path in pictures if path.exists()]
@@ -47,6 +49,7 @@ def study_page(
         tag("dl", *_tiles(study, cells), class_="tiles"),
         *claims_section(verdicts),
         *([tag("h2", "Pictures"), tag("div", *drawn, class_="figures")] if drawn else []),
+        *interactive,
         tag("h2", "Means at the end"),
         tag("div", means_table(table), class_="wide"),
         tag("p", table.note, class_="small"),
