@@ -86,3 +86,9 @@ def test_a_graph_is_what_its_edges_are(tmp_path: Any) -> None:
     given = decentral_dp.build(load("own_csv", FEW), topology=graph).topology
     named = decentral_dp.build(load("own_csv", FEW)).topology
     assert np.array_equal(given.mixing.toarray(), named.mixing.toarray())
+
+
+def test_a_plan_takes_what_a_run_takes() -> None:
+    frame, graph = pd.read_csv(RECORDS), nx.path_graph(4)
+    plan = decentral_dp.plan(load("own_csv", FEW), data=frame, topology=graph)
+    assert plan.epsilon == decentral_dp.plan(load("own_csv", FEW)).epsilon
