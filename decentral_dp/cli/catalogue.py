@@ -23,6 +23,7 @@ from decentral_dp.config.loading import find, load, scenario_folder, scenario_na
 from decentral_dp.config.shown import shown
 from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, nearest
 from decentral_dp.data import load as load_data
+from decentral_dp.data.libsvm import COLLECTED
 from decentral_dp.errors import InputError, printable
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
@@ -225,6 +226,8 @@ def _data(name: str) -> str:
         return _played(name)
     if name == "celeba":
         return _docstring("decentral_dp.data.celeba")
+    if name in COLLECTED:
+        return _docstring("decentral_dp.data.libsvm")
     dataset = load_data(name, n_agents=1, seed=0)
     named = ", ".join(dataset.feature_names[:3])
     return (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from decentral_dp.cli.scenario_text import scenario_text
 from decentral_dp.config.loading import find, load, nearest_of, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys
 from decentral_dp.data import DATASETS, nearest
+from decentral_dp.data.libsvm import COLLECTED
 from decentral_dp.data.record_files import read_header
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
@@ -25,13 +25,19 @@ from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.topology import GENERATORS
 
-_ALGORITHM, _DATA = "ldp_dsbo", "breast_cancer"
+DEFAULT_ALGORITHM, DEFAULT_DATA = "ldp_dsbo", "breast_cancer"
 # The scenario that an algorithm's new ones start from; else the one of its own name.
 _BASES = {"ldp_dsbo": "ring_breast_cancer"}
+# Problems that predict classes, and those that predict numbers in the same way; others predict classes only.
+_REGRESSIONS = {
+    "biased_regularisation": "quadratic",
+    "logistic_hyperparameter": "ridge_hyperparameter",
+    "logistic_regularisation": "ridge_regularisation",
+    "softmax_hyperparameter": "ridge_hyperparameter",
+}
+_CLASSIFIES = ("auc_maximisation", "hyper_cleaning", "meta_learning")
 # Columns that say who holds a record, and its part, by their names alone.
 _AGENT, _SPLIT = "agent", "split"
-# Ranges of more columns are filled in with an editor, not one by one.
-_MOST_ASKED = 20
 _PLACEHOLDER = "PLACEHOLDER: put the public range here"
 _RANGES = (
     "Public range of every feature, [low, high]: from its meaning or unit, as [0, 120] for an age. Never take it from "
@@ -49,6 +55,7 @@ class Wishes:
         label: of the CSV, its label column.
         classes: the labels that there may be.
         ranges: column → public range.
+        label_range: public range of a label that is a number to predict.
         agents, topology, problem, algorithm, rounds, epsilon, delta: as in a scenario.
     """
 
@@ -57,6 +64,7 @@ class Wishes:
     label: str | None = None
     classes: Sequence[Any] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    label_range: tuple[float, float] | None = None
     agents: int | None = None
     topology: str | None = None
     problem: str | None = None
@@ -67,13 +75,9 @@ class Wishes:
 
 
 def carry_out(out: Path | None, wishes: Wishes) -> None:
-    """Ask for what is missing where somebody can answer, write the scenario, and say what to do next."""
-    if out is not None:
-        _require_new(out)
-    if sys.stdin.isatty():
-        wishes = asked(wishes)
+    """Write the scenario, and say what to do next."""
     path = out or Path(f"{wishes.csv.stem if wishes.csv is not None else 'scenario'}.toml")
-    _require_new(path)
+    require_new(path)
     content, notes = made(wishes, path.parent)
     text = scenario_text(content, notes)
     # Refused here if anything in it could not be run; of the records nothing is read.
@@ -83,7 +87,7 @@ def carry_out(out: Path | None, wishes: Wishes) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        _require_new(path)
+        require_new(path)
     except OSError as error:
         raise InputError(f"new: {quoted_path(path)} cannot be written ({error.strerror}). Give another path.") from None
     typer.echo(printable(f"Written: {path}"))
@@ -92,17 +96,23 @@ def carry_out(out: Path | None, wishes: Wishes) -> None:
     typer.echo(printable(f"Next: decentral-dp plan {path}, then decentral-dp run {path}"))
 
 
-def _require_new(path: Path) -> None:
+def require_new(path: Path) -> None:
+    """Raises InputError where there is a file."""
     if path.exists():
         raise InputError(f"new: {quoted_path(path)} exists already, and nothing is written over. Give another name.")
 
 
 def placeholders(notes: Mapping[str, str]) -> list[str]:
     """What has to be filled in before the scenario is worth running, a sentence each."""
-    ranges = [key.rpartition(".")[2] for key, note in notes.items() if note == _PLACEHOLDER]
+    empty = [key for key, note in notes.items() if note == _PLACEHOLDER]
+    ranges = [key.removeprefix("problem.scale.") for key in empty if key.startswith("problem.scale.")]
     said = []
     if "PLACEHOLDER" in notes.get("problem.classes", ""):
         said.append("Put the labels that there may be into problem.classes: they are not read off the records.")
+    if "problem.label_range" in empty:
+        said.append(
+            "Put the label's public range into problem.label_range: [0, 1] is a placeholder, and labels are cut."
+        )
     if ranges:
         named = ", ".join(ranges[:5]) + (" …" if len(ranges) > 5 else "")
         said.append(f"Put public ranges into [problem.scale] for {named}: [0, 1] is a placeholder, and values are cut.")
@@ -116,10 +126,11 @@ def parsed_range(text: str, columns: Sequence[str]) -> tuple[str, tuple[float, f
         raise InputError(f"--range: got {quoted(text)}, wanted COLUMN=LOW:HIGH, for example age=0:120.")
     if name not in columns:
         raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, columns)}.")
-    return name, _ends(ends, f"--range {name}")
+    return name, parsed_ends(ends, f"--range {name}")
 
 
-def _ends(text: str, where: str) -> tuple[float, float]:
+def parsed_ends(text: str, where: str) -> tuple[float, float]:
+    """Read "low:high". where: begins a refusal. Raises InputError."""
     try:
         low, high = (_number(part) for part in text.split(":"))
     except ValueError:
@@ -158,7 +169,7 @@ def features_of(columns: Sequence[str], label: str | None) -> list[str]:
 
 def made(wishes: Wishes, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The content of a scenario, and notes by dotted key. folder: where it will be, from which paths start."""
-    kind = wishes.algorithm or _ALGORITHM
+    kind = wishes.algorithm or DEFAULT_ALGORITHM
     if kind not in ALGORITHMS:
         raise InputError(f"--algorithm: no algorithm {quoted(kind)}; {nearest(kind, ALGORITHMS)}.")
     base_name = _BASES.get(kind, kind)
@@ -208,24 +219,54 @@ def _problem(wishes: Wishes, base: Mapping[str, Any], folder: Path, notes: dict[
     if wishes.csv is not None and wishes.data is not None:
         raise InputError("--data: --csv names the records already. Give one of the two.")
     if wishes.csv is None:
-        if wishes.label is not None or wishes.ranges or wishes.classes:
-            raise InputError("--csv: missing. --label, --classes and --range are about a CSV file; name it.")
-        data = wishes.data or str(base.get("data", _DATA))
+        if wishes.label is not None or wishes.ranges or wishes.classes or wishes.label_range is not None:
+            raise InputError("--csv: missing. --label, --classes and the ranges are about a CSV file; name it.")
+        data = wishes.data or str(base.get("data", DEFAULT_DATA))
         if data not in DATASETS:
             raise InputError(
                 f"--data: no data set {quoted(data)}; {nearest(data, DATASETS)}. A CSV file goes to --csv."
             )
         kept = dict(base) if wishes.problem in (None, base.get("kind")) and data == base.get("data") else _shared(base)
         scaled = {} if data.startswith("synthetic_") else {"scale": "public_ranges", "normalise": "l2"}
+        # Of LibSVM's sets no ranges are known.
+        scaled = {"normalise": "l2"} if data in COLLECTED else scaled
         return {"kind": kind, "data": data, **(scaled if data != base.get("data") else {}), **_without(kept)}
     if kind in MINIMAX and MINIMAX[kind].trajectories:
         raise InputError(f"--csv: {kind} reads trajectories, and a CSV file has none. Take another --algorithm.")
-    kept = dict(base) if wishes.problem in (None, base.get("kind")) else _shared(base)
+    kind = _of_numbers(wishes, kind)
+    kept = dict(base) if kind == base.get("kind") else _shared(base)
     return _csv_problem(wishes, kind, _without(kept), folder, notes)
 
 
+def _of_numbers(wishes: Wishes, kind: str) -> str:
+    """The kind of problem, or that which predicts numbers where the label is one. Raises InputError where none does."""
+    if wishes.label_range is None:
+        return kind
+    if wishes.classes:
+        raise InputError("--label-range: --classes says that labels are classes. Give one of the two.")
+    kind = _REGRESSIONS.get(kind, kind) if wishes.problem is None else kind
+    if kind in _REGRESSIONS or kind in _CLASSIFIES:
+        raise InputError(
+            f"--label-range: {kind} predicts classes. Take --problem ridge_hyperparameter, or leave the range out."
+        )
+    return kind
+
+
 # Keys of a problem that are about its records, and those that any problem may have.
-_OF_RECORDS = ("data", "label", "classes", "scale", "synthetic", "construction", "limit", "files", "partition", "seed")
+_OF_RECORDS = (
+    "data",
+    "label",
+    "classes",
+    "label_bound",
+    "label_range",
+    "scale",
+    "synthetic",
+    "construction",
+    "limit",
+    "files",
+    "partition",
+    "seed",
+)
 _SHARED = ("validation", "test", "normalise", "stream")
 
 
@@ -246,7 +287,9 @@ def _csv_problem(
     columns = columns_of(wishes.csv)
     label = wishes.label
     if label is None:
-        raise InputError(f"--label: missing. Name the label column; {quoted_path(wishes.csv)} has {_named(columns)}.")
+        raise InputError(
+            f"--label: missing. Name the label column; {quoted_path(wishes.csv)} has {first_named(columns)}."
+        )
     if label not in columns:
         raise InputError(
             f"--label: {quoted_path(wishes.csv)} has no column {quoted(label)}{nearest_of(label, columns)}."
@@ -257,8 +300,14 @@ def _csv_problem(
             raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, features)}.")
     if len(wishes.classes) == 1:
         raise InputError(f"--classes: got {quoted(wishes.classes[0])} alone, wanted at least two labels, as in no,yes.")
-    ranged = "ridge" in kind
+    ranged = "ridge" in kind or wishes.label_range is not None
     classes = [] if ranged else list(wishes.classes) or [0, 1]
+    numbers: dict[str, Any] = {}
+    if ranged:
+        # Scaled labels have no mean of 0, which an intercept is for.
+        intercept = {"intercept": True} if kind in PROBLEMS and "intercept" in PROBLEMS[kind].options else {}
+        numbers = {"label_range": list(wishes.label_range or (0, 1)), **intercept}
+        notes["problem.label_range"] = "" if wishes.label_range is not None else _PLACEHOLDER
     if len(classes) > 2 and wishes.problem is None and kind == "logistic_hyperparameter":
         kind = "softmax_hyperparameter"
     if not ranged and not wishes.classes:
@@ -268,6 +317,7 @@ def _csv_problem(
         if name not in wishes.ranges:
             notes[f"problem.scale.{name}"] = _PLACEHOLDER
     table: dict[str, Any] = {"kind": kind, "data": _relative(wishes.csv, folder), "label": label, "classes": classes}
+    table |= numbers
     if _AGENT in columns:
         table["partition"] = {"kind": "column", "name": _AGENT}
     held = {key: value for key, value in kept.items() if key not in _OF_RECORDS}
@@ -285,44 +335,6 @@ def _relative(path: Path, folder: Path) -> str:
     return os.path.relpath(whole, start) if whole.is_relative_to(start) else str(whole)
 
 
-def _named(columns: Sequence[str]) -> str:
+def first_named(columns: Sequence[str]) -> str:
+    """The first of them."""
     return ", ".join(map(quoted, columns[:8])) + (" …" if len(columns) > 8 else "")
-
-
-def asked(wishes: Wishes) -> Wishes:
-    """The wishes with answers where nothing is said; an empty answer is the usual value."""
-
-    def ask(question: str, usual: str = "") -> str:
-        return str(typer.prompt(question, default=usual, show_default=bool(usual))).strip()
-
-    if wishes.csv is None and wishes.data is None:
-        given = ask(f"CSV file of your records (empty: the bundled {_DATA} records)")
-        wishes = replace(wishes, csv=Path(given)) if given else replace(wishes, data=_DATA)
-    if wishes.csv is not None:
-        wishes = _asked_of_records(wishes, ask)
-    if wishes.algorithm is None:
-        wishes = replace(wishes, algorithm=ask('Algorithm ("decentral-dp list algorithms" lists them)', _ALGORITHM))
-    if wishes.topology is None and not getattr(ALGORITHMS.get(str(wishes.algorithm)), "trusted", True):
-        wishes = replace(wishes, topology=ask("Graph of the agents", "ring"))
-    if wishes.agents is None:
-        wishes = replace(wishes, agents=int(typer.prompt("Agents", default=10, type=int)))
-    if wishes.epsilon is None:
-        wishes = replace(
-            wishes, epsilon=float(typer.prompt("ε of every agent, for the whole run", default=4.0, type=float))
-        )
-    return wishes
-
-
-def _asked_of_records(wishes: Wishes, ask: Any) -> Wishes:
-    columns = columns_of(wishes.csv or Path())
-    if wishes.label is None:
-        wishes = replace(wishes, label=ask(f"Label column, of {_named(columns)}", columns[-1]))
-    if not wishes.classes and "ridge" not in (wishes.problem or ""):
-        wishes = replace(wishes, classes=parsed_classes(ask("Labels that there may be, separated by commas")))
-    features = [name for name in features_of(columns, wishes.label) if name not in wishes.ranges]
-    ranges = dict(wishes.ranges)
-    for name in features if len(features) <= _MOST_ASKED else []:
-        given = ask(f"Public range of {name} as LOW:HIGH, from its meaning, not from the records (empty: later)")
-        if given:
-            ranges[name] = _ends(given, name)
-    return replace(wishes, ranges=ranges)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -49,6 +50,9 @@ def new(
         list[str] | None,
         typer.Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable."),
     ] = None,
+    label_range: Annotated[
+        str | None, typer.Option(metavar="LOW:HIGH", help="Public range of a label that is a number to predict.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Bundled records instead of a CSV file.")] = None,
     problem: Annotated[str | None, typer.Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
     algorithm: Annotated[str | None, typer.Option(metavar="KIND", help="ldp_dsbo by default.")] = None,
@@ -72,6 +76,7 @@ def new(
         label=label,
         classes=inside.parsed_classes(classes),
         ranges=dict(inside.parsed_range(text, features) for text in ranges or []),
+        label_range=None if label_range is None else inside.parsed_ends(label_range, "--label-range"),
         agents=agents,
         topology=topology,
         problem=problem,
@@ -80,6 +85,12 @@ def new(
         epsilon=epsilon,
         delta=delta,
     )
+    if out is not None:
+        inside.require_new(out)
+    if sys.stdin.isatty():
+        from decentral_dp.cli.new_questions import asked
+
+        wishes = asked(wishes)
     inside.carry_out(out, wishes)
 
 

@@ -71,7 +71,7 @@ def print_run(run: Run) -> None:
     out, result = console(), run.result
     privacy = result.privacy
     out.print()
-    head = Text(run.scenario.title or "Run", style="bold")
+    head = Text(result.title or "Run", style="bold")
     out.print(head, f"({rounds_text(result.rounds)}, {result.engine} engine, {result.seconds:.1f} s)")
     if result.status != "ok":
         out.print(Text(result.status.replace("_", " "), style="bold red"), sentence(result.reason or ""), sep=": ")

@@ -12,7 +12,19 @@ from decentral_dp.simulation.result import RunResult
 
 UNRELEASED = "_unreleased"
 # Scores that the end of a run prints, in this order; then those that the problem adds.
-_SCORES = ("test_auc", "test_accuracy", "test_f1", "test_loss", "upper_loss", "lower_loss", "primal", "gradient_norm")
+_SCORES = (
+    "test_auc",
+    "test_accuracy",
+    "test_f1",
+    "test_rmse",
+    "test_r2",
+    "test_loss",
+    "upper_loss",
+    "lower_loss",
+    "primal",
+    "gradient_norm",
+)
+_HIGHER_IS_BETTER = ("test_accuracy", "test_r2")
 # What every run measures besides, for the report.
 _UNPRINTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
@@ -48,8 +60,13 @@ def print_values(out: Console, result: RunResult) -> None:
 
 
 def _print_beside(out: Console, result: RunResult) -> None:
-    for name, value in result.baselines.items():
-        out.print(f"Always the commonest class: {name} {_value(value)}.")
+    for guess, names in (("commonest class", ("test_accuracy",)), ("mean label", ("test_rmse", "test_r2"))):
+        if found := [f"{n} {_value(result.baselines[n])}" for n in names if n in result.baselines]:
+            out.print(f"Always the {guess}: {', '.join(found)}.")
+    if result.labels_cut:
+        out.print(
+            f"{result.labels_cut:.1%} of the labels lie outside problem.label_range and were cut, as scores know them."
+        )
     if result.clipped:
         shares = ", ".join(f"{channel} {share:.0%}" for channel, share in result.clipped.items())
         out.print(f"Records that a clip cuts at these values: {shares}.")
@@ -69,8 +86,8 @@ def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, fl
         table.add_column(column, justify="right", no_wrap=True)
     for name in names:
         low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
-        # Of these, only accuracy is better where it is higher; of a problem's own scores nothing is known.
-        first, last = (high, low) if name in _SCORES and name != "test_accuracy" else (low, high)
+        # Of these, accuracy and R² are better where they are higher; of a problem's own scores nothing is known.
+        first, last = (high, low) if name in _SCORES and name not in _HIGHER_IS_BETTER else (low, high)
         table.add_row(name, _value(metrics[name]), f"{_value(first)}  {_value(last)}")
     return table
 

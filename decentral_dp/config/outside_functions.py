@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.config.outside_components import checked_options, name_of, source_of
+from decentral_dp.config.problem_schema import Column, Partition, ProblemTable
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Dataset
-from decentral_dp.data.dataset import as_agents, as_split, encode_labels
-from decentral_dp.errors import InputError
+from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.topology import Topology, from_edges, from_networkx
 from decentral_dp.user_code import USER_ERRORS, blamed, call, reason
 
@@ -74,7 +75,8 @@ def build_dataset(s: Scenario, found: Any, agents: int, seed: int, certified: bo
 
     Args:
         s: the scenario; of its [problem] table classes and limit are read.
-        found: the function, or the records: a `Dataset`, a table of columns, or features and labels.
+        found: the function, or the records: a `Dataset`, a table of columns, features and labels, or a
+            DataFrame with the column problem.label.
         agents: how many there are, passed to a function that takes it.
         seed: the public one, passed to a function that takes it.
         certified: whether classes that nobody declared are refused instead of discovered.
@@ -86,9 +88,8 @@ def build_dataset(s: Scenario, found: Any, agents: int, seed: int, certified: bo
         InputError: keys that records of a user's own do not take, a function that fails, or records that are not sound.
     """
     table, name = s.problem, name_of(s, "data")
-    for key in ("files", "label"):
-        if getattr(table, key) is not None:
-            raise InputError(f"problem.{key}: records from {name} take none. Leave it out.")
+    if table.files is not None:
+        raise InputError(f"problem.files: records from {name} take none. Leave it out.")
     if table.synthetic.model_fields_set:
         raise InputError(f"problem.synthetic: records from {name} take none. Leave it out.")
     if callable(found) and not isinstance(found, Dataset):
@@ -96,8 +97,58 @@ def build_dataset(s: Scenario, found: Any, agents: int, seed: int, certified: bo
         asked = parameters(found, "problem.data", name)
         _refuse_unknown(asked, known, "problem.data", f"{name}{source_of(found)}")
         found = _called(found, {k: known[k] for k in asked if k in known}, "problem.data", name)
+    if _is_frame(found):
+        found = _columns_of(found, table, name)
+    elif table.label is not None:
+        raise InputError(f"problem.label: records from {name} take none, only a DataFrame does. Leave it out.")
     dataset = _as_dataset(found, name, table.classes, certified)
     return dataset if table.limit is None else dataset.first(table.limit)
+
+
+def _is_frame(found: Any) -> bool:
+    return hasattr(found, "columns") and hasattr(found, "iloc")
+
+
+def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
+    """The columns of a DataFrame: as in a CSV file, features are those that are neither label, owner nor split."""
+    known = [str(column) for column in frame.columns]
+    if table.label is None:
+        raise InputError(
+            f"problem.label: missing. Name the label column of {name}, {nearest('target', known)}; or give (features, "
+            "labels)."
+        )
+    agent = table.partition.name if isinstance(table.partition, Partition) else None
+    split = table.validation.column if isinstance(table.validation, Column) else None
+    agent = agent or ("agent" if "agent" in known else None)
+    split = split or ("split" if "split" in known else None)
+    for key, wanted in (("label", table.label), ("partition", agent), ("validation", split)):
+        if wanted is not None and wanted not in known:
+            raise InputError(f"problem.{key}: {name} has no column {quoted(wanted)}; {nearest(wanted, known)}.")
+    if len(set(known)) < len(known):
+        raise InputError(f"problem.data: {name} has two columns of one name. Give every column its own.")
+    renamed = frame.set_axis(known, axis=1)
+    own = {table.label, agent, split}
+    columns = {"labels": renamed[table.label], "agent": agent and renamed[agent], "split": split and renamed[split]}
+    return {
+        "features": renamed[[c for c in known if c not in own]],
+        **{k: v for k, v in columns.items() if v is not None},
+    }
+
+
+def _numbers(features: Any, where: str) -> tuple[Any, list[str] | None]:
+    """Features as float64, and the names that their columns have. Raises InputError."""
+    names = [str(column) for column in features.columns] if _is_frame(features) else None
+    try:
+        return np.asarray(features, dtype=np.float64), names
+    except USER_ERRORS as error:
+        wrong = ""
+        for name in names or ():
+            try:
+                np.asarray(features[name], dtype=np.float64)
+            except USER_ERRORS:
+                wrong = f", for column {quoted(name)} holds others"
+                break
+        raise InputError(f"{where} has features that are no table of numbers{wrong}. Mend it.") from error
 
 
 def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
@@ -113,13 +164,11 @@ def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified:
     if columns is None or not {"features", "labels"} <= set(columns) or not set(columns) <= set(_COLUMNS):
         raise InputError(
             f"problem.data: {name} gives no records; wanted (features, labels), or a table of {', '.join(_COLUMNS)}, "
-            "or a Dataset."
+            "a DataFrame, or a Dataset."
         )
     where = f"problem.data: {name!r}"
-    try:
-        features, labels = np.asarray(columns["features"], dtype=np.float64), np.asarray(columns["labels"])
-    except USER_ERRORS as error:
-        raise InputError(f"{where} has features that are no table of numbers. Mend it.") from error
+    features, own_names = _numbers(columns["features"], where)
+    labels = np.asarray(columns["labels"])
     if features.ndim != 2 or labels.shape != (len(features),):
         raise InputError(
             f"{where} has features of shape {features.shape} and labels of shape {labels.shape}; wanted records × "
@@ -127,7 +176,7 @@ def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified:
         )
     stated = classes if classes is not None else columns.get("classes")
     codes, known = encode_labels(labels, stated, certified=certified, source=name)
-    names = columns.get("feature_names") or [f"feature_{k}" for k in range(features.shape[1])]
+    names = columns.get("feature_names") or own_names or [f"feature_{k}" for k in range(features.shape[1])]
     agent, split, image = (columns.get(key) for key in ("agent", "split", "image"))
     return Dataset(
         np.ascontiguousarray(features),

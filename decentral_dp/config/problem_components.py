@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.config import outside_components as outside
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.problem_schema import ModelTable, ProblemTable
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards, nearest
+from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.minimax import MINIMAX
@@ -41,7 +44,7 @@ MINIMAX_OPTIONS = (
 
 
 # Those that only bilevel problems have a use for.
-_BILEVEL_OPTIONS = ("validation", "intercept", "corrupt", "losses", "tasks", "ways", "width")
+_BILEVEL_OPTIONS = ("validation", "intercept", "corrupt", "losses", "start", "tasks", "ways", "width")
 
 
 def public_seed(s: Scenario) -> int:
@@ -187,7 +190,8 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
         seed=table.seed if table.seed is not None else public_seed(s),
     )
     if found is None:
-        return PROBLEMS[table.kind].build(facts)
+        built = PROBLEMS[table.kind].build(facts)
+        return built if table.start is None else _started(built, table, facts.seed)
     author = outside.instance(s, found, outside.table_options(table))
     author = author.for_data(facts) if hasattr(author, "for_data") else author
     if hasattr(author, "terms"):
@@ -198,10 +202,26 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
     return recordwise(author, facts.n_features, facts.n_classes, outside.name_of(s, "problem"))
 
 
+def _started(problem: Problem, table: ProblemTable, seed: int) -> Problem:
+    """The problem of losses with its public random start, drawn from a stream of its own for each variable."""
+    from decentral_dp.problems.bilevel.loss_problem import LossProblem
+
+    if not isinstance(problem, LossProblem):
+        raise TypeError("only a problem of losses takes a start")
+    drawn: dict[str, Array] = {}
+    for variable, start in (table.start or {}).items():
+        draw = public_generator(seed, "start", "xy".index(variable))
+        size = problem.p if variable == "x" else problem.q
+        drawn[variable] = start.scale * (
+            draw.standard_normal(size) if start.kind == "normal" else draw.uniform(-1.0, 1.0, size)
+        )
+    return replace(problem, start=drawn)
+
+
 def _check_options(table: ProblemTable) -> None:
     """Refuse what the problem would silently leave unread."""
     taken = PROBLEMS[table.kind].options
-    own = ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses")
+    own = ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses", "start")
     options = {k: getattr(table, k) for k in (*own, *MINIMAX_OPTIONS)}
     given = {"intercept": table.intercept or None, **options}
     for key in (k for k, value in given.items() if value is not None and k not in taken):

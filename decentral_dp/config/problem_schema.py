@@ -97,6 +97,15 @@ class Synthetic(Table):
     steps: Count | None = optional("Steps after which a trajectory is cut off. Read by environments.")
 
 
+class StartTable(Table):
+    """A random public start of one variable: every coordinate drawn by itself, from the public seed."""
+
+    kind: Literal["normal", "uniform"] = Field(
+        description='"normal": with mean 0 and standard deviation scale; "uniform": from −scale to scale.'
+    )
+    scale: Positive = Field(description="How far from 0.")
+
+
 class ImageFiles(Table):
     """Where the files of a collection of images are: a folder, or each by path or URL."""
 
@@ -109,6 +118,10 @@ class ImageFiles(Table):
     attributes: str | None = optional("Path of celeba's list of attributes.")
     features: str | None = optional("Path of a file with features of your own for the photographs of celeba.")
     partition: str | None = optional("Path of celeba's list of train, validation and test photographs.")
+    published: Literal[True] | None = optional(
+        "true: the files that the publisher of mnist, fashion_mnist or cifar10 offers, fetched once and verified by "
+        "SHA-256."
+    )
     sha256: dict[str, str] = Field(
         default={},
         description=(
@@ -173,8 +186,21 @@ def _is_from_outside(kind: Any) -> bool:
 
 # Keys of the [problem] table that are not a problem's own, so that no field of one from outside can be called so.
 SHARED_KEYS = (
-    *("kind", "data", "files", "limit", "label", "classes", "partition", "validation", "test", "scale", "normalise"),
-    *("stream", "label_bound", "construction", "synthetic", "seed", "model", "losses"),
+    *(
+        "kind",
+        "data",
+        "files",
+        "limit",
+        "features",
+        "label",
+        "classes",
+        "partition",
+        "validation",
+        "test",
+        "scale",
+        "normalise",
+    ),
+    *("stream", "label_bound", "label_range", "construction", "synthetic", "seed", "model", "losses"),
 )
 
 
@@ -192,8 +218,8 @@ class ProblemTable(Table):
     )
     data: str = Field(
         description=(
-            "The records: a data set that comes along, the path of a .csv or .npz file, one of an installed "
-            'package, or "file.py:function".'
+            "The records: a data set that comes along, the path of a .csv, .npz or .libsvm file, one of an installed "
+            'package, "openml:NUMBER", or "file.py:function".'
         )
     )
     files: ImageFiles | None = optional(
@@ -203,6 +229,7 @@ class ProblemTable(Table):
     limit: Count | None = optional(
         "Only the first so many records, and at most as many of the data's own test set; all if left out."
     )
+    features: Count | None = optional("How many features a .libsvm file has; a certified run must be told.")
     label: str | None = optional(
         "Name of the label column of a .csv file, or the attribute of celeba that is the label."
     )
@@ -246,6 +273,10 @@ class ProblemTable(Table):
         "Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need"
         " problem constants."
     )
+    label_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = optional(
+        "Public range [low, high] of labels that are numbers: they are scaled to [−1, 1], and cut outside. Scores "
+        "are in the labels' own unit."
+    )
     groups: Count | None = optional(
         "Groups of train records of each agent that share one weight; 1 if left out. Read by hyper_cleaning."
     )
@@ -253,6 +284,10 @@ class ProblemTable(Table):
         "Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out. Read by hyper_cleaning."
     )
     losses: str | None = optional("Path of a Python file with upper_loss, lower_loss, p and q. Read by from_losses.")
+    start: dict[Literal["x", "y"], StartTable] | None = optional(
+        "Variable → a random public start, { kind, scale }, added to algorithm.init; the same for all agents. A "
+        "network needs one, for equal units stay equal. Read by from_losses."
+    )
     tasks: Count | list[list[Annotated[int, Field(ge=0)]]] | None = optional(
         "Classes of each task, numbered from 0 in the order declared; or how many tasks to draw. Read by meta_learning."
     )

@@ -79,6 +79,7 @@ def _dataset(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:
         certified=certified,
         files=s.image_files(),
         limit=table.limit,
+        features=table.features,
         d=synthetic.pop("dimension", None),
         **synthetic,
     )
@@ -114,6 +115,7 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
         certified=certified,
         root=s.folder,
         levels=1 if minimax else 2,
+        label_range=table.label_range,
         construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
 

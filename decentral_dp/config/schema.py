@@ -263,7 +263,7 @@ class Scenario(Table):
         if self.problem.files is None:
             return None
         table = self.problem.files.model_dump(exclude_none=True)
-        places = {key: place for key, place in table.items() if key != "sha256"}
+        places = {key: place for key, place in table.items() if key not in ("sha256", "published")}
         return table | {key: place if is_url(place) else str(self.resolve(place)) for key, place in places.items()}
 
     @staticmethod
@@ -277,7 +277,9 @@ class Scenario(Table):
         problem = self.problem
         named: dict[tuple[str, ...], Any] = {
             ("problem", "model", "file"): problem.model.file if problem.model is not None else None,
-            ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz")) else None,
+            ("problem", "data"): problem.data
+            if problem.data.lower().endswith((".csv", ".npz", ".libsvm", ".svm", ".svmlight"))
+            else None,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
             ("problem", "losses"): problem.losses,
             ("problem", "loss"): problem.loss if str(problem.loss).lower().endswith(".py") else None,

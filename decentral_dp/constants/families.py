@@ -161,7 +161,7 @@ def loss_of(model: Problem, radius: float, label_bound: float) -> LossBounds:
         return softmax_loss(_lengthened(radius, model.intercept), len(model.classes))
     if isinstance(model, Quadratic):
         _check_bound("label_bound", label_bound)
-        return SquaredLoss(radius, label_bound)
+        return SquaredLoss(_lengthened(radius, model.intercept), label_bound)
     raise _without(model)
 
 

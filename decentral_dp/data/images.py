@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, nearest
 from decentral_dp.data.fetch import Declared, check, gunzip, is_url, members, read
+from decentral_dp.data.published_images import PUBLISHED
 from decentral_dp.errors import InputError
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -89,9 +89,15 @@ def load_images(
     Raises:
         InputError: files that are not as declared; a declared file that is missing is an error.
     """
+    if files is not None and files.get("published"):
+        return _published(name, files, limit)
     declared = _found(name) if files is None else _declared(name, files, root)
     if not declared:
         return None
+    return _loaded(name, declared, limit, root)
+
+
+def _loaded(name: str, declared: Mapping[str, Declared], limit: int | None, root: Path | None) -> Dataset:
     for file in declared.values():
         check(file)
     train, test = (_read_cifar if name == "cifar10" else _read_idx)(declared, COLLECTIONS[name], root)
@@ -108,22 +114,24 @@ def load_images(
     )
 
 
-def standing_in(name: str, digits: Dataset) -> Dataset:
-    """scikit-learn's digits in the place of images that are not here, with a note that says so.
-
-    Pixels times the declared constant 1/16, so that they are in [0, 1] like those of the absent images.
-    """
-    title, (height, width, _) = COLLECTIONS[name].title, digits.image or (8, 8, 1)
-    return replace(
-        digits,
-        features=digits.features / 16.0,
-        source=f"digits standing in for {name}",
-        bounds=(0.0, 1.0),
-        notes=(
-            f"{title}'s files are not here: scikit-learn's digits ({digits.n} records, {height}×{width}) stand in. "
-            f"Name the files in problem.files, or put them into the folder {name} of {DATA_VARIABLE}.",
-        ),
-    )
+def _published(name: str, files: Mapping[str, Any], limit: int | None) -> Dataset:
+    """What the publisher offers: read where it lies in DECENTRAL_DP_DATA, else fetched. Raises InputError."""
+    for key, value in files.items():
+        if key != "published" and value:
+            raise InputError(f"problem.files.{key}: published names the files already. Give one of the two.")
+    declared = _found(name)
+    address, known = PUBLISHED[name]
+    fetched = {key: Declared(f"problem.files.{key}", address + file, sha) for key, (file, sha) in known.items()}
+    try:
+        return _loaded(name, declared or fetched, limit, None)
+    except InputError as error:
+        if declared:
+            raise
+        names = ", ".join(file for file, _ in known.values())
+        raise InputError(
+            f"{error} Where there is no network, put {names} into the folder {name} of a folder that {DATA_VARIABLE} "
+            "names; nothing stands in for them."
+        ) from error
 
 
 def _pixel_names(height: int, width: int, channels: int) -> tuple[str, ...]:

@@ -9,9 +9,12 @@ from typing import Any
 from decentral_dp.data import celeba
 from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
-from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images, standing_in
+from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images
+from decentral_dp.data.libsvm import COLLECTED, is_libsvm, load_collected, read_libsvm
+from decentral_dp.data.openml import PREFIX, load_openml
 from decentral_dp.data.record_files import read_csv, read_npz
 from decentral_dp.data.simulated_trajectories import ENVIRONMENTS, simulated
+from decentral_dp.data.stand_in import standing_in
 from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
 from decentral_dp.data.trajectories import read_trajectories
 from decentral_dp.errors import InputError
@@ -23,6 +26,8 @@ DATASETS: Mapping[str, str] = {
     "mnist": "70000 handwritten digits of 28×28 pixels, from files of your own; without them digits stand in",
     "fashion_mnist": "70000 pictures of clothes, 28×28 pixels, from files of your own; without them digits stand in",
     "cifar10": "60000 colour photographs of 32×32 pixels, from files of your own; without them digits stand in",
+    "a9a": "48842 people of a census, 123 binary features, whether they earn much; from LibSVM files of your own",
+    "ijcnn1": "141691 states of an engine, 22 features, two classes; from LibSVM files of your own",
     "celeba": "202599 photographs of faces: one attribute of CelebA's list, and features from a file of your own",
     "synthetic_normal": "agent i = 1..m draws features from N(0, i²); labels are the sign of a noisy linear score",
     "synthetic_chi2": "agent i = 1..m draws features from χ²(i); labels are the sign of a noisy linear score",
@@ -58,6 +63,7 @@ def load(
     certified: bool = True,
     files: Mapping[str, Any] | None = None,
     limit: int | None = None,
+    features: int | None = None,
     d: int | None = None,
     records: int | None = None,
     test_records: int | None = None,
@@ -67,7 +73,7 @@ def load(
     """Load the records that `data` names.
 
     Args:
-        data: a key of DATASETS, or the path of a .csv or .npz file.
+        data: a key of DATASETS, the path of a .csv, .npz or .libsvm file, or "openml:NUMBER".
         n_agents: how many agents there are; read for synthetic families and environments.
         seed: the public one; read for synthetic families and environments.
         label: label column of a CSV file, or attribute of celeba; ignored elsewhere.
@@ -81,6 +87,7 @@ def load(
             `celeba.load_celeba`) are.
         limit: the first so many records, and at most as many of the data's own test set; a public rule, for it reads no
             record.
+        features: how many a LibSVM file has; nothing else takes it.
         d: features, of synthetic families only; None for 200.
         records: per agent, train and validation together; of synthetic families and environments.
         test_records: held-out records; of synthetic families and environments.
@@ -109,6 +116,9 @@ def load(
         if made_up:
             return _synthetic(data, n_agents, seed, given)
         return simulated(data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in given.items()})
+    path = (root or Path()) / Path(data).expanduser()
+    if features is not None and not is_libsvm(path):
+        raise InputError(f"problem.features: {data!r} says how many it has, only a LibSVM file does not; leave it out.")
     if limit is not None and limit < 1:
         raise InputError(f"problem.limit: got {limit}, but a whole number of at least 1 is wanted.")
     if data in COLLECTIONS:
@@ -116,18 +126,26 @@ def load(
         _known_classes(data, classes, CLASSES)
         found = load_images(data, files, limit=limit, root=root)
         return standing_in(data, _first(bundled("digits"), limit)) if found is None else found
+    if data in COLLECTED:
+        _known_columns(data, agent, split, set())
+        _known_classes(data, classes, (-1, 1))
+        return load_collected(data, files, limit=limit, root=root)
     if data == "celeba":
         _known_columns(data, agent, split, {"split"})
         _known_classes(data, classes, celeba.CLASSES)
         return celeba.load_celeba(files, label, limit=limit, root=root)
     if files is not None:
-        takers = ", ".join((*COLLECTIONS, "celeba"))
+        takers = ", ".join((*COLLECTIONS, *COLLECTED, "celeba"))
         raise InputError(f"problem.files: {data!r} takes none, only {takers} do; leave it out.")
     if data in BUNDLED_CLASSES:
         _known_columns(data, agent, split, set())
         _known_classes(data, classes, BUNDLED_CLASSES[data])
         return _first(bundled(data), limit)
-    path = (root or Path()) / Path(data).expanduser()
+    if data.startswith(PREFIX) or is_libsvm(path):
+        _known_columns(data, agent, split, set())
+        if data.startswith(PREFIX):
+            return _first(load_openml(data, label, classes, certified), limit)
+        return _first(read_libsvm(path, features, classes, certified), limit)
     if path.suffix.lower() == ".csv":
         table = read_csv(path, label, agent, split)
     elif path.suffix.lower() == ".npz":
@@ -141,7 +159,7 @@ def load(
         if path.suffix.lower() in (".gz", ".bin", ".tar") or "ubyte" in path.name:
             hint = 'files of images are named in problem.files, beside data = "mnist" or another of the collections'
         raise InputError(
-            f"problem.data: {data!r} is neither a bundled name nor a path that ends in .csv or .npz; {hint}."
+            f"problem.data: {data!r} is neither a bundled name nor a path that ends in .csv, .npz or .libsvm; {hint}."
         )
     labels, known = encode_labels(table.labels, classes, certified=certified, source=str(path))
     dataset = Dataset(table.features, labels, known, table.names, str(path), table.agent, table.split)

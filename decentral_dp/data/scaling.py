@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -121,6 +121,29 @@ def scale(
         return replace(dataset, features=_standard(dataset, fit_on), bounds=None)
     scaled = apply_ranges(dataset.features, declared_ranges(dataset, spec, root=root))
     return replace(dataset, features=scaled, bounds=(-1.0, 1.0))
+
+
+def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
+    """Scale labels that are numbers: [low, high] becomes [−1, 1], and what lies outside is cut.
+
+    Args:
+        dataset: the records.
+        label_range: public (low, high).
+
+    Returns:
+        The data set with labels in [−1, 1].
+
+    Raises:
+        InputError: labels that are classes, or a range that is none.
+    """
+    if dataset.classes:
+        raise InputError(
+            f"problem.label_range: the labels of {dataset.source!r} are the classes {list(dataset.classes)}, and only "
+            "numbers to predict have a range. Leave it out, or declare classes = []."
+        )
+    low, high, _ = _limits(list(label_range), "problem.label_range")
+    limits = Ranges(np.array([low]), np.array([high]), np.zeros(1, dtype=np.bool_))
+    return replace(dataset, labels=apply_ranges(np.asarray(dataset.labels, dtype=np.float64)[:, None], limits)[:, 0])
 
 
 def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> Ranges:

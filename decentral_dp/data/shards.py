@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
 from decentral_dp.data.partition import DEAL_NOTE, deal, deals_by_label, partition
 from decentral_dp.data.roles import Roles, cut_roles, held_out, split, values_by_column
-from decentral_dp.data.scaling import Normalisation, ScaleSpec, normalise, scale
+from decentral_dp.data.scaling import Normalisation, ScaleSpec, normalise, scale, scale_labels
 from decentral_dp.errors import InputError
 
 
@@ -31,7 +31,8 @@ class Shards:
     a train record are alike before anything is trained; else why_not says in a sentence why.
     trajectory: (L, d) where records are trajectories, laid out as in `Dataset`. given: a sentence on what of the deal
     the guarantee takes as given, where labels decided on it; else "". digest: of the records as loaded, as in
-    `Dataset`.
+    `Dataset`. label_range: the public (low, high) that labels are scaled from, to [−1, 1]; None where nothing is
+    scaled. labels_cut: the share of all records whose labels lie outside it; it reads records.
     """
 
     features: FloatArray
@@ -51,11 +52,28 @@ class Shards:
     trajectory: tuple[int, int] | None = None
     given: str = ""
     digest: bytes = b""
+    label_range: tuple[float, float] | None = None
+    labels_cut: float = 0.0
 
     @property
     def all_notes(self) -> tuple[str, ...]:
         """`notes`, and `given` where there is something to say."""
         return (*self.notes, self.given) if self.given else self.notes
+
+    @property
+    def label_unit(self) -> float | None:
+        """What a difference of 1 between scaled labels is in their own unit; None where labels are classes.
+
+        Example:
+            >>> from dataclasses import replace
+            >>> none = np.zeros(0, dtype=np.int64)
+            >>> one = Shards(np.ones((1, 1)), np.ones(1), (), ("a",), "made up", (none,), (none,), none, None, None)
+            >>> one.label_unit, replace(one, label_range=(0.0, 50.0)).label_unit
+            (1.0, 25.0)
+        """
+        if self.classes:
+            return None
+        return 1.0 if self.label_range is None else 0.5 * (self.label_range[1] - self.label_range[0])
 
     @property
     def n_agents(self) -> int:
@@ -87,6 +105,7 @@ def make_shards(
     root: Path | None = None,
     levels: int = 2,
     construction: Mapping[str, Any] | None = None,
+    label_range: Sequence[float] | None = None,
 ) -> Shards:
     """Hold out test records, make others of the rest, deal them, divide train from validation, scale and normalise.
 
@@ -107,6 +126,7 @@ def make_shards(
         root: where relative paths start.
         levels: 1 where a problem has no validation records; default 2.
         construction: `table` of `construct`; None for the records as they are.
+        label_range: public (low, high) of labels that are numbers, which become [−1, 1]; None leaves them as they are.
 
     Returns:
         The data that a run works on, and their public description.
@@ -129,6 +149,10 @@ def make_shards(
     else:
         shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
         parts = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
+    labels_cut = 0.0
+    if label_range is not None:
+        raw, dataset = dataset.labels, scale_labels(dataset, label_range)
+        labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
     scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
     final = normalise(scaled.features, normalisation, radius)
     l1, l2 = final.l1, final.l2
@@ -153,6 +177,8 @@ def make_shards(
         dataset.trajectory,
         DEAL_NOTE if by_label else "",
         digest,
+        None if label_range is None else (float(label_range[0]), float(label_range[1])),
+        labels_cut,
     )
 
 

@@ -227,8 +227,8 @@ def _names(code: CodeType) -> set[str]:
 def _file_of(value: Any) -> Path | None:
     try:
         found = inspect.getsourcefile(value)
-    except TypeError:
-        # A class of a module that Python no longer knows: its functions know where they were written.
+    except (TypeError, OSError):
+        # A class of a notebook, or of a module that Python no longer knows: its functions know where they were written.
         inside = [f for f in vars(value).values() if isinstance(f, FunctionType)] if isinstance(value, type) else []
         found = inside[0].__code__.co_filename if inside else None
     return None if found is None or not Path(found).is_file() else Path(found)

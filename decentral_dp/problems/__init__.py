@@ -114,7 +114,7 @@ PROBLEMS: dict[str, Entry] = {
         "decentral_dp.problems.bilevel.losses:load_losses",
         "two per-record torch functions of your own, from the file problem.losses",
         lambda made, f: made(_losses(f))(f.n_features, f.n_classes),
-        ("losses",),
+        ("losses", "start"),
     ),
     "hyper_cleaning": Entry(
         "decentral_dp.problems.bilevel.hyper_cleaning:HyperCleaning",
@@ -155,18 +155,20 @@ PROBLEMS: dict[str, Entry] = {
     "quadratic": Entry(
         "decentral_dp.problems.bilevel.quadratic:Quadratic",
         "ridge regression toward the upper variable: every solution in closed form",
-        lambda made, f: made(f.n_features, _ridge(f)),
-        ("ridge",),
+        lambda made, f: made(f.n_features, _ridge(f), f.intercept),
+        ("ridge", "intercept"),
     ),
     "ridge_hyperparameter": Entry(
         "decentral_dp.problems.bilevel.regularised_losses:ridge_hyperparameter",
         "one regularisation strength per feature of a least-squares regression",
-        lambda made, f: made(f.n_features),
+        lambda made, f: made(f.n_features, f.intercept),
+        ("intercept",),
     ),
     "ridge_regularisation": Entry(
         "decentral_dp.problems.bilevel.regularised_losses:ridge_regularisation",
         "one regularisation strength for all features of a least-squares regression: x is one number",
-        lambda made, f: made(f.n_features),
+        lambda made, f: made(f.n_features, f.intercept),
+        ("intercept",),
     ),
     "softmax_hyperparameter": Entry(
         "decentral_dp.problems.bilevel.softmax:SoftmaxHyperparameter",

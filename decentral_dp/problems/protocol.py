@@ -254,6 +254,26 @@ class Scored(Protocol):
 
 
 @runtime_checkable
+class Predicting(Protocol):
+    """A problem that may predict numbers."""
+
+    def regression_scores(self, x: Array, y: Array, records: Any) -> Mapping[str, Array]:
+        """Compare predictions with labels that are numbers.
+
+        Args:
+            x: (b, p).
+            y: (b, q).
+            records: N of them.
+
+        Returns:
+            "rmse", the root of the mean squared error in the unit of the prepared labels, and "r2", the share of their
+            variance that is explained, each (b,). No "r2" where all labels are equal; nothing where classes are
+            predicted.
+        """
+        ...
+
+
+@runtime_checkable
 class Started(Protocol):
     """A problem whose variables do not start at a constant. start: variable → (d,) public, data-independent vector."""
 

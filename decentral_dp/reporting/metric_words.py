@@ -23,6 +23,8 @@ METRIC_WORDS: Mapping[str, str] = MappingProxyType(
         "spectral_gap": "spectral gap 1 − ρ",
         "test_accuracy": "accuracy on held-out records",
         "test_auc": "AUC on held-out records",
+        "test_rmse": "root mean squared error on held-out records",
+        "test_r2": "R² on held-out records",
         "test_loss": "loss on held-out records",
         "lower_loss": "lower loss (train)",
         "upper_loss": "upper loss (validation)",

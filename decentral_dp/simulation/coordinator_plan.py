@@ -192,6 +192,10 @@ def context_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordin
             "problem.label_bound: these labels are classes, numbered from 0 on, and cutting them would mix them up. "
             "Leave it out."
         )
+    if s.problem.label_range is not None and s.problem.label_bound is not None:
+        raise InputError(
+            "problem.label_bound: label_range scales the labels to [−1, 1] already. Leave one of them out."
+        )
     table = own_keys(s).get("domain")
     domain = Domain() if table is None else Domain(**table.model_dump(exclude_none=True))
     counts: dict[Split, int] = {
@@ -223,10 +227,13 @@ def _label_bound(s: Scenario, shards: Shards) -> float:
     if shards.classes:
         # Labels of classes are their numbers, from 0 on.
         return float(max(1, len(shards.classes) - 1))
+    if s.problem.label_range is not None:
+        # Scaled to [−1, 1].
+        return 1.0
     if s.problem.label_bound is None:
         raise InputError(
             f"problem.label_bound: missing. {s.algorithm.kind} needs labels of bounded size; give a public bound, at "
-            "which they are cut."
+            "which they are cut, or their public range in problem.label_range."
         )
     return s.problem.label_bound
 

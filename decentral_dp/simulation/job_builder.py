@@ -70,7 +70,8 @@ def build(
         algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
         mechanism: used instead of privacy.mechanism: an object of your own (see `docs/add_a_mechanism.md`).
         topology: used instead of the one that the scenario names: a `networkx.Graph`, a `Topology`, or pairs of agents.
-        data: used instead of what the scenario names: (features, labels), a table of columns, or a `Dataset`.
+        data: used instead of what the scenario names: (features, labels), a table of columns, a pandas `DataFrame`
+            whose label column is problem.label, or a `Dataset`.
         partition: used instead of the one that the scenario names: a function, as in a file.
 
     Returns:

@@ -186,7 +186,7 @@ class GossipJob(Job):
 
     def evaluator(self) -> Evaluator:
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))
-        return Evaluator(self.problem, agents, self.test)
+        return Evaluator(self.problem, agents, self.test, label_unit=self.shards.label_unit)
 
     def statement(self) -> PrivacyStatement:
         return gossip_statement.privacy_statement(self)
@@ -300,7 +300,15 @@ class CoordinatorBilevelJob(_Coordinated):
     def evaluator(self) -> Evaluator:
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         names = ("coordinator",)
-        return Evaluator(self.problem, [self._pooled()], self.test, gap=True, names=names, reads_state=False)
+        return Evaluator(
+            self.problem,
+            [self._pooled()],
+            self.test,
+            gap=True,
+            names=names,
+            reads_state=False,
+            label_unit=self.shards.label_unit,
+        )
 
 
 @final

@@ -6,6 +6,8 @@ where the scenario says so. `…_last` are evaluated on the last released values
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
     lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
     test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share classified rightly
+    test_rmse       of labels that are numbers: root of the mean squared error, in their own unit
+    test_r2         1 − mean squared error / variance of the held-out labels
     weight_…        of problems with numbers of their own: see their descriptions
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
     hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there
@@ -39,7 +41,7 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
-from decentral_dp.problems.protocol import Placed, Problem, Scored, concatenated
+from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored, concatenated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +75,7 @@ class Evaluator:
         gap: whether to measure `hypergradient_gap`; default no.
         names: of the rows of a value; by default their numbers.
         reads_state: whether agents have a state beside what they release; default yes.
+        label_unit: what 1 is in the unit of labels that are numbers; None where they are classes.
     """
 
     problem: Problem
@@ -82,6 +85,7 @@ class Evaluator:
     gap: bool = False
     names: Sequence[str] | None = None
     reads_state: bool = True
+    label_unit: float | None = None
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate all metrics of one round.
@@ -144,6 +148,9 @@ class Evaluator:
                 accuracy = self.problem.accuracy(x, y, self.test)
                 if accuracy is not None:
                     scores["test_accuracy"] = accuracy
+                if self.label_unit is not None and isinstance(self.problem, Predicting):
+                    for name, value in self.problem.regression_scores(x, y, self.test).items():
+                        scores[f"test_{name}"] = value * self.label_unit if name == "rmse" else value
             if isinstance(self.problem, Scored):
                 scores.update(self.problem.scores(x, y))
             # One value for all is no disagreement.

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.plan_text import console, print_plan
+from decentral_dp.simulation.result import title_of
 from decentral_dp.simulation.statement import PrivacyStatement, Setting
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class Plan:
     def of(cls, job: Job) -> Plan:
         """The plan of a job."""
         return cls(
-            title=job.scenario.title,
+            title=title_of(job),
             setting=job.setting,
             rounds=job.rounds,
             status=job.status,
@@ -97,12 +99,23 @@ class Plan:
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def plan(scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = ()) -> Plan:
+def plan(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    overrides: Sequence[str] = (),
+    problem: Problem | None = None,
+    algorithm: Any = None,
+    mechanism: Any = None,
+    topology: Any = None,
+    data: Any = None,
+    partition: Any = None,
+) -> Plan:
     """Price every release of a scenario, without running anything.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value.
+        problem, algorithm, mechanism, topology, data, partition: objects that are used instead of those that the
+            scenario names; as in `build`.
 
     Returns:
         The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
@@ -117,4 +130,5 @@ def plan(scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequenc
         (2, [1, 2])
     """
     # Prices are the same wherever it will run.
-    return Plan.of(build(load(scenario, [*overrides, 'run.device="cpu"'])))
+    loaded = load(scenario, [*overrides, 'run.device="cpu"'])
+    return Plan.of(build(loaded, problem, algorithm, mechanism, topology, data, partition))

@@ -13,6 +13,7 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config import outside_components as outside
+from decentral_dp.data.stand_in import STANDING_IN
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.statement import PrivacyStatement, Setting, number
 
@@ -122,8 +123,13 @@ class RunResult(Mapping[str, Any]):
 
     @property
     def baselines(self) -> Mapping[str, Any]:
-        """Metric → its value for who always says the commonest class."""
+        """Metric → its value for who always says the commonest class, or the mean label."""
         return self._table("diagnostics").get("baselines") or {}
+
+    @property
+    def labels_cut(self) -> float:
+        """Share of the labels that lie outside problem.label_range, and were cut."""
+        return number(self._table("diagnostics").get("labels_cut")) or 0.0
 
     @property
     def clipped(self) -> Mapping[str, Any]:
@@ -250,15 +256,30 @@ def baselines(job: Job) -> dict[str, float]:
     """Scores of who knows nothing of a record but its kind.
 
     Returns:
-        test_accuracy: the share of held-out records in the class that is commonest among the agents' records; nothing
-        without held-out records or classes.
+        test_accuracy: the share of held-out records in the class that is commonest among the agents' records.
+        test_rmse, test_r2: of labels that are numbers, of always predicting the mean label of the agents' records.
+        Nothing without held-out records.
     """
     shards = job.shards
-    if not shards.classes or not shards.test.size:
+    if not shards.test.size:
         return {}
-    known = shards.labels[np.concatenate([*shards.train, *shards.validation])].astype(np.int64)
+    known = shards.labels[np.concatenate([*shards.train, *shards.validation])]
+    if (unit := shards.label_unit) is not None:
+        held_out = shards.labels[shards.test]
+        with np.errstate(all="ignore"):
+            squared = float(np.mean(np.square(held_out - known.mean())))
+            explained = {"test_r2": 1.0 - squared / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
+        found = {"test_rmse": math.sqrt(squared) * unit, **explained}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+    known = known.astype(np.int64)
     commonest = int(np.argmax(np.bincount(known, minlength=len(shards.classes))))
     return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
+
+
+def title_of(job: Job) -> str:
+    """The scenario's title, with what stands in for the records that it names."""
+    title, source = job.scenario.title, job.shards.source
+    return f"{title} ({source})".strip() if STANDING_IN in source else title
 
 
 def topology_summary(job: Job) -> dict[str, Any]:

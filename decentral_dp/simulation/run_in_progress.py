@@ -39,7 +39,7 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.noise_root import noise_root
-from decentral_dp.simulation.result import IN_PROGRESS, is_complete, plain, problem_summary, topology_summary
+from decentral_dp.simulation.result import IN_PROGRESS, is_complete, plain, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.run_folder import resolved_toml, versions
 from decentral_dp.simulation.saved_values import UnreadableError, from_bytes, home_of, to_bytes
 
@@ -402,7 +402,7 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
         budget = price(ledger, job.scenario.privacy.delta)
         spent = replace(spent, rounds=released, ledger=ledger, budget=budget)
     content = {
-        "title": job.scenario.title,
+        "title": title_of(job),
         "status": status,
         "reason": reason,
         "engine": job.scenario.run.engine,

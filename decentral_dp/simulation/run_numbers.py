@@ -11,7 +11,7 @@ from decentral_dp.engines.protocol import Outcome
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.clipped_share import clip_advice, clipped_shares
 from decentral_dp.simulation.jobs import GossipJob, Job
-from decentral_dp.simulation.result import RunResult, baselines, problem_summary, topology_summary
+from decentral_dp.simulation.result import RunResult, baselines, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.run_folder import versions
 from decentral_dp.user_code import USER_ERRORS
 
@@ -44,7 +44,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
     average = min(job.scenario.run.average, max(evaluated, 1))
     statement, settings = job.statement(), job.settings()
     content = {
-        "title": job.scenario.title,
+        "title": title_of(job),
         "status": status,
         "reason": reason,
         "engine": job.scenario.run.engine,
@@ -56,6 +56,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         "diagnostics": {
             "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
             **_clipping(job, outcome),
+            **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
         },
         "evaluated_on": job.evaluated_on(average),
         **({} if settings is None else {"algorithm": settings}),

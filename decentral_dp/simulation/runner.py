@@ -21,6 +21,7 @@ from decentral_dp.errors import Stopped
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
+from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
@@ -121,7 +122,7 @@ def run(
         out: the folder to write, new or empty; by default nothing is written.
         problem, algorithm, mechanism, topology, data, partition: objects that are used instead of those that the
             scenario names; as in `build`.
-        progress: told of progress at every evaluation.
+        progress: told of progress at every evaluation; by default notebooks show a bar.
         keep_secret: whether secret noise has its root in the folder until the run is complete, readable by its owner
             only, so that `resume` can go on after an interruption; default True.
 
@@ -200,7 +201,8 @@ def _finished(
     job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
 ) -> Run:
     started = time.perf_counter()
-    rows, outcome = _perform(job, progress, kept, found)
+    with shown(progress, RunBar) as told:
+        rows, outcome = _perform(job, told, kept, found)
     _check_recorded(job, outcome.ledger)
     seconds = time.perf_counter() - started
     metrics = measuring.frame(rows)

@@ -15,12 +15,14 @@ import tomli_w
 
 from decentral_dp.engines.task_pool import check_at_hand, cores
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.reporting.notebook_progress import StudyBar, shown
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
 from decentral_dp.studies.pool import perform
 from decentral_dp.studies.stale import discard, find_stale, why
+from decentral_dp.studies.study_interactive import interactive_figures, require_plotly
 from decentral_dp.studies.study_page import study_page
 from decentral_dp.studies.study_runs import GOOD, Record, Task, read, task_of
 from decentral_dp.studies.study_schema import Plot, Study, load_study
@@ -69,6 +71,11 @@ class Findings:
     def failed(self) -> pd.DataFrame:
         """The cells that were refused, that diverged, or that broke down, each with its sentence."""
         return self.cells[~self.cells["status"].isin(GOOD)]
+
+    def _repr_html_(self) -> str:
+        from decentral_dp.studies.study_notebook import study_view
+
+        return study_view(self.study, self.axes, self.summary, self.cells, self.verdicts, self.warnings)
 
     def to_markdown(self) -> str:
         """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
@@ -128,7 +135,7 @@ def study(
             none.
         jobs: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: called with cells done, cells in all, and cells that failed.
+        progress: called with cells done, cells in all, and cells that failed; by default notebooks show a bar.
 
     Returns:
         Tables of all cells and of means with intervals, and a verdict on every claim.
@@ -147,10 +154,11 @@ def study(
     if isinstance(study, Study) and overrides:
         raise InputError("study: overrides are for a study that is read. Give its name, path or dict.")
     loaded = study if isinstance(study, Study) else load_study(study, overrides)
-    if out is not None:
-        return conduct(loaded, Path(out), jobs, address, progress)
-    with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-        return replace(conduct(loaded, Path(folder), jobs, address, progress), folder=None)
+    with shown(progress, StudyBar) as told:
+        if out is not None:
+            return conduct(loaded, Path(out), jobs, address, told)
+        with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
+            return replace(conduct(loaded, Path(folder), jobs, address, told), folder=None)
 
 
 def _conduct(
@@ -162,6 +170,8 @@ def _conduct(
         check_plot(plot, varied)
     check_names(study, varied)
     check_at_hand(address)
+    if study.interactive:
+        require_plotly()
     kept = _folder(out)
     planned = [task_of(cell, study.kind, study.rounds) for cell in listed]
     keys = [p.key if isinstance(p, Task) else "" for p in planned]
@@ -290,7 +300,9 @@ def _write(
     words = study_table(study, varied, found.summary, table)
     texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}
     texts["table.tex"] = found.to_latex()
-    texts["report.html"] = study_page(study, words, table, verdicts, found.warnings, resolved(study), out / "plots")
+    moving = interactive_figures(study, varied, means, table) if study.interactive else ()
+    pictures = out / "plots"
+    texts["report.html"] = study_page(study, words, table, verdicts, found.warnings, resolved(study), pictures, moving)
     for name, text in texts.items():
         _replace(out / name, text.encode())
     # Last: it tells the next study in this folder which pictures are of this one.

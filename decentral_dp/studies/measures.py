@@ -19,7 +19,7 @@ _SPREAD = ("", "_min", "_max")
 _LOSSES = tuple(f"{name}{end}" for name in ("upper_loss", "lower_loss") for end in _SPREAD)
 _TESTS = tuple(
     f"{name}{of}{end}"
-    for name in ("test_loss", "test_accuracy")
+    for name in ("test_loss", "test_accuracy", "test_rmse", "test_r2")
     for of in ("", "_last", "_unreleased")
     for end in _SPREAD
 )

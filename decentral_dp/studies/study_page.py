@@ -25,6 +25,7 @@ def study_page(
     warnings: Sequence[str],
     resolved: str,
     plots: Path,
+    interactive: Sequence[Html] = (),
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 
@@ -36,19 +37,21 @@ def study_page(
         warnings: what of the study came to nothing.
         resolved: the study as TOML.
         plots: folder of its pictures.
+        interactive: pictures with scripts, by `interactive_figures`.
     """
     pictures = [(plot, plots / f"{plot.name}.png") for plot in study.plots]
     shown = [(plot.title or plot.name, path.read_bytes()) for plot, path in pictures if path.exists()]
     drawn = [figure(content, title, captioned=False) for title, content in shown]
     sections = [
         tag("header", tag("h1", study.title or "Study"), tag("p", study.description.strip(), class_="lead")),
-        *_failures(cells),
+        *failures_note(cells),
         *(tag("p", warning, class_="note warn") for warning in warnings),
         tag("dl", *_tiles(study, cells), class_="tiles"),
-        *_claims(verdicts),
+        *claims_section(verdicts),
         *([tag("h2", "Pictures"), tag("div", *drawn, class_="figures")] if drawn else []),
+        *interactive,
         tag("h2", "Means at the end"),
-        tag("div", _table(table), class_="wide"),
+        tag("div", means_table(table), class_="wide"),
         tag("p", table.note, class_="small"),
         tag("h2", "Study"),
         tag("details", tag("summary", "The study, fully resolved"), tag("pre", resolved)),
@@ -63,7 +66,7 @@ def _tiles(study: Study, cells: pd.DataFrame) -> list[Html]:
     return [tag("div", tag("dt", name), tag("dd", value), class_="tile") for name, value in named]
 
 
-def _failures(cells: pd.DataFrame) -> list[Html]:
+def failures_note(cells: pd.DataFrame) -> list[Html]:
     """A note with every reason for which cells failed."""
     kinds = failures(cells)
     if not kinds:
@@ -72,7 +75,8 @@ def _failures(cells: pd.DataFrame) -> list[Html]:
     return [tag("div", tag("strong", failures_text(cells)), tag("ul", *reasons), class_="note bad")]
 
 
-def _claims(verdicts: Sequence[Verdict]) -> list[Html]:
+def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
+    """A table of claims with their verdicts; nothing without claims."""
     if not verdicts:
         return []
     marks = {True: "good", False: "bad", None: ""}
@@ -85,7 +89,8 @@ def _claims(verdicts: Sequence[Verdict]) -> list[Html]:
     return [tag("h2", "Claims"), tag("div", table, class_="wide")]
 
 
-def _table(table: StudyTable) -> Html:
+def means_table(table: StudyTable) -> Html:
+    """The means at the end, with what each column is sorted by."""
     heads = [
         tag("th", name, *([Html("<br>"), tag("small", below)] if below else []), class_="" if number else "word")
         for (name, below), number in zip(table.heads, table.numbers, strict=True)

@@ -106,6 +106,10 @@ class Study(Table):
     formats: Annotated[list[Format], Field(min_length=1)] = Field(
         default=["png"], description='Formats of the pictures: "png", "svg" and "pdf"; the page shows "png".'
     )
+    interactive: bool = Field(
+        default=False,
+        description="Whether the page has its pictures to zoom into as well, which adds 5 MB; needs plotly.",
+    )
     claims: list[Claim] = Field(default=[], description="Claims to check, each with a verdict.")
     versions: dict[str, str] = Field(
         default={}, description="Versions of the software that wrote a results folder; not read."

@@ -22,7 +22,7 @@ from decentral_dp.studies.study_runs import GOOD
 from decentral_dp.studies.study_schema import Study
 
 # Shown where a study names no measures.
-_USUAL = ("test_accuracy", "test_auc", "upper_loss", "primal", "epsilon_max", "claimed")
+_USUAL = ("test_accuracy", "test_auc", "test_r2", "upper_loss", "primal", "epsilon_max", "claimed")
 FAILED = "failed"
 
 

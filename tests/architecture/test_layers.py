@@ -30,6 +30,7 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "simulation",
         "tuner_arguments",
         "tuner",
+        "estimators",
         "studies adversaries",
         "reproductions",
         "cli",

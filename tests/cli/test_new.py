@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
-from decentral_dp.cli.new_command import Wishes, asked, carry_out, made, parsed_classes, parsed_range
+from decentral_dp.cli.new_command import Wishes, carry_out, made, parsed_classes, parsed_range, placeholders
+from decentral_dp.cli.new_questions import asked
 from decentral_dp.cli.scenario_text import scenario_text, toml_value
 from decentral_dp.config.loading import load, shipped_folder
 from decentral_dp.errors import InputError
@@ -87,6 +88,38 @@ def test_more_than_two_labels_and_numbers_have_a_problem_that_fits(tmp_path: Pat
     numbers, notes = made(Wishes(csv=RECORDS, label="pulse", problem="ridge_hyperparameter"), tmp_path)
     assert numbers["problem"]["classes"] == []
     assert "problem.classes" not in notes
+    assert (numbers["problem"]["label_range"], numbers["problem"]["intercept"]) == ([0, 1], True)
+    assert "[0, 1] is a placeholder, and labels are cut." in " ".join(placeholders(notes))
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm"),
+    [
+        ("ridge_hyperparameter", "ldp_dsbo"),
+        ("quadratic", "biased"),
+        ("ridge_regularisation", "exponential_mechanism"),
+    ],
+)
+def test_a_label_with_a_range_is_a_number_to_predict(kind: str, algorithm: str, tmp_path: Path) -> None:
+    ranges = {name: ends for name, ends in RANGES.items() if name != "pulse"}
+    # The column of words is left out of the records.
+    records = [line.rpartition(",")[0] for line in RECORDS.read_text().splitlines()]
+    mine = tmp_path / "mine.csv"
+    mine.write_text("\n".join(records) + "\n")
+    wishes = Wishes(csv=mine, label="pulse", ranges=ranges, label_range=(40, 120), agents=4)
+    wanted = {"problem": kind} if algorithm == "biased" else {"algorithm": algorithm}
+    path = tmp_path / "new.toml"
+    carry_out(path, Wishes(**{**vars(wishes), **wanted}))
+    scenario = load(path)
+    assert (scenario.problem.kind, scenario.problem.classes) == (kind, [])
+    assert (scenario.problem.label_range, scenario.problem.intercept) == ([40, 120], True)
+    assert "PLACEHOLDER" not in path.read_text()
+    run = decentral_dp.run(load(path, ["algorithm.rounds=3"] if algorithm != "exponential_mechanism" else []))
+    ending = "" if "test_rmse" in run.result.metrics else "_unreleased"
+    # In the unit of the label: the pulse lies between 40 and 120, and nobody is off by less than a beat.
+    assert 1.0 < run.result.metrics[f"test_rmse{ending}"] < 80.0
+    assert run.result.metrics[f"test_r2{ending}"] < 1.0
+    assert set(run.result.baselines) == {"test_rmse", "test_r2"}
 
 
 @pytest.fixture
@@ -109,6 +142,8 @@ def test_what_is_not_given_is_asked_for(terminal: list[str]) -> None:
     assert (found.csv, found.label, found.classes) == (RECORDS, "outcome", ["no", "yes"])
     assert found.ranges == {"age": (18, 98), "pressure": (80, 200.5), "pulse": (40, 120)}
     assert (found.algorithm, found.topology, found.agents, found.epsilon) == ("ldp_dsbo", "star", 7, 2.5)
+    terminal += ["pulse", "40:120", *[""] * 4, "", "", "7", "2.5"]
+    assert asked(Wishes(csv=RECORDS)).label_range == (40, 120)
     # What is given is not asked again.
     terminal += ["ma_dsbo", ""]
     again = asked(Wishes(data="wine", agents=3, epsilon=1.0))
@@ -131,6 +166,11 @@ COMMON = ["--csv", str(RECORDS), "--label", "outcome"]
         ([*COMMON, "--range", "age=1:inf"], "of which the first is smaller"),
         ([*COMMON, "--range", "age"], "wanted COLUMN=LOW:HIGH"),
         ([*COMMON, "--classes", "no"], "wanted at least two labels"),
+        ([*COMMON, "--label-range", "5:2"], "of which the first is smaller"),
+        ([*COMMON, "--label-range", "1:2", "--classes", "no,yes"], "--classes says that labels are classes"),
+        ([*COMMON, "--label-range", "1:2", "--problem", "logistic_hyperparameter"], "predicts classes"),
+        ([*COMMON, "--label-range", "1:2", "--algorithm", "privatediff"], "predicts classes"),
+        (["--label-range", "1:2"], "--csv: missing"),
         ([*COMMON, "--epsilon", "-1"], "privacy.epsilon: got -1.0"),
         ([*COMMON, "--agents", "0"], "topology.agents: got 0"),
         ([*COMMON, "--data", "wine"], "Give one of the two"),

@@ -476,6 +476,7 @@ def test_the_stand_in_is_told_in_result_notes_and_report(tmp_path: Path) -> None
     assert any(note.startswith(sentence) for note in done.result["privacy"]["notes"])
     assert done.result["problem"]["notes"][0].startswith(sentence)
     assert done.result["problem"]["data"] == "digits standing in for cifar10"
+    assert done.result.title == f"{done.scenario.title} (digits standing in for cifar10)".strip()
     # Dimensions follow the data that are there.
     assert (done.result["problem"]["p"], done.result["problem"]["q"]) == (64, 640)
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

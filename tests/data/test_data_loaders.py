@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.data import DATASETS, Dataset, load
+from decentral_dp.data.libsvm import COLLECTED
 from decentral_dp.errors import InputError
 
 
@@ -65,7 +66,7 @@ def test_breast_cancer_labels_name_the_right_class() -> None:
 
 def test_every_registered_name_loads_and_has_a_line_of_description() -> None:
     for name, line in DATASETS.items():
-        if name == "celeba":  # Nothing stands in for its files.
+        if name in ("celeba", *COLLECTED):  # Nothing stands in for their files.
             continue
         small = {"d": 3, "records": 4, "test_records": 5} if name.startswith("synthetic") else {}
         assert load(name, n_agents=2, seed=1, **small).n > 0
@@ -211,7 +212,7 @@ def test_paths_start_from_the_root(tmp_path: Path) -> None:
     ("data", "options", "message"),
     [
         ("brest_cancer", {}, r"'brest_cancer' is neither a bundled name nor a path.*the nearest is 'breast_cancer'"),
-        ("records.parquet", {}, r"neither a bundled name nor a path that ends in \.csv or \.npz"),
+        ("records.parquet", {}, r"neither a bundled name nor a path that ends in \.csv, \.npz or \.libsvm"),
         ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\], got \[0, 1, 2\]"),
         ("wine", {"agent": "agent"}, r"problem\.partition: 'wine' has no column 'agent'"),
         ("wine", {"d": 3}, r"problem\.synthetic\.dimension: 'wine' takes none"),

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.progress import Progress
 
 import decentral_dp
 from decentral_dp.errors import InputError
+from decentral_dp.reporting import notebook_progress
 from decentral_dp.simulation.runner import Run
 
 
@@ -70,3 +72,49 @@ def test_a_ledger_is_a_row_for_each_channel(run: Run) -> None:
     assert summary.loc["y", "least sensitivity"] == rows["sensitivity"].min()
     assert summary.loc["x", "mechanism"] == "free"
     assert "<td>gaussian</td>" in run.records._repr_html_()
+
+
+STUDY = {
+    "title": "Rounds <b>",
+    "scenario": "quadratic",
+    "kind": "plan",
+    "measure": ["rounds", "agents"],
+    "grid": {"algorithm.rounds": [1, 2, -3]},
+    "plots": [{"name": "rounds", "title": "Rounds & agents", "x": "algorithm.rounds", "y": "rounds"}],
+}
+
+
+def test_a_study_shows_its_cells_its_means_and_its_pictures() -> None:
+    markup = decentral_dp.study(STUDY, jobs=1)._repr_html_()
+    assert "Rounds &lt;b&gt;" in markup
+    assert "2 of 3 cells ended ok" in markup
+    # Why one of them failed, and the means of the others.
+    words = re.sub(r"<[^>]*>", " ", markup)
+    assert "algorithm.rounds: got -3" in words
+    assert markup.count("data:image/png;base64,") == 1
+    assert "Rounds &amp; agents" in markup
+    assert decentral_dp.study({**STUDY, "plots": []}, jobs=1)._repr_html_().count("data:image/png") == 0
+
+
+def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Bar(Progress):
+        def stop(self) -> None:
+            shown.extend(f"{task.completed:g} of {task.total} {task.fields['words']}" for task in self.tasks)
+            super().stop()
+
+    monkeypatch.setattr(notebook_progress, "Progress", Bar)
+    few = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2"])
+    decentral_dp.run(few)
+    assert shown == []
+    monkeypatch.setattr(notebook_progress, "in_notebook", lambda: True)
+    run = decentral_dp.run(few)
+    loss = run.result.metrics["upper_loss"]
+    assert shown == [f"2 of 2 loss {loss:.4f}, ε spent 4.00"]
+    decentral_dp.study(STUDY, jobs=1)
+    # A cell that cannot be meant is not begun.
+    assert shown[1:] == ["2 of 2 "]
+    # Who is told already needs none.
+    decentral_dp.run(few, progress=lambda *_: None)
+    assert len(shown) == 2

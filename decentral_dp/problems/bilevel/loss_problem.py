@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -52,6 +52,7 @@ class LossProblem:
     classes → number of classes, None where the label is a number; declared → constants that the user vouches for;
     touches → the terms that read records. A term missing from it is not computed at all, so nothing can leak through
     it, even if it were missing wrongly. forward → whether the lower level can be differentiated forwards.
+    start → variable → public vector that it starts from, added to the scenario's constants.
 
     A record that makes a loss raise (a singular matrix, a probability of NaN) counts as zero, as one whose derivative
     is not finite does: a run must not stop because of a private value.
@@ -69,6 +70,7 @@ class LossProblem:
     name: str
     reads_records: Mapping[str, Split]
     forward: bool
+    start: Mapping[str, Array] = field(default_factory=dict, compare=False)
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
         """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""

@@ -18,15 +18,15 @@ the problem is built. What Python alone can hide (a loss that counts its own cal
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from decentral_dp.bounded import LipschitzConstants
-from decentral_dp.errors import InputError, needing
+from decentral_dp.bounded import Array, LipschitzConstants
+from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.models.autodiff import Loss, Penalty, Predict, trace
 from decentral_dp.models.row_locality import COUNTS
 from decentral_dp.problems.bilevel.loss_problem import LossProblem
@@ -55,6 +55,7 @@ def from_losses(
     predict: Predict | None = None,
     free: Iterable[str] = (),
     constants: LipschitzConstants | None = None,
+    start: Mapping[str, Array] | None = None,
     name: str = "from_losses",
 ) -> LossProblem:
     """Make a bilevel problem from an upper and a lower per-record loss.
@@ -78,11 +79,13 @@ def from_losses(
         free: terms that the caller expects to touch no data; it claims nothing, it only refuses where the trace
             disagrees.
         constants: Lipschitz and swap constants of one's own, labelled "declared" whatever their label.
+        start: "x" or "y" → public vector that it starts from, such as random weights of a network; default 0. It must
+            not hang on the records.
         name: for messages.
 
     Raises:
-        InputError: for a loss that is not a scalar float64 function of these arguments, that does not depend on y,
-            that cannot be differentiated twice, or that contradicts `free`.
+        InputError: for a start of another shape, and for a loss that is not a scalar float64 function of these
+            arguments, that does not depend on y, that cannot be differentiated twice, or that contradicts `free`.
 
     Example:
         >>> import decentral_dp
@@ -104,6 +107,7 @@ def from_losses(
         if term not in TERMS:
             raise InputError(f"{name}: free names {term!r}, which is no term; the terms are {', '.join(TERMS)}.")
     sizes = (int(p), int(q), int(n_features))
+    starts = _starts(start or {}, {"x": sizes[0], "y": sizes[1]}, name)
     with needing("from_losses"):
         reads_records, forward = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
     for term in claimed:
@@ -114,9 +118,23 @@ def from_losses(
             )
     declared = None if constants is None else replace(constants, label="declared")
     functions = (upper_loss, lower_loss, regulariser, predict)
-    problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, forward)
+    problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, forward, starts)
     problem.check_rows_apart(COUNTS)
     return problem
+
+
+def _starts(given: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> dict[str, Array]:
+    starts = {}
+    for variable, values in given.items():
+        if variable not in sizes:
+            raise InputError(f"{name}: start names {quoted(variable)}; only x and y start anywhere.")
+        vector = np.asarray(values, dtype=np.float64)
+        if vector.shape != (sizes[variable],) or not np.isfinite(vector).all():
+            raise InputError(
+                f"{name}: start of {variable} has the shape {vector.shape}; wanted {sizes[variable]} finite numbers."
+            )
+        starts[variable] = vector
+    return starts
 
 
 def load_losses(path: Path) -> Callable[[int, int], LossProblem]:

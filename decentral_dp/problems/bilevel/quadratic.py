@@ -52,15 +52,25 @@ class Quadratic(VectorProblem, StackedProblem):
     F(x) = ½ y*ᵀ Ā y* − c̄ᵀ y* + const is a convex quadratic, minimised where Ā y*(x) = c̄. R touches no record, so
     neither does anything of x: its channel is free.
 
-    n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are numbers.
+    n_features → columns of the records; ridge > 0 → strength of the pull; intercept → append a constant feature 1,
+    pulled like the others. p = q = n_features (+ 1). Labels are numbers.
     """
 
+    intercept: bool = False
     name: ClassVar[str] = "quadratic"
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
+    @property
+    def p(self) -> int:
+        return self.n_features + self.intercept
+
+    @property
+    def q(self) -> int:
+        return self.p
+
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
-        rows = checked_features(features, labels, self.n_features, intercept=False)
+        rows = checked_features(features, labels, self.n_features, self.intercept)
         target = np.array(labels, dtype=np.float64)
         if not np.isfinite(target).all():
             row = int(np.argmin(np.isfinite(target)))
@@ -110,6 +120,14 @@ class Quadratic(VectorProblem, StackedProblem):
                 errors = y @ records.features[part].T - records.target[part]
                 mean += 0.5 * np.square(errors, out=errors) @ weights[part]
         return mean, mean.copy()
+
+    def regression_scores(self, x: Array, y: Array, records: QuadraticRecords) -> Mapping[str, Array]:
+        n = len(records.target)
+        squared = 2.0 * self.losses(x, y, records, np.full(n, 1.0 / n))[1]
+        # Equal labels leave rounding, and no variance.
+        if not np.ptp(records.target) > 0.0:
+            return {"rmse": np.sqrt(squared)}
+        return {"rmse": np.sqrt(squared), "r2": 1.0 - squared / np.var(records.target)}
 
     # No constants: the gradient grows with the label, and no bound on labels is declared.
 

@@ -20,7 +20,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.penalties import Penalty, Pull, SharedStrength, Strengths, check_ridge
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import Regulariser, StackedProblem, Terms
+from decentral_dp.problems.protocol import Predicting, Regulariser, StackedProblem, Terms
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,9 @@ class Regularised(StackedProblem):
     def accuracy(self, x: Array, y: Array, records: Any) -> Array | None:
         return self.model.accuracy(x, y, records)
 
+    def regression_scores(self, x: Array, y: Array, records: Any) -> Mapping[str, Array]:
+        return self.model.regression_scores(x, y, records) if isinstance(self.model, Predicting) else {}
+
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """The model's for its records, which do not hang on x, and the penalty's; None where either has none."""
         of_records = self.model.constants({**box, "x": 0.0}, radius)
@@ -94,12 +97,14 @@ def biased_regularisation(
     return Regularised("biased_regularisation", model, Pull(ridge))
 
 
-def ridge_hyperparameter(n_features: int) -> Regularised:
+def ridge_hyperparameter(n_features: int, intercept: bool = False) -> Regularised:
     """Least squares with one regularisation strength per feature, all tuned on validation records; labels are numbers.
 
     y*(x) = (A + diag exp(x))⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
+
+    intercept → append a constant feature 1, regularised like the others.
     """
-    return Regularised("ridge_hyperparameter", Quadratic(n_features), Strengths())
+    return Regularised("ridge_hyperparameter", Quadratic(n_features, intercept=intercept), Strengths())
 
 
 def logistic_regularisation(n_features: int, classes: Sequence[float], intercept: bool = False) -> Regularised:
@@ -113,9 +118,12 @@ def logistic_regularisation(n_features: int, classes: Sequence[float], intercept
     return Regularised("logistic_regularisation", model, SharedStrength(model.q))
 
 
-def ridge_regularisation(n_features: int) -> Regularised:
+def ridge_regularisation(n_features: int, intercept: bool = False) -> Regularised:
     """Least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
 
     y*(x) = (A + exp(x) I)⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
+
+    intercept → append a constant feature 1, regularised like the others.
     """
-    return Regularised("ridge_regularisation", Quadratic(n_features), SharedStrength(n_features))
+    model = Quadratic(n_features, intercept=intercept)
+    return Regularised("ridge_regularisation", model, SharedStrength(model.q))

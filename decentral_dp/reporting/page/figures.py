@@ -12,6 +12,8 @@ CAPTIONS = {
     "losses": "Losses by round, each over the records of all agents. Line: mean over agents; band: lowest to highest.",
     "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent. Early on, "
     "an average over the last values covers the few there are.",
+    "explained": "R² on held-out records by round: 1 is a perfect prediction, 0 (dotted) that of their mean label. "
+    "Line: mean over agents; band: worst to best agent.",
     "upper_variable": "What was tuned: the final published x, one place per coordinate. Dot: mean over agents; bar: "
     "lowest to highest agent; dashed: where x started. Drawn from released values alone.",
     "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "

@@ -90,6 +90,9 @@ def _score(result: RunResult) -> str:
     accuracy, loss = result.metric("test_accuracy"), result.metric("upper_loss")
     if accuracy is not None:
         return f"; mean held-out accuracy {accuracy:.2f}{before}"
+    explained = result.metric("test_r2")
+    if explained is not None:
+        return f"; mean held-out R² {explained:.2f}{before}"
     return f"; {'' if before else 'final '}upper loss {power_text(loss)}{before}" if loss is not None else ""
 
 
@@ -113,6 +116,11 @@ def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
         spread = f", {low:.2f} to {high:.2f}" if low is not None and high is not None and low < high else ""
         note = "at the last evaluation before it diverged" if result.has_diverged else f"mean over agents{spread}"
         tiles.append(("Held-out accuracy", f"{accuracy:.2f}", note))
+    elif (explained := result.metric("test_r2")) is not None:
+        error = number(result.metric("test_rmse"))
+        tiles.append(
+            ("Held-out R²", f"{explained:.2f}", "" if error is None else f"root mean squared error {error:.4g}")
+        )
     rounds, planned = result.rounds, result.rounds if result.rounds_planned is None else result.rounds_planned
     seconds = result.seconds
     spent = f"in {seconds:.1f} s, {result.engine} engine" if seconds is not None else ""

@@ -21,6 +21,8 @@ METRIC_NAMES = {
     "test_auc": "Test AUC (held-out records)",
     "test_accuracy": "Test accuracy (held-out records)",
     "test_f1": "Test F1 (held-out records)",
+    "test_rmse": "Root mean squared error (held-out records, in the unit of the label)",
+    "test_r2": "R², share of the variance explained (held-out records)",
     "test_worst_class_accuracy": "Test accuracy on the worst class (held-out records)",
     "test_robust_loss": "Test robust loss (held-out records)",
     "test_mspbe": "Test MSPBE (held-out trajectories)",
@@ -73,10 +75,19 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     baseline = number(result.baselines.get("test_accuracy"))
     if baseline is not None:
         where += f"Who always says the commonest class has an accuracy of {baseline:.4f} on held-out records. "
+    mean_label = [
+        f"{words} of {value:.4g}"
+        for name, words in (("test_rmse", "a root mean squared error"), ("test_r2", "an R²"))
+        if (value := number(result.baselines.get(name))) is not None
+    ]
+    if mean_label:
+        where += f"Who always says the mean label has {' and '.join(mean_label)} on held-out records. "
+    if result.labels_cut:
+        where += f"{result.labels_cut:.1%} of the labels lie outside problem.label_range, and scores know them as cut. "
     if result.clipped:
         shares = ", ".join(f"{channel} {number(share) or 0.0:.0%}" for channel, share in result.clipped.items())
         where += " ".join([f"Records that a clip cuts at these values: {shares}.", *result.clip_advice, ""])
-    drawn = ("accuracy", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
+    drawn = ("accuracy", "explained", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
     curves = figures(folder, *drawn, captions=trusted.captions(result))
     return [
         tag("h2", "What came out"),

@@ -13,6 +13,7 @@ from decentral_dp.reporting.page.guarantee import guarantee_section
 from decentral_dp.reporting.page.markup import Html, tag
 from decentral_dp.reporting.page.opening import opening, what_was_run
 from decentral_dp.reporting.page.outcome import outcome_section, topology_section
+from decentral_dp.reporting.page.signal import signal_section
 from decentral_dp.reporting.page.theorem import theorem_section
 from decentral_dp.reporting.text import Json
 from decentral_dp.simulation.result import RunResult, read_result
@@ -30,12 +31,13 @@ def write_report(folder: Path) -> Path:
         from decentral_dp.reporting.plots import write_plots
 
         write_plots(folder)
-    title = str(scenario.get("title") or result.problem.get("kind") or "A run without a title")
+    title = str(result.title or scenario.get("title") or result.problem.get("kind") or "A run without a title")
     sections = [
         *opening(title, result),
         *what_was_run(result, scenario),
         *guarantee_section(result),
         *budget_section(folder, result),
+        *signal_section(result),
         *audit_section(result),
         *outcome_section(folder, result),
         *topology_section(folder, result),

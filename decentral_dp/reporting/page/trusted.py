@@ -49,7 +49,9 @@ def captions(result: RunResult) -> dict[str, str] | None:
     of_whom = " They are those of the exact lower solution at the published x, which nobody sees."
     hidden = of_whom if result.solves_lower else ""
     texts = {**_CAPTIONS, **(_MINIMAX_CAPTIONS if result.is_minimax else {})}
-    return {name: text + (hidden if name in ("losses", "accuracy") else "") for name, text in texts.items()}
+    return {
+        name: text + (hidden if name in ("losses", "accuracy", "explained") else "") for name, text in texts.items()
+    }
 
 
 def topology_text(result: RunResult) -> str:

@@ -129,17 +129,21 @@ def score(result: RunResult, before: str) -> str:
         return f"; held-out AUC {auc:.3f}{before}"
     if accuracy is not None:
         return f"; held-out accuracy {accuracy:.2f}{of}{before}"
+    if (explained := result.metric(f"test_r2{ending}")) is not None:
+        return f"; held-out R² {explained:.2f}{of}{before}"
     return f"; upper loss {power_text(loss)}{of}{before}" if loss is not None else ""
 
 
 def score_tile(result: RunResult, diverged: bool) -> list[tuple[str, str, str]]:
-    """Held-out AUC or accuracy, where there is one."""
+    """Held-out AUC, accuracy or R², where there is one."""
     ending = "_unreleased" if result.solves_lower else ""
-    accuracy, auc = result.metric(f"test_accuracy{ending}"), result.metric("test_auc")
-    if accuracy is None and auc is None:
-        return []
     note = "at the last evaluation before it diverged" if diverged else f"of the {result.evaluated_on}"
-    return [("Held-out AUC", f"{auc:.3f}", note) if auc is not None else ("Held-out accuracy", f"{accuracy:.2f}", note)]
+    if (auc := result.metric("test_auc")) is not None:
+        return [("Held-out AUC", f"{auc:.3f}", note)]
+    for name, words in (("test_accuracy", "Held-out accuracy"), ("test_r2", "Held-out R²")):
+        if (value := result.metric(f"{name}{ending}")) is not None:
+            return [(words, f"{value:.2f}", note)]
+    return []
 
 
 def published_text(x: Array | None, result: RunResult) -> list[Html]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decentral_dp.reporting.plots.curves import accuracy, consensus, epsilon, hypergradient, losses
+from decentral_dp.reporting.plots.curves import accuracy, consensus, epsilon, explained, hypergradient, losses
 from decentral_dp.reporting.plots.drawing import Drawing, read_drawing
 from decentral_dp.reporting.plots.minimax import gradient, held_out, primal, shares
 from decentral_dp.reporting.plots.network_plots import topology
@@ -26,6 +26,7 @@ SIZE = (5.6, 3.5)
 FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
     "losses": lambda figure, d: held_out(figure, d) if d.minimax else losses(figure, d),
     "accuracy": lambda figure, d: shares(figure, d) if d.minimax else accuracy(figure, d),
+    "explained": explained,
     "upper_variable": upper_variable,
     "hypergradient": hypergradient,
     "consensus": consensus,

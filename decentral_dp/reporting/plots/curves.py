@@ -69,6 +69,26 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     return True
 
 
+def explained(figure: Figure, d: Drawing) -> bool:
+    """R² on held-out records of a problem whose labels are numbers."""
+    main, error = d.score("test_r2"), d.score("test_rmse")
+    if main is None:
+        return False
+    ax = figure.subplots()
+    draw_curves(ax, {"mean over agents" if main.high[-1] > main.low[-1] else d.result.evaluated_on: (main, BLUE, "-")})
+    ax.axhline(0.0, color=GREY, linewidth=1.0, linestyle=":")
+    ax.set_ylabel(f"R² {'of the exact lower solution' if d.solved else 'on held-out records'}")
+    flat_axis(ax, _all_of([main]))
+    # Early values may be far below 0, where one of them says as much as another.
+    low, high = ax.get_ylim()
+    ax.set_ylim(max(low, -1.0), min(max(high, 0.05), 1.005))
+    when = f"Held-out R² at round {main.rounds[-1]:.0f}:" if d.diverged else "Final held-out R²"
+    title(
+        ax, f"{when} {main.ends[1]:.2f}" + ("" if error is None else f", root mean squared error {error.ends[1]:.3g}")
+    )
+    return True
+
+
 def hypergradient(figure: Figure, d: Drawing) -> bool:
     c = curve(d.metrics, "hypergradient_norm")
     if c is None:

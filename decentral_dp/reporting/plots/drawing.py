@@ -103,6 +103,9 @@ def drawing_of(
     stated = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
     limits = {name: value for name in ("target", "cap") if (value := number(stated.get(name))) is not None}
     start = number((scenario["algorithm"].get("init") or {}).get("x", 0.0)) if "algorithm" in scenario else None
+    if "x" in (scenario.get("problem", {}).get("start") or {}):
+        # Coordinates start apart.
+        start = None
     if "algorithm" in result:
         # A coordinator brings the start into its domain.
         start = number((result.algorithm.get("start") or {}).get("x"))

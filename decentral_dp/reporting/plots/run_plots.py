@@ -81,8 +81,8 @@ class RunPlots:
         return tuple(name for name in FIGURES if self._drawn(name) is not None)
 
     def opening(self) -> list[Picture]:
-        """Draw the first two of losses, accuracy and primal that the run has numbers for."""
-        drawn = (self._drawn(name) for name in ("losses", "accuracy", "primal"))
+        """Draw the first two of losses, accuracy, explained and primal that the run has numbers for."""
+        drawn = (self._drawn(name) for name in ("losses", "accuracy", "explained", "primal"))
         return list(itertools.islice((picture for picture in drawn if picture is not None), 2))
 
     def losses(self) -> Picture:
@@ -92,6 +92,10 @@ class RunPlots:
     def accuracy(self) -> Picture:
         """Draw the accuracy on held-out records by round, or the scores of a minimax problem."""
         return self._picture("accuracy")
+
+    def explained(self) -> Picture:
+        """Draw R² on held-out records by round, of labels that are numbers."""
+        return self._picture("explained")
 
     def upper_variable(self) -> Picture:
         """Draw the published x, coordinate by coordinate."""

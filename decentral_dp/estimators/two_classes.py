@@ -1,0 +1,151 @@
+"""What private classifiers of two classes share: declared labels, seeds, and a linear score."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.ledger import Ledger
+
+# Seeds that a generator of scikit-learn is asked for.
+_SEEDS = 2**31 - 1
+
+
+class PrivacyWarning(UserWarning):
+    """Something was read off the records that no ε covers."""
+
+
+class Fitted(NamedTuple):
+    """What a private linear classifier has learnt.
+
+    Args:
+        coef: (d,) weights.
+        intercept: added to the score.
+        ledger: the releases that were made.
+        epsilon, delta: what everything that was published cost.
+        statement: that in words.
+    """
+
+    coef: Array
+    intercept: float
+    ledger: Ledger
+    epsilon: float
+    delta: float
+    statement: str
+
+
+class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A private linear classifier of two classes; subclasses have `_fitted`, and parameters with these names.
+
+    Args:
+        classes: the two labels that there may be, the negative one first; None reads them off the labels, which no ε
+            covers.
+        random_state: None for secret noise; a whole number, which makes the result a simulation.
+    """
+
+    classes: Sequence[Any] | None
+    random_state: Any
+
+    def _fitted(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
+        raise NotImplementedError
+
+    def _score_rows(self, features: Array) -> Array:
+        """Rows as the model reads them."""
+        return features
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the model, privately.
+
+        Args:
+            X: (n, d) features, a row for each record.
+            y: (n,) labels.
+
+        Returns:
+            Itself. ledger_, epsilon_, delta_ and statement_ say what it cost.
+
+        Raises:
+            InputError: parameters that cannot be used, or labels that are not of two classes.
+        """
+        features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
+        check_classification_targets(labels)
+        self.classes_ = self._two_classes(labels)
+        if not np.isin(labels, self.classes_).all():
+            raise InputError("y has a label that is not one of `classes`. Declare both, or mend the record.")
+        fitted = self._fitted(features, labels == self.classes_[1], seed_of(self.random_state))
+        self.coef_, self.intercept_ = fitted.coef[None, :], np.array([fitted.intercept])
+        self.ledger_, self.epsilon_, self.delta_ = fitted.ledger, fitted.epsilon, fitted.delta
+        found = "" if self.classes is not None else "Apart from the names of the classes, which were read off y: "
+        self.statement_ = found + fitted.statement
+        return self
+
+    def _two_classes(self, labels: NDArray[Any]) -> NDArray[Any]:
+        if self.classes is not None:
+            declared = np.asarray(self.classes)
+            if declared.shape != (2,) or declared[0] == declared[1]:
+                raise InputError(f"classes: got {list(self.classes)}, but two different labels are wanted.")
+            return declared
+        kind = type_of_target(labels, input_name="y")
+        found = np.unique(labels)
+        if kind != "binary":
+            raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
+        if found.size < 2:
+            raise InputError(f"y has one class, {found[0]!r}, but two are wanted. Declare them, as classes=(0, 1).")
+        warnings.warn(
+            "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+        return found
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Score records, (n,): above 0 where the second class is likelier."""
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        scores: Array = self._score_rows(features) @ self.coef_[0] + self.intercept_[0]
+        return scores
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probabilities of both classes, (n, 2)."""
+        positive = expit(self.decision_function(X))
+        return np.column_stack([1.0 - positive, positive])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The likelier class of every record, (n,)."""
+        likelier = self.decision_function(X) > 0.0
+        return np.asarray(self.classes_[likelier.astype(np.int64)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        # Of few records noise leaves little.
+        tags.classifier_tags.poor_score = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+def seed_of(random_state: Any) -> int | None:
+    """The seed of the noise: None for a secret one.
+
+    Example:
+        >>> seed_of(None), seed_of(7), seed_of(np.random.default_rng(0)) >= 0
+        (None, 7, True)
+    """
+    if random_state is None:
+        return None
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(_SEEDS))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(_SEEDS))
+    if not isinstance(random_state, int | np.integer) or isinstance(random_state, bool) or random_state < 0:
+        raise InputError(f"random_state: got {random_state!r}, but None or a whole number from 0 is wanted.")
+    return int(random_state)

@@ -1,0 +1,67 @@
+"""Bars that notebooks show while a run or a study goes on, by rich and ipywidgets; elsewhere there are none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from decentral_dp.formatting import epsilon_text
+
+# What is told of progress: a run's callback, or a study's.
+T = TypeVar("T", bound=Callable[..., None])
+
+
+class RunBar:
+    """Rounds, loss and ε spent of a run. bar: that shows them."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._spent = bar, "0"
+        self._task = bar.add_task("round", total=None, words="")
+
+    def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None:
+        # ε is not priced at every round; the last known one stays.
+        if not math.isnan(epsilon):
+            self._spent = epsilon_text(epsilon)
+        words = f"loss {loss:.4f}, ε spent {self._spent}"
+        self._bar.update(self._task, completed=done, total=rounds, words=words)
+
+
+class StudyBar:
+    """Cells of a study. bar: that shows them."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("cells", total=None, words="")
+
+    def __call__(self, done: int, total: int, failed: int) -> None:
+        self._bar.update(self._task, completed=done, total=total, words=f"{failed} failed" if failed else "")
+
+
+def in_notebook() -> bool:
+    """Whether a bar can be shown in a notebook that this process draws in."""
+    return Console().is_jupyter and find_spec("ipywidgets") is not None
+
+
+@contextmanager
+def shown(given: T | None, bar: Callable[[Progress], T]) -> Iterator[T | None]:
+    """Show a bar inside `with`, in a notebook and where nobody else is told of progress.
+
+    Args:
+        given: who is told of progress, or None.
+        bar: `RunBar` or `StudyBar`.
+
+    Yields:
+        Who is told.
+    """
+    if given is not None or not in_notebook():
+        yield given
+        return
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as progress:
+        yield bar(progress)

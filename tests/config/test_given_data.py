@@ -1,0 +1,94 @@
+"""Records and graphs in memory where a file would be: the same run as from the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.config.loading import load, shipped_folder
+from decentral_dp.errors import InputError
+
+RECORDS = shipped_folder("scenario") / "own_records.csv"
+FEW = ["algorithm.rounds=2"]
+
+
+def shards(**given: Any) -> Any:
+    return decentral_dp.build(load("own_csv", FEW), **given).shards
+
+
+def test_a_data_frame_is_what_its_csv_is() -> None:
+    frame = pd.read_csv(RECORDS)
+    from_file, given = shards(), shards(data=frame)
+    assert np.array_equal(given.features, from_file.features)
+    assert np.array_equal(given.labels, from_file.labels)
+    assert (given.classes, given.feature_names) == (from_file.classes, from_file.feature_names)
+    for part in ("train", "validation"):
+        pairs = zip(getattr(given, part), getattr(from_file, part), strict=True)
+        assert all(np.array_equal(*pair) for pair in pairs)
+    assert np.array_equal(given.test, from_file.test)
+    # The order of columns, the index and the type of text are nobody's business.
+    turned = frame[frame.columns[::-1]].set_index(np.arange(len(frame)) + 7).astype({"outcome": "category"})
+    again = shards(data=turned)
+    assert sorted(again.feature_names) == sorted(given.feature_names)
+    assert np.array_equal(again.labels, given.labels)
+    assert decentral_dp.run(load("own_csv", FEW), data=frame).result.status == "ok"
+
+
+def test_columns_of_other_names() -> None:
+    frame = pd.read_csv(RECORDS).rename(columns={"agent": "clinic", "split": "part"})
+    named = load("own_csv", [*FEW, 'problem.partition.name="clinic"', 'problem.validation.column="part"'])
+    given = decentral_dp.build(named, data=frame).shards
+    assert np.array_equal(given.features, shards().features)
+
+
+def test_features_of_a_frame_keep_their_names() -> None:
+    frame = pd.read_csv(RECORDS)
+    content = load("own_csv", FEW).model_dump(exclude_unset=True)
+    content["problem"] = {k: v for k, v in content["problem"].items() if k not in ("label", "partition", "validation")}
+    names = ["age", "weight", "pressure", "pulse"]
+    given = decentral_dp.build(content, data=(frame[names], frame["outcome"])).shards
+    assert given.feature_names == tuple(names)
+    with pytest.raises(InputError, match="there are 'feature_0'"):
+        decentral_dp.build(content, data=(frame[names].to_numpy(), frame["outcome"].to_numpy()))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda f: f.drop(columns="outcome"), 'problem.label: .* has no column "outcome"'),
+        (lambda f: f.drop(columns="agent"), 'problem.partition: .* has no column "agent"'),
+        (lambda f: f.assign(age="old"), 'for column "age" holds others'),
+        (lambda f: f.assign(age=np.nan), "row 1, column 'age' holds no finite number"),
+        (lambda f: f.set_axis([*f.columns[:-2], "age", "outcome"], axis=1), "two columns of one name"),
+    ],
+)
+def test_frames_that_cannot_be_used_are_refused(change: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        shards(data=change(pd.read_csv(RECORDS)))
+
+
+def test_a_frame_needs_the_name_of_its_label_and_arrays_have_none() -> None:
+    content = load("own_csv", FEW).model_dump(exclude_unset=True)
+    with pytest.raises(InputError, match="only a DataFrame does"):
+        decentral_dp.build(content, data=(np.ones((3, 4)), np.ones(3)))
+    del content["problem"]["label"]
+    with pytest.raises(InputError, match=r"problem\.label: missing"):
+        decentral_dp.build(content, data=pd.read_csv(RECORDS))
+
+
+def test_a_graph_is_what_its_edges_are(tmp_path: Any) -> None:
+    graph = nx.path_graph(4)
+    given = decentral_dp.build(load("own_csv", FEW), topology=graph).topology
+    named = decentral_dp.build(load("own_csv", FEW)).topology
+    assert np.array_equal(given.mixing.toarray(), named.mixing.toarray())
+
+
+def test_a_plan_takes_what_a_run_takes() -> None:
+    frame, graph = pd.read_csv(RECORDS), nx.path_graph(4)
+    plan = decentral_dp.plan(load("own_csv", FEW), data=frame, topology=graph)
+    assert plan.epsilon == decentral_dp.plan(load("own_csv", FEW)).epsilon

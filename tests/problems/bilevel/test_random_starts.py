@@ -1,0 +1,163 @@
+"""Random public starts: a network trains, draws hang on the public seed alone, and nothing is charged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.errors import InputError
+
+# A network of one hidden layer; x is the logarithm of its weight decay.
+NETWORK = """
+import torch
+
+HIDDEN = 8
+
+
+def p(n_features, n_classes):
+    return 1
+
+
+def q(n_features, n_classes):
+    return HIDDEN * (n_features + 1) + n_classes * (HIDDEN + 1)
+
+
+def _scores(y, features):
+    d = features.shape[-1]
+    first = y[: HIDDEN * (d + 1)].reshape(HIDDEN, d + 1)
+    last = y[HIDDEN * (d + 1) :].reshape(-1, HIDDEN + 1)
+    hidden = torch.tanh(first[:, :-1] @ features + first[:, -1])
+    return last[:, :-1] @ hidden + last[:, -1]
+
+
+def lower_loss(x, y, features, label):
+    return -torch.log_softmax(_scores(y, features), dim=-1).gather(-1, label.reshape(1)).squeeze()
+
+
+def upper_loss(x, y, features, label):
+    return lower_loss(x, y, features, label)
+
+
+def regulariser(x, y):
+    return 0.5 * torch.exp(x[0]) * (y**2).sum()
+
+
+def predict(y, features):
+    return _scores(y, features)
+"""
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "network.py").write_text(NETWORK)
+    return {
+        "seed": 3,
+        "problem": {
+            "kind": "from_losses",
+            "losses": str(tmp_path / "network.py"),
+            "data": "wine",
+            "scale": "public_ranges",
+            "start": {"y": {"kind": "normal", "scale": 0.5}},
+        },
+        "topology": {"kind": "complete", "agents": 2},
+        "algorithm": {
+            "kind": "ldp_dsbo",
+            "rounds": 80,
+            **{"x": {"scale": 0.0}, "y": {"scale": 1.0}, "z": {"scale": 0.01}},
+            "init": {"x": -9.0},
+        },
+        "privacy": {"guarantee": "none"},
+        "run": {"evaluate_every": 80},
+    }
+
+
+def test_a_network_trains_from_random_weights(content: dict[str, Any]) -> None:
+    metrics = decentral_dp.run(content).result.metrics
+    assert metrics["test_accuracy"] > 0.9
+
+
+def test_from_zeros_its_units_stay_zeros(content: dict[str, Any]) -> None:
+    """What the start is for: from zeros no hidden unit gets a gradient."""
+    del content["problem"]["start"]
+    content["algorithm"]["rounds"] = 3
+    run = decentral_dp.run(content)
+    first = run.released["y"][:, : 8 * 14].reshape(2, 8, 14)
+    assert np.abs(first).max() == 0.0 < np.abs(run.released["y"]).max()
+
+
+def build_start(content: dict[str, Any], **changes: Any) -> Any:
+    content = {**content, **{k: v for k, v in changes.items() if k == "seed"}}
+    content["problem"] = {**content["problem"], **{k: v for k, v in changes.items() if k != "seed"}}
+    return decentral_dp.build(content).problem.start
+
+
+def test_the_public_seed_decides_alone(content: dict[str, Any]) -> None:
+    usual = build_start(content)
+    assert set(usual) == {"y"}
+    assert usual["y"].shape == (8 * 14 + 3 * 9,)
+    assert np.array_equal(usual["y"], build_start(content, limit=60)["y"])
+    assert not np.array_equal(usual["y"], build_start(content, seed=4)["y"])
+    fixed = [build_start({**content, "problem": {**content["problem"], "seed": 9}}, seed=s)["y"] for s in (1, 2)]
+    assert np.array_equal(*fixed)
+    assert usual["y"].std() == pytest.approx(0.5, rel=0.2)
+    both = build_start(content, start={v: {"kind": "uniform", "scale": 0.25} for v in "xy"})
+    assert max(np.abs(both[v]).max() for v in "xy") <= 0.25
+    assert both["x"][0] != both["y"][0]
+
+
+def test_a_start_costs_nothing(content: dict[str, Any]) -> None:
+    content["privacy"] = {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
+    content["algorithm"]["rounds"] = 3
+    problem = {k: v for k, v in content["problem"].items() if k != "start"}
+    started, without = decentral_dp.build(content), decentral_dp.build({**content, "problem": problem})
+    assert np.array_equal(started.budget.epsilon, without.budget.epsilon)
+
+
+def test_it_is_added_to_the_constant(content: dict[str, Any]) -> None:
+    content["algorithm"] |= {"rounds": 1, "init": {"y": 0.25}, "y": {"scale": 0.0}}
+    content["run"] = {"evaluate_every": 1}
+    run = decentral_dp.run(content)
+    assert np.array_equal(run.released["y"], np.tile(0.25 + run.job.problem.start["y"], (2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("start", "sentence"),
+    [
+        ({"z": {"kind": "normal", "scale": 1.0}}, "problem.start"),
+        ({"y": {"kind": "normal"}}, "problem.start.y.scale"),
+        ({"y": {"kind": "normal", "scale": 0.0}}, "problem.start.y.scale"),
+        ({"y": {"kind": "cauchy", "scale": 1.0}}, "problem.start.y.kind"),
+    ],
+)
+def test_starts_that_are_none_are_refused(content: dict[str, Any], start: Any, sentence: str) -> None:
+    content["problem"]["start"] = start
+    with pytest.raises(InputError, match=sentence.replace(".", r"\.")):
+        decentral_dp.load(content)
+
+
+def test_other_problems_take_no_start() -> None:
+    content = decentral_dp.load("quadratic").model_dump(exclude_unset=True)
+    content["problem"]["start"] = {"y": {"kind": "normal", "scale": 1.0}}
+    with pytest.raises(InputError, match=r"problem\.start: quadratic takes none, only from_losses"):
+        decentral_dp.build(content)
+
+
+def test_in_python_a_start_is_a_vector() -> None:
+    losses = {
+        "upper_loss": lambda x, y, features, label: (features @ y - label) ** 2,
+        "lower_loss": lambda x, y, features, label: (features @ y - label) ** 2,
+        "regulariser": lambda x, y: x.exp().sum() * (y @ y),
+    }
+    made = decentral_dp.from_losses(**losses, p=1, q=2, n_features=2, start={"y": [1.0, 2.0]})
+    assert made.start["y"].tolist() == [1.0, 2.0]
+    for start, sentence in (
+        ({"y": [1.0]}, "wanted 2 finite"),
+        ({"w": [1.0]}, "only x and y"),
+        ({"x": [np.nan]}, "1 fin"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            decentral_dp.from_losses(**losses, p=1, q=2, n_features=2, start=start)
