@@ -59,16 +59,19 @@ def _end(finished: Run, quiet: bool) -> None:
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that was cut off.")],
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
+    ] = None,
 ) -> None:
     """Go on with a run that was interrupted, killed, or stopped by a full disk, from its last state on disk.
 
     What was released after that state is released again with the same draws: the same values, and no second release.
     """
     from decentral_dp.cli.summary import Progress
-    from decentral_dp.simulation import runner
+    from decentral_dp.simulation import plan_text, runner
 
     with Progress(quiet) as progress:
-        finished = runner.resume(folder, progress=progress)
+        finished = runner.resume(folder, progress=progress, rounds=rounds, priced=plan_text.print_plan)
     _end(finished, quiet)
 
 
