@@ -28,12 +28,13 @@ from decentral_dp.adversaries.transcripts import observe
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.files.regular import regular
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.result import require_complete
+from decentral_dp.simulation.result import as_written, require_complete
 
 FEWEST_RUNS = 20
 # That one participant releases in a run: each candidate's replay holds as many.
@@ -143,10 +144,13 @@ def planned(
         raise InputError(f"audit: the confidence is {confidence}, wanted a number from 0.5 up to, but below, 1.")
     if isinstance(scenario, str | Path) and Path(scenario).is_dir():
         folder = Path(scenario)
+        for name in ("result.json", "scenario.toml"):
+            regular(folder / name, "audit")
         require_complete(folder)
         if not (folder / "scenario.toml").is_file():
             raise InputError(f"audit: {folder} is no run folder: it has no scenario.toml. Give one that a run wrote.")
-        scenario = folder / "scenario.toml"
+        with as_written(folder, "audit"):
+            scenario = build(load(folder / "scenario.toml", overrides))
     job = build(load(scenario, overrides)) if isinstance(scenario, str | Path | Mapping | Scenario) else scenario
     kind, _, number = vantage.partition(":")
     known = vantage in ("everybody", "published") or (

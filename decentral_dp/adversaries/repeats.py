@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from scipy.special import rel_entr
@@ -23,10 +22,12 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
+from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
+from decentral_dp.files.regular import regular
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.result import require_complete
+from decentral_dp.simulation.result import as_written, require_complete
 from decentral_dp.simulation.runner import run
 from decentral_dp.statistics import Interval, over_seeds
 
@@ -90,18 +91,21 @@ class RunFolder(NamedTuple):
 
 def read(folder: Path) -> RunFolder:
     """Raises InputError."""
+    for name in ("result.json", "scenario.toml", "state.npz"):
+        regular(folder / name, "attack")
     require_complete(folder)
     for name in ("scenario.toml", "state.npz"):
         if not (folder / name).is_file():
             raise InputError(f"attack: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
-    job = build(load(folder / "scenario.toml"))
+    with as_written(folder, "attack"):
+        job = build(load(folder / "scenario.toml"))
+    path, start = folder / "state.npz", "published_"
     try:
-        with (folder / "state.npz").open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: np.asarray(stored[name]) for name in stored.files}
-    except (OSError, ValueError, BadZipFile) as error:
-        raise InputError(f"attack: {folder / 'state.npz'} cannot be read ({error}). Give a whole run folder.") from None
-    start = "published_"
-    return RunFolder(folder, job, {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)})
+        names = [name for name in names_in(path, "attack") if name.startswith(start)]
+        arrays = read_arrays(path, "attack", names)
+    except (OSError, NoArchiveError, *DAMAGED) as error:
+        raise InputError(f"attack: {path} cannot be read ({error}). Give a whole run folder.") from None
+    return RunFolder(folder, job, {name.removeprefix(start): value for name, value in arrays.items()})
 
 
 def attack(
@@ -148,7 +152,8 @@ def infer(folders: Sequence[Path], runs: int, progress: Any = None) -> Inference
     each = []
     for k in range(total):
         if k < len(given):
-            each.append(attacked(given[k].job, given[k].published))
+            with as_written(given[k].folder, "attack"):
+                each.append(attacked(given[k].job, given[k].published))
         else:
             done = run(repetition(first.scenario, k))
             each.append(attacked(done.job, done.published))

@@ -92,8 +92,7 @@ def report(
     from decentral_dp.files.regular import regular
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
-    from decentral_dp.simulation.result import require_complete
-    from decentral_dp.user_code import USER_ERRORS, reason
+    from decentral_dp.simulation.result import as_written, require_complete
 
     for name in ("result.json", "scenario.toml", "metrics.parquet", "ledger.parquet", "state.npz"):
         regular(folder / name, "report")
@@ -102,17 +101,11 @@ def report(
     for name in ("result.json", "metrics.parquet", "ledger.parquet"):
         if not (folder / name).is_file():
             raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
-    try:
+    # What a run writes can be drawn; what somebody has changed since need not be.
+    with as_written(folder, "report"):
         # The page shows the PNGs.
         write_plots(folder, ["png", *(f.value for f in formats or [])])
         page = write_report(folder)
-    except InputError:
-        raise
-    except (*USER_ERRORS, MemoryError) as error:
-        # What a run writes can be drawn; what somebody has changed since need not be.
-        raise InputError(
-            f"report: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
-        ) from error
     typer.echo(printable(str(page)))
 
 
