@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import rel_entr
 
+from decentral_dp.adversaries.attack_storage import attack_fingerprint, found_so_far, keep_found
 from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.accounting.auc_bounds import within_run
@@ -139,27 +140,51 @@ def attack(
     return infer([Path(folder) for folder in listed], runs, progress)
 
 
-def infer(folders: Sequence[Path], runs: int, progress: Any = None) -> Inference:
+def infer(folders: Sequence[Path], runs: int, progress: Any = None, out: Path | None = None) -> Inference:
     """Attack the runs of these folders, and repeat their scenario until there are `runs` in all.
 
-    progress: called with (done, in all). Raises InputError.
+    Args:
+        folders: of runs.
+        runs: in all.
+        progress: called with (done, in all).
+        out: a file that keeps what was found so far; one that an interrupted attack left is gone on with.
+
+    Raises:
+        InputError: as `attack`, or the file holds something else.
+        Stopped: interrupted, and the file has what was found.
     """
     given = [read(folder) for folder in folders]
     for one in given:
         require_attackable(one.job)
     _require_alike(given)
     first, total = given[0].job, max(runs, len(given))
-    each = []
-    for k in range(total):
+    mark = attack_fingerprint([(one.job.scenario, dict(one.published)) for one in given])
+    each = [] if out is None else found_so_far(out, mark)[:total]
+    try:
+        _attack_all(given, each, total, progress, lambda: None if out is None else keep_found(out, mark, each))
+    except KeyboardInterrupt:
+        if out is None or not each:
+            raise
+        raise Stopped(
+            f"Interrupted. What {len(each)} of {total} runs show is in {out}; the same command goes on."
+        ) from None
+    return judged(first, each, len(given))
+
+
+def _attack_all(
+    given: Sequence[RunFolder], each: list[Attacked], total: int, progress: Any, keep: Callable[[], None]
+) -> None:
+    """Attack the runs that are not in `each` yet, and add them. keep: called after each."""
+    for k in range(len(each), total):
         if k < len(given):
             with as_written(given[k].folder, "attack"):
                 each.append(attacked(given[k].job, given[k].published))
         else:
-            done = run(repetition(first.scenario, k))
+            done = run(repetition(given[0].job.scenario, k))
             each.append(attacked(done.job, done.published))
+        keep()
         if progress is not None:
             progress(k + 1, total)
-    return judged(first, each, len(given))
 
 
 def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
