@@ -51,9 +51,9 @@ class Progress(LiveBar):
         now = time.monotonic()
         if self._lines and now - self._last >= _BETWEEN_LINES:
             self._last = now
-            speed = "" if event.rounds_per_second is None else f", {event.rounds_per_second:.3g} rounds/s"
+            speed = f"{event.rounds_per_second or 0.0:.3g} rounds/s"
             left = "" if event.seconds_left is None else f", {event.seconds_left:.0f} s left"
-            line = f"round {event.round} of {event.rounds}, loss {loss}, ε spent {spent}{speed}{left}"
+            line = f"round {event.round} of {event.rounds}, loss {loss}, ε spent {spent}, {speed}{left}"
             print(line, file=sys.stderr, flush=True)
 
 
