@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from decentral_dp.adversaries.one_run import plant
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
+from decentral_dp.files.regular import regular
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.result import require_complete
+from decentral_dp.simulation.result import as_written, require_complete
 
 FEWEST_RUNS = 20
 # That one participant releases in a run: each candidate's replay holds as many.
@@ -74,16 +76,20 @@ def planned(
         raise InputError(f"audit: {runs} runs of each world show nothing; take at least {FEWEST_RUNS} (--runs).")
     if not 0.5 <= confidence < 1.0:
         raise InputError(f"audit: the confidence is {confidence}, wanted a number from 0.5 up to, but below, 1.")
+    reading: AbstractContextManager[None] = nullcontext()
     if isinstance(scenario, str | Path) and Path(scenario).is_dir():
         folder = Path(scenario)
+        for name in ("result.json", "scenario.toml"):
+            regular(folder / name, "audit")
         require_complete(folder)
         if not (folder / "scenario.toml").is_file():
             raise InputError(f"audit: {folder} is no run folder: it has no scenario.toml. Give one that a run wrote.")
-        scenario = folder / "scenario.toml"
+        scenario, reading = folder / "scenario.toml", as_written(folder, "audit")
     source = None
     if isinstance(scenario, str | Path | Mapping | Scenario):
-        loaded = load(scenario, overrides)
-        job = build(loaded)
+        with reading:
+            loaded = load(scenario, overrides)
+            job = build(loaded)
         source = loaded.model_dump(exclude_unset=True), loaded.folder
     else:
         job = scenario

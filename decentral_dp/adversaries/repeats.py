@@ -13,20 +13,22 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from scipy.special import rel_entr
 
+from decentral_dp.adversaries.attack_storage import attack_fingerprint, found_so_far, keep_found
 from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
+from decentral_dp.files.regular import regular
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.result import require_complete
+from decentral_dp.simulation.result import as_written, require_complete
 from decentral_dp.simulation.runner import run
 from decentral_dp.statistics import Interval, over_seeds
 
@@ -90,18 +92,21 @@ class RunFolder(NamedTuple):
 
 def read(folder: Path) -> RunFolder:
     """Raises InputError."""
+    for name in ("result.json", "scenario.toml", "state.npz"):
+        regular(folder / name, "attack")
     require_complete(folder)
     for name in ("scenario.toml", "state.npz"):
         if not (folder / name).is_file():
             raise InputError(f"attack: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
-    job = build(load(folder / "scenario.toml"))
+    with as_written(folder, "attack"):
+        job = build(load(folder / "scenario.toml"))
+    path, start = folder / "state.npz", "published_"
     try:
-        with (folder / "state.npz").open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: np.asarray(stored[name]) for name in stored.files}
-    except (OSError, ValueError, BadZipFile) as error:
-        raise InputError(f"attack: {folder / 'state.npz'} cannot be read ({error}). Give a whole run folder.") from None
-    start = "published_"
-    return RunFolder(folder, job, {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)})
+        names = [name for name in names_in(path, "attack") if name.startswith(start)]
+        arrays = read_arrays(path, "attack", names)
+    except (OSError, NoArchiveError, *DAMAGED) as error:
+        raise InputError(f"attack: {path} cannot be read ({error}). Give a whole run folder.") from None
+    return RunFolder(folder, job, {name.removeprefix(start): value for name, value in arrays.items()})
 
 
 def attack(
@@ -135,26 +140,51 @@ def attack(
     return infer([Path(folder) for folder in listed], runs, progress)
 
 
-def infer(folders: Sequence[Path], runs: int, progress: Any = None) -> Inference:
+def infer(folders: Sequence[Path], runs: int, progress: Any = None, out: Path | None = None) -> Inference:
     """Attack the runs of these folders, and repeat their scenario until there are `runs` in all.
 
-    progress: called with (done, in all). Raises InputError.
+    Args:
+        folders: of runs.
+        runs: in all.
+        progress: called with (done, in all).
+        out: a file that keeps what was found so far; one that an interrupted attack left is gone on with.
+
+    Raises:
+        InputError: as `attack`, or the file holds something else.
+        Stopped: interrupted, and the file has what was found.
     """
     given = [read(folder) for folder in folders]
     for one in given:
         require_attackable(one.job)
     _require_alike(given)
     first, total = given[0].job, max(runs, len(given))
-    each = []
-    for k in range(total):
+    mark = attack_fingerprint([(one.job.scenario, dict(one.published)) for one in given])
+    each = [] if out is None else found_so_far(out, mark)[:total]
+    try:
+        _attack_all(given, each, total, progress, lambda: None if out is None else keep_found(out, mark, each))
+    except KeyboardInterrupt:
+        if out is None or not each:
+            raise
+        raise Stopped(
+            f"Interrupted. What {len(each)} of {total} runs show is in {out}; the same command goes on."
+        ) from None
+    return judged(first, each, len(given))
+
+
+def _attack_all(
+    given: Sequence[RunFolder], each: list[Attacked], total: int, progress: Any, keep: Callable[[], None]
+) -> None:
+    """Attack the runs that are not in `each` yet, and add them. keep: called after each."""
+    for k in range(len(each), total):
         if k < len(given):
-            each.append(attacked(given[k].job, given[k].published))
+            with as_written(given[k].folder, "attack"):
+                each.append(attacked(given[k].job, given[k].published))
         else:
-            done = run(repetition(first.scenario, k))
+            done = run(repetition(given[0].job.scenario, k))
             each.append(attacked(done.job, done.published))
+        keep()
         if progress is not None:
             progress(k + 1, total)
-    return judged(first, each, len(given))
 
 
 def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:

@@ -42,16 +42,15 @@ def attack(
     """Try to tell a run's train records from held-out ones by what it published, beside the AUC that its ε allows.
 
     The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
-    it is. Exit code 1 where an attack does better than the certificate allows.
+    it is. Interrupted with --out, the same command goes on. Exit code 1 where an attack does better than the
+    certificate allows.
     """
     from decentral_dp.adversaries.repeats import infer
     from decentral_dp.cli import attack_command as inside
     from decentral_dp.cli.progress import ProgressBar
 
-    if out is not None:
-        inside.require_new(out)
     with ProgressBar("runs") as progress:
-        found = infer(folders, runs, progress)
+        found = infer(folders, runs, progress, out)
     inside.print_inference(found)
     if out is not None:
         inside.write(found, folders, out)

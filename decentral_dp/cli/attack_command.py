@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.adversaries.audit_storage import write_json
 from decentral_dp.adversaries.repeats import Inference, Verdict
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.plan_text import console
-from decentral_dp.simulation.result import plain
 
 # A chance above which a mean over a ceiling may still be chance, if AUCs of runs follow no normal law.
 _DOUBT = 0.05
@@ -153,5 +152,4 @@ def summary(found: Inference, folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def write(found: Inference, folders: Sequence[Path], out: Path) -> None:
-    text = json.dumps(plain(summary(found, folders)), indent=2, allow_nan=False)
-    out.write_text(text + "\n", encoding="utf-8")
+    write_json(out, summary(found, folders))

@@ -26,6 +26,7 @@ from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.page.page import write_report
 from decentral_dp.simulation.plan_text import console
+from decentral_dp.simulation.result import as_written, read_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +78,10 @@ def audit_one(
     asked = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve is not None)
     check_workers(asked, workers)
     file = written_to(scenario, out)
+    if out is None and Path(scenario).is_dir():
+        # What the numbers are added to is read before they are made.
+        with as_written(Path(scenario), "audit"):
+            read_result(Path(scenario))
     print_plan(asked)
     with ProgressBar("runs") as progress:
         found = play(asked, file, progress, workers=workers)
@@ -90,7 +95,9 @@ def audit_one(
         typer.echo(printable(str(write_curve(found, curve))))
     if out is None and Path(scenario).is_dir():
         add_to_run(Path(scenario), found)
-        typer.echo(printable(str(write_report(Path(scenario)))))
+        with as_written(Path(scenario), "audit"):
+            page = write_report(Path(scenario))
+        typer.echo(printable(str(page)))
     return found.status not in _UNSOUND
 
 

@@ -13,6 +13,11 @@ from decentral_dp.errors import InputError, printable, readable
 if TYPE_CHECKING:
     from decentral_dp.simulation.runner import Run
 
+Log = Annotated[
+    str | None,
+    typer.Option(metavar="jsonl|FILE.jsonl", help="A JSON object a line of progress, on stderr or added to a file."),
+]
+
 
 def run(
     scenario: Name,
@@ -25,6 +30,7 @@ def run(
     forget_secret: Annotated[
         bool, typer.Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
     ] = False,
+    log: Log = None,
 ) -> None:
     """Run a scenario and write its run folder: metrics, ledger, result, plots and report.
 
@@ -32,15 +38,23 @@ def run(
     """
     import json
 
+    from decentral_dp.cli.run_log import ON_STDERR, opened
     from decentral_dp.cli.run_names import run_name
     from decentral_dp.cli.summary import Progress
     from decentral_dp.config.loading import load
     from decentral_dp.simulation import run_folder, runner
+    from decentral_dp.simulation.run_events import Events
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides)
-    with run_folder.new_folder(out, run_name(Path(scenario).stem, overrides)) as folder, Progress(quiet) as progress:
-        finished = runner.run(loaded, out=folder, progress=progress, keep_secret=not forget_secret)
+    with (
+        run_folder.new_folder(out, run_name(Path(scenario).stem, overrides)) as folder,
+        opened(log) as logs,
+        Progress(quiet or log == ON_STDERR) as bar,
+    ):
+        finished = runner.run(loaded, out=folder, progress=Events([bar, *logs]), keep_secret=not forget_secret)
+        for one in logs:
+            one.ended(finished)
     _end(finished, quiet)
 
 
@@ -59,16 +73,25 @@ def _end(finished: Run, quiet: bool) -> None:
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that was cut off.")],
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
+    ] = None,
+    log: Log = None,
 ) -> None:
     """Go on with a run that was interrupted, killed, or stopped by a full disk, from its last state on disk.
 
     What was released after that state is released again with the same draws: the same values, and no second release.
     """
+    from decentral_dp.cli.run_log import ON_STDERR, opened
     from decentral_dp.cli.summary import Progress
-    from decentral_dp.simulation import runner
+    from decentral_dp.simulation import plan_text, runner
+    from decentral_dp.simulation.run_events import Events
 
-    with Progress(quiet) as progress:
-        finished = runner.resume(folder, progress=progress)
+    with opened(log) as logs, Progress(quiet or log == ON_STDERR) as bar:
+        progress = Events([bar, *logs])
+        finished = runner.resume(folder, progress=progress, rounds=rounds, priced=plan_text.print_plan)
+        for one in logs:
+            one.ended(finished)
     _end(finished, quiet)
 
 
@@ -89,8 +112,7 @@ def report(
     from decentral_dp.files.regular import regular
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
-    from decentral_dp.simulation.result import require_complete
-    from decentral_dp.user_code import USER_ERRORS, reason
+    from decentral_dp.simulation.result import as_written, require_complete
 
     for name in ("result.json", "scenario.toml", "metrics.parquet", "ledger.parquet", "state.npz"):
         regular(folder / name, "report")
@@ -99,17 +121,11 @@ def report(
     for name in ("result.json", "metrics.parquet", "ledger.parquet"):
         if not (folder / name).is_file():
             raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
-    try:
+    # What a run writes can be drawn; what somebody has changed since need not be.
+    with as_written(folder, "report"):
         # The page shows the PNGs.
         write_plots(folder, ["png", *(f.value for f in formats or [])])
         page = write_report(folder)
-    except InputError:
-        raise
-    except (*USER_ERRORS, MemoryError) as error:
-        # What a run writes can be drawn; what somebody has changed since need not be.
-        raise InputError(
-            f"report: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
-        ) from error
     typer.echo(printable(str(page)))
 
 

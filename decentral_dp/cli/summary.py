@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 
@@ -17,6 +16,7 @@ from decentral_dp.cli.progress import LiveBar
 from decentral_dp.cli.summary_scores import print_scores, print_values
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.plan_text import console, guarantee, print_items, rounds_text, sentence
+from decentral_dp.simulation.run_events import RunEvent
 from decentral_dp.simulation.runner import Run
 
 # Beyond so many coordinates x is not printed.
@@ -31,8 +31,7 @@ class Progress(LiveBar):
     def __init__(self, quiet: bool) -> None:
         console = Console(stderr=True)
         self._lines = not quiet and not console.is_terminal
-        self._started = self._last = time.monotonic()
-        self._first: int | None = None
+        self._last = time.monotonic()
         bar = Bar(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -43,27 +42,19 @@ class Progress(LiveBar):
             console=console,
             disable=quiet or not console.is_terminal,
         )
-        self._spent = "0"
         super().__init__(bar)
-        self._task = self._bar.add_task("run", total=None, loss="…", epsilon=self._spent)
+        self._task = self._bar.add_task("run", total=None, loss="…", epsilon="0")
 
-    def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None:
-        # ε is not priced at every round; the last known one stays.
-        if not math.isnan(epsilon):
-            self._spent = epsilon_text(epsilon)
-        self._bar.update(self._task, completed=done, total=rounds, loss=f"{loss:.4f}", epsilon=self._spent)
-        # A run that goes on does not begin at round 0.
-        self._first = done if self._first is None else self._first
+    def __call__(self, event: RunEvent) -> None:
+        loss, spent = f"{event.loss:.4f}", epsilon_text(event.epsilon)
+        self._bar.update(self._task, completed=event.round, total=event.rounds, loss=loss, epsilon=spent)
         now = time.monotonic()
         if self._lines and now - self._last >= _BETWEEN_LINES:
             self._last = now
-            speed = (done - self._first) / (now - self._started)
-            left = f", {(rounds - done) / speed:.0f} s left" if speed > 0.0 else ""
-            print(
-                f"round {done} of {rounds}, loss {loss:.4f}, ε spent {self._spent}, {speed:.3g} rounds/s{left}",
-                file=sys.stderr,
-                flush=True,
-            )
+            speed = f"{event.rounds_per_second or 0.0:.3g} rounds/s"
+            left = "" if event.seconds_left is None else f", {event.seconds_left:.0f} s left"
+            line = f"round {event.round} of {event.rounds}, loss {loss}, ε spent {spent}, {speed}{left}"
+            print(line, file=sys.stderr, flush=True)
 
 
 def print_run(run: Run) -> None:

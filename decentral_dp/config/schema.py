@@ -119,6 +119,10 @@ class PrivacyTable(Table):
         "Target ε of each agent over the whole run, for one of its records; sets the noise. Left out: the"
         " scales of x, y and z are given."
     )
+    epsilon_rounds: Count | None = optional(
+        "Rounds over which epsilon is spent; all of them if left out. After them the noise keeps its schedule, and "
+        "the budget grows. Read by gossip algorithms."
+    )
     delta: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=1e-5, description="δ at which the budget is stated and ε is met; 0 for a pure guarantee."
     )

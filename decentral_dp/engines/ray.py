@@ -31,8 +31,9 @@ from decentral_dp.privacy.recorder import Recorder, assemble
 # Rounds whose messages may be under way before the driver waits for the oldest.
 _AHEAD = 32
 # Seconds after which actors are asked whether they are there, and after which the driver keeps what they would go on
-# from; starts after a loss before a run gives up, and the seconds before the first of them, doubled each time.
-_HEARTBEAT, _SAVE_EVERY, _RESTARTS, _PAUSE = 1.0, 5.0, 3, 0.25
+# from; starts after a loss before a run gives up, and the seconds before the first of them, doubled each time up to
+# the longest.
+_HEARTBEAT, _SAVE_EVERY, _RESTARTS, _PAUSE, _LONGEST_PAUSE = 1.0, 5.0, 3, 0.25, 5.0
 
 
 class Actor:
@@ -231,7 +232,7 @@ class _Kept:
                 f"an agent's actor ended {self.restarts} times after round {self.saved.round if self.saved else 0}: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-        time.sleep(_PAUSE * 2.0**self.restarts)
+        time.sleep(min(_PAUSE * 2.0 ** min(self.restarts, 10), _LONGEST_PAUSE))
 
 
 @contextmanager

@@ -68,8 +68,8 @@ def check_coordinated(s: Scenario) -> Coordinated:
             raise InputError(
                 f"privacy.{channel}: the noise of {kind} follows from privacy.epsilon and delta. Leave the scale out."
             )
-    for key, given in (("box", privacy.box), ("share", privacy.share), ("cap", privacy.cap)):
-        if given:
+    for key in ("box", "share", "cap", "epsilon_rounds"):
+        if getattr(privacy, key):
             raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")
     program = released_share(cast(Coordinated, algorithm_of(s)), s.problem.positive_share)
     if privacy.epsilon is None and privacy.guarantee != "none":

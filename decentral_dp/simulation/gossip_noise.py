@@ -135,6 +135,43 @@ def calibrated_schedules(
     return {c: NoiseSchedule(v.scale * factors[c], v.decay) if c in factors else v for c, v in noise.items()}
 
 
+def calibration_rounds(s: Scenario) -> int:
+    """Rounds over which the target epsilon is spent: all, or privacy.epsilon_rounds of them.
+
+    Raises:
+        InputError: they are more than are run, or there is no target.
+    """
+    first, rounds = s.privacy.epsilon_rounds, s.algorithm.rounds
+    if first is None:
+        return rounds
+    if s.privacy.epsilon is None:
+        raise InputError(f"privacy.epsilon_rounds: got {first}, but no epsilon to spend over them. Leave it out.")
+    if first > rounds:
+        raise InputError(
+            f"privacy.epsilon_rounds: got {first}, but algorithm.rounds = {rounds} end before. Give at most as many."
+        )
+    return first
+
+
+def require_calibrated(ledger: Ledger, priced: Ledger) -> None:
+    """Refuse channels whose first charged release comes after the rounds that the target epsilon is spent over.
+
+    Args:
+        ledger: all planned releases.
+        priced: those that the noise was calibrated to.
+
+    Raises:
+        InputError: there is one, whose noise nothing settles.
+    """
+    known = {c.channel for c in priced.charged}
+    later = [c.channel for c in ledger.charged if c.channel not in known]
+    if later:
+        raise InputError(
+            f"privacy.epsilon_rounds: {later[0]} is released after them for the first time, so that epsilon does not "
+            "settle its noise. Give more rounds, or leave epsilon_rounds out."
+        )
+
+
 def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:
     allowed = rounds_within(ledger, cap, delta)
     if allowed >= rounds:

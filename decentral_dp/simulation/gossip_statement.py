@@ -22,7 +22,7 @@ from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.gossip_noise import clipped_families
-from decentral_dp.simulation.job_statement import author_notes, delta_cautions, statement_of
+from decentral_dp.simulation.job_statement import author_notes, delta_cautions, statement_of, target_cautions
 from decentral_dp.simulation.signal_to_noise import signal_cautions, signals
 from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement
 
@@ -54,7 +54,7 @@ CENTRAL_PROTOCOLS = {
 def privacy_statement(job: GossipJob) -> PrivacyStatement:
     """The statement of a job of agents that trust nobody."""
     known, signal = _Known({}), signals(job.ledger, job.counts, trusted=False)
-    cautions = [*delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=False)]
+    cautions = [*target_cautions(job), *delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=False)]
     limits = _limits(job, known)
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
     return statement_of(

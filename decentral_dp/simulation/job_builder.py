@@ -44,7 +44,15 @@ from decentral_dp.simulation.coordinator_plan import (
     minimax_context,
     plan_of,
 )
-from decentral_dp.simulation.gossip_noise import calibrated_schedules, capped, charged_channels, clips, schedules
+from decentral_dp.simulation.gossip_noise import (
+    calibrated_schedules,
+    calibration_rounds,
+    capped,
+    charged_channels,
+    clips,
+    require_calibrated,
+    schedules,
+)
 from decentral_dp.simulation.gossip_plan import plan
 from decentral_dp.simulation.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
 from decentral_dp.simulation.noise_root import noise_root
@@ -160,9 +168,13 @@ def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
 
     rounds = s.algorithm.rounds
     charged = charged_channels(channels, problem)
+    first = calibration_rounds(s)
     noise = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
     if privacy.epsilon is not None and mechanism != NO_NOISE:
-        noise = calibrated_schedules(s, charged, noise, planned(noise, rounds, final=False), mechanism)
+        target = planned(noise, first, final=False)
+        noise = calibrated_schedules(s, charged, noise, target, mechanism)
+        if first < rounds:
+            require_calibrated(planned(noise, rounds, final=False), target)
     ledger = planned(noise, rounds)
     status, reason = "ok", None
     if privacy.cap is not None:

@@ -12,7 +12,7 @@ from decentral_dp.config import outside_components as outside
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.checked_files import labels
 from decentral_dp.config.closed_over import arrays_seen
-from decentral_dp.formatting import delta_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
 from decentral_dp.simulation.statement import AgentBudget, Cost, Horizon, PrivacyStatement
 
@@ -46,7 +46,7 @@ def statement_of(job: Job, limits: Sequence[Horizon | None], **own: Any) -> Priv
         epsilon_max=float(budget.epsilon.max()),
         epsilon_pure_max=float(budget.epsilon_pure.max()),
         # "as_printed" has a claim instead.
-        target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
+        target=table.epsilon if job.mechanism != NO_NOISE and certified and not target_is_passed(job) else None,
         cap=table.cap,
         agents=_agent_budgets(budget, limits),
         claimed=job.claimed(),
@@ -55,6 +55,23 @@ def statement_of(job: Job, limits: Sequence[Horizon | None], **own: Any) -> Priv
         numerical_slack=_numerical_slack(budget) if certified else None,
         **own,
     )
+
+
+def target_is_passed(job: Job) -> bool:
+    """Whether rounds follow those that the target epsilon is spent over."""
+    first = job.scenario.privacy.epsilon_rounds
+    return first is not None and first < job.rounds
+
+
+def target_cautions(job: Job) -> list[str]:
+    """What the target epsilon means where rounds follow those that it is spent over."""
+    if not target_is_passed(job) or job.mechanism == NO_NOISE:
+        return []
+    table = job.scenario.privacy
+    return [
+        f"The noise is that of ε = {table.epsilon:g} over {table.epsilon_rounds} rounds. It keeps its schedule up to "
+        f"round {job.rounds}, and all rounds together cost ε = {epsilon_text(float(job.budget.epsilon.max()))}."
+    ]
 
 
 def delta_cautions(job: Job) -> list[str]:

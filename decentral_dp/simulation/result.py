@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,9 @@ from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config import outside_components as outside
 from decentral_dp.data.stand_in import STANDING_IN
 from decentral_dp.errors import InputError
+from decentral_dp.files.regular import regular
 from decentral_dp.simulation.statement import PrivacyStatement, Setting, number
+from decentral_dp.user_code import USER_ERRORS, reason
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.jobs import Job
@@ -211,12 +214,34 @@ def is_complete(folder: Path) -> bool:
 
 
 def require_complete(folder: Path) -> None:
-    """Raise InputError for the folder of a run that is under way, or was cut off."""
+    """Raise InputError for the folder of a run that is under way, or was cut off, or whose result is no file."""
+    regular(folder / "result.json", str(folder))
     if not is_complete(folder):
         raise InputError(
             f'{folder}: this run is not complete. Wait for it, or go on with "decentral-dp resume {folder}" if it was '
             "cut off."
         )
+
+
+@contextmanager
+def as_written(folder: Path, command: str) -> Iterator[None]:
+    """Read a run folder inside this: where its files are not what a run writes, one sentence says so.
+
+    Args:
+        folder: of a run, which somebody may have changed since.
+        command: that reads it.
+
+    Raises:
+        InputError: whatever cannot be read, or does not fit together.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (*USER_ERRORS, MemoryError) as error:
+        raise InputError(
+            f"{command}: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
+        ) from error
 
 
 def read_result(folder: Path) -> RunResult:

@@ -4,11 +4,11 @@ While a run is under way its folder holds `scenario.toml`, `result.json` with th
 
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
                 released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
-                on from there, and what was kept after it is void. {"unkept": REASON}: no state can be kept.
-                {"ended": STATUS, …}.
+                on from there, and what was kept after it is void. {"extended": N}: it has N rounds from now on.
+                {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
 noise_root.json the root of all noise and what it was drawn for, readable by its owner only; gone when the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there.
-lock            held while the run is.
+scenario.toml   as the run was begun, where it has more rounds since. lock: held while the run is.
 
 Rounds are leased in advance, for about a second each time, so that a record on disk does not cost more than the round.
 After a crash, what was leased counts as released. A run that goes on repeats these rounds with the same draws, so that
@@ -43,7 +43,7 @@ from decentral_dp.simulation.result import IN_PROGRESS, is_complete, plain, prob
 from decentral_dp.simulation.run_folder import resolved_toml, versions
 from decentral_dp.simulation.saved_values import UnreadableError, from_bytes, home_of, to_bytes
 
-_JOURNAL, _ROOT, _LOCK = "journal.jsonl", "noise_root.json", "lock"
+_JOURNAL, _ROOT, _LOCK, _BEGUN = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
 _LEASE, _INTERVAL, _SHARE = 1.0, 5.0, 0.02
 
@@ -60,6 +60,7 @@ class Found:
         saved: the last state that can be read; None for the start.
         kept: number of that state's file; 0 for the start.
         rows: what was measured up to there.
+        extended: rounds of the run, where they are more than it was begun with.
     """
 
     root: bytes | None
@@ -69,6 +70,7 @@ class Found:
     saved: tuple[int, bytes] | None
     kept: int
     rows: list[Row]
+    extended: int | None = None
 
     def state(self, job: Job) -> Saved | None:
         """Where the run goes on; None where it starts anew, with the same draws.
@@ -113,6 +115,14 @@ class RunInProgress:
             # A line that was cut off was never acted on, and must not run into the next one.
             self._journal.truncate((self._place / _JOURNAL).read_bytes().rfind(b"\n") + 1)
             self._write(resumed=found.kept)
+
+    def extend(self) -> None:
+        """Put on record that the run has the rounds of its job from now on, and what they cost."""
+        if not (self._place / _BEGUN).exists():
+            # The noise was drawn for that one; the folder's own is that of the longer run in the end.
+            _write_synced(self._place / _BEGUN, (self.folder / _BEGUN).read_bytes())
+        _write_synced(self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _cut(self.folder)))
+        self._write(extended=self._job.rounds)
 
     # --- from the engine --------------------------------------------------------------------------------------------
 
@@ -241,8 +251,11 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     _write_synced(folder / IN_PROGRESS / _ROOT, json.dumps(about).encode(), mode=0o600)
     (folder / IN_PROGRESS / _JOURNAL).touch()
     _write_synced(folder / "scenario.toml", resolved_toml(job.scenario).encode())
-    reason = f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
-    _write_synced(folder / "result.json", _partial(job, job.rounds, "running", reason))
+    _write_synced(folder / "result.json", _partial(job, job.rounds, "running", _cut(folder)))
+
+
+def _cut(folder: Path) -> str:
+    return f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
 
 
 def _remove(folder: Path) -> None:
@@ -282,6 +295,7 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
         drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
         entries = _entries(place / _JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
+        extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
         saved, number, rows = _last_state(place, _states(entries))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         lock.close()
@@ -289,7 +303,13 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
             f"resume: {place} is damaged ({error}), and the run cannot go on. What it may have released is in the "
             'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
         ) from error
-    return Found(root, drawn_for, computed_by, leased, saved, number, rows), lock
+    return Found(root, drawn_for, computed_by, leased, saved, number, rows, extended), lock
+
+
+def scenario_begun(folder: Path) -> Path:
+    """The scenario that the run in a folder was begun with."""
+    kept = folder / IN_PROGRESS / _BEGUN
+    return kept if kept.is_file() else folder / _BEGUN
 
 
 def continued(found: Found, job: Job, folder: Path) -> bytes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,9 +27,11 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
+from decentral_dp.simulation.plans import Plan
 from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.run_extension import lengthened
 from decentral_dp.simulation.run_folder import check_writable, write_contents
-from decentral_dp.simulation.run_in_progress import Found, RunInProgress, begin, continued, find
+from decentral_dp.simulation.run_in_progress import Found, RunInProgress, begin, continued, find, scenario_begun
 from decentral_dp.simulation.run_numbers import result_of
 from decentral_dp.user_code import USER_ERRORS
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25
+_SPENT = "epsilon_spent"
 
 
 class ProgressCallback(Protocol):
@@ -158,23 +162,29 @@ def resume(
     topology: Any = None,
     data: Any = None,
     partition: Any = None,
+    rounds: int | None = None,
+    priced: Callable[[Plan], None] | None = None,
 ) -> Run:
     """Go on with a run that was cut off, from the last state in its folder.
 
     What was released after that state is released again with the same draws: to the bit the same values, and no second
-    release. The run is then what it would have been without the interruption.
+    release. The run is then what it would have been without the interruption. With more rounds it is, to the bit, a run
+    of so many rounds with the noise of this one: its schedule stays, and a budget that was a target is passed.
 
     Args:
         folder: of the run, whose status is "running", "interrupted" or "failed".
         progress: told of progress at every evaluation.
         problem, algorithm, mechanism, topology, data, partition: the objects that `run` was given, if any.
+        rounds: in all, more than planned; by default as planned.
+        priced: told of the plan of these rounds before any of them is run.
 
     Returns:
         The finished run.
 
     Raises:
         InputError: there is nothing to go on with, the run is under way, the records or the versions are others than
-            those of the beginning, or its secret noise was not kept.
+            those of the beginning, its secret noise was not kept, or so many rounds would pass a cap or have other
+            noise.
         Stopped: interrupted again.
 
     Example:
@@ -188,13 +198,22 @@ def resume(
     folder = Path(folder)
     found, lock = find(folder)
     try:
-        job = build(load(folder / "scenario.toml"), problem, algorithm, mechanism, topology, data, partition)
-        root = continued(found, job, folder)
-        kept = RunInProgress(folder, job.keyed(root), lock, found)
+
+        def made(scenario: Scenario) -> Job:
+            return build(scenario, problem, algorithm, mechanism, topology, data, partition)
+
+        first = made(load(scenario_begun(folder)))
+        root = continued(found, first, folder)
+        job = lengthened(first, found, folder, rounds, made).keyed(root)
+        if rounds is not None and priced is not None:
+            priced(Plan.of(job))
+        kept = RunInProgress(folder, job, lock, found)
+        if rounds is not None:
+            kept.extend()
     except BaseException:
         lock.close()
         raise
-    return _recorded(job.keyed(root), kept, progress, found)
+    return _recorded(job, kept, progress, found)
 
 
 def _finished(
@@ -278,7 +297,7 @@ def _perform(
     spent = _spent(job, evaluation_rounds)
     saved = None if found is None else found.state(job)
     # What a state comes with was measured before it was kept.
-    rows: list[Row] = [] if found is None else list(found.rows)
+    rows: list[Row] = [] if found is None else _priced(found.rows, spent)
     measured = -1 if saved is None else saved.round
     listed = set(evaluation_rounds)
     certified = job.scenario.privacy.guarantee == "certified"
@@ -302,7 +321,7 @@ def _perform(
                 if not certified:
                     raise
         if s.round in spent:
-            rows.append((s.round, "mean", "epsilon_spent", spent[s.round]))
+            rows.append((s.round, "mean", _SPENT, spent[s.round]))
         if progress is not None:
             loss = next((v for r, a, n, v in reversed(rows) if n in ("upper_loss", "primal") and a == "mean"), math.nan)
             # Between two priced rounds the later one: never less than what is spent.
@@ -315,6 +334,16 @@ def _perform(
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
         return rows, job.start(engine, control)
+
+
+def _priced(rows: Sequence[Row], spent: Mapping[int, float]) -> list[Row]:
+    """What was measured, with ε spent at the rounds that are priced now: a longer run has others than a shorter."""
+    out = []
+    for number, measured in itertools.groupby(rows, key=lambda row: row[0]):
+        out += [row for row in measured if row[2] != _SPENT]
+        if number in spent:
+            out.append((number, "mean", _SPENT, spent[number]))
+    return out
 
 
 def _spent(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -146,6 +148,8 @@ def test_compose_file_is_valid() -> None:
         # No token that everybody knows, and no port that everybody reaches.
         assert service["environment"]["RAY_AUTH_TOKEN"].startswith("${RAY_AUTH_TOKEN:?")
         assert not service.keys() & {"ports", "network_mode"}
+        # Older clients, such as Debian's, know no Dockerfile inside the file.
+        assert set(service["build"]) == {"context", "args", "dockerfile"}
     client = shutil.which("docker")
     if client is None or subprocess.run([client, "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("no docker compose client here; the YAML was parsed all the same")
@@ -157,6 +161,21 @@ def test_compose_file_is_valid() -> None:
         env={**os.environ, "RAY_AUTH_TOKEN": secrets.token_hex(32)},
     )
     assert checked.returncode == 0, checked.stderr
+
+
+def test_the_image_has_what_the_package_is_built_from() -> None:
+    """Every path of the repository that the build reads, and nothing that is not there."""
+    build = yaml.safe_load(COMPOSE.read_text())["services"]["head"]["build"]
+    assert build["context"] == "."
+    text = (ROOT / build["dockerfile"]).read_text()
+    copied = {source for line in re.findall(r"^COPY (.*) \S+$", text, re.M) for source in line.split()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    assert copied == needed | set(wheel["packages"]) | set(wheel["force-include"])
+    assert all((ROOT / source).exists() for source in copied)
+    arguments = set(re.findall(r"^ARG (\w+)", text, re.M))
+    assert set(build["args"]) == arguments
 
 
 JOINING = """

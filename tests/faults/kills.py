@@ -166,7 +166,9 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
     from decentral_dp.engines.protocol import RunControl
     from decentral_dp.engines.ray import RayEngine
 
-    engine._SAVE_EVERY, engine._RESTARTS = 0.2, 1000
+    # As many losses as it takes, one soon after the other.
+    engine._SAVE_EVERY, engine._RESTARTS, engine._PAUSE = 0.2, 1000, 0.01
+    engine._LONGEST_PAUSE = 0.1
     given = json.loads(json.dumps(SCENARIO))
     given["algorithm"]["rounds"] = 1500
     given["topology"]["agents"] = 6
@@ -180,7 +182,7 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
             over = threading.Event()
 
             def disturb(over: threading.Event = over) -> None:
-                while kills[0] < times and not over.wait(draw.uniform(0.3, 2.5)):
+                while kills[0] < times and not over.wait(draw.uniform(0.3, 8.0)):
                     if actors := _pids("ray::Actor"):
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(draw.choice(actors), signal.SIGKILL)

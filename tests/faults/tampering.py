@@ -24,8 +24,10 @@ import pandas as pd
 import tomli_w
 
 import decentral_dp
+from decentral_dp.adversaries.audits import planned
 from decentral_dp.cli.run_commands import report
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.result import as_written, read_result
 
 from . import damage
 from .damage import ODD, TooLongError, late, places
@@ -36,7 +38,7 @@ _MEMORY = 8 * 2**30
 
 
 def tamper(times: int, seed: int, place: Path) -> Tally:
-    """Change random files of a complete run folder, and draw its page again.
+    """Change random files of a complete run folder, then draw its page again, attack it and plan an audit of it.
 
     Args:
         times: changed folders.
@@ -46,6 +48,8 @@ def tamper(times: int, seed: int, place: Path) -> Tally:
     given = copy.deepcopy(SCENARIO)
     given["algorithm"]["rounds"] = 6
     given["run"]["evaluate_every"] = 2
+    # Only then may a run be attacked.
+    given["problem"]["partition"] = "iid"
     whole = place / "run"
     decentral_dp.run(given, out=whole)
     draw, rendered, refused, wrong = random.Random(seed), 0, 0, list[str]()
@@ -54,10 +58,13 @@ def tamper(times: int, seed: int, place: Path) -> Tally:
         shutil.copytree(whole, changed)
         name = draw.choice(FILES)
         done = _change(changed, name, draw)
-        said = _reported(changed)
-        rendered, refused = rendered + (said == "rendered"), refused + (said == "refused")
-        if said not in ("rendered", "refused"):
-            wrong.append(f"{k}: {name}: {done}: {said}")
+        # Who does not read a file cannot be misled by it.
+        commands = [which for which, (_, files) in _COMMANDS.items() if name in files]
+        said = [_tried(_COMMANDS[which][0], changed) for which in commands]
+        rendered, refused = rendered + (said[0] == "done"), refused + (said[0] == "refused")
+        for which, one in zip(commands, said, strict=True):
+            if one not in ("done", "refused"):
+                wrong.append(f"{k}: {name}: {done}: {which}: {one}")
         shutil.rmtree(changed)
     return Tally(times, rendered, refused, wrong)
 
@@ -179,8 +186,27 @@ def _arrays(path: Path, draw: random.Random) -> str:
     return f"{name}: {action}"
 
 
-def _reported(folder: Path) -> str:
-    """ "rendered", "refused", or what went wrong."""
+def _attack(folder: Path) -> None:
+    decentral_dp.attack(folder, runs=1)
+
+
+def _audit(folder: Path) -> None:
+    # An audit of every change would take hours: it is planned, and its numbers go where they would.
+    with as_written(folder, "audit"):
+        read_result(folder)
+    planned(folder, 20, "everybody")
+
+
+# What reads a run folder, and which of its files.
+_COMMANDS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
+    "report": (report, FILES),
+    "attack": (_attack, ("scenario.toml", "result.json", "state.npz")),
+    "audit": (_audit, ("scenario.toml", "result.json")),
+}
+
+
+def _tried(command: Callable[[Path], object], folder: Path) -> str:
+    """ "done", "refused", or what went wrong."""
     before, room = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
     # What reads a device to its end is told at once, and not by the machine.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, room[1]))
@@ -192,7 +218,7 @@ def _reported(folder: Path) -> str:
             mpl.rc_context({"savefig.dpi": 20, "svg.fonttype": "none"}),
         ):
             warnings.simplefilter("ignore")
-            report(folder)
+            command(folder)
     except InputError as error:
         return "refused" if "\n" not in str(error) else f"several lines: {error}"
     except TooLongError:
@@ -203,4 +229,4 @@ def _reported(folder: Path) -> str:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
         resource.setrlimit(resource.RLIMIT_AS, room)
-    return "rendered"
+    return "done"

@@ -1,0 +1,83 @@
+"""What an attack has found so far, on disk, so that one that is cut off goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from decentral_dp.adversaries.audit_storage import write_json
+from decentral_dp.adversaries.members import Attacked
+from decentral_dp.bounded import Array
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError
+
+INTERRUPTED = "interrupted"
+
+
+def attack_fingerprint(given: Sequence[tuple[Scenario, dict[str, Array]]]) -> str:
+    """Hash whatever decides what is found; more runs go on from fewer.
+
+    Args:
+        given: of each run folder its scenario, and what it published.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    digest = blake2b(digest_size=8)
+    for scenario, published in given:
+        content = scenario.model_dump(mode="json", exclude={"title", "description", "versions", "run"})
+        digest.update(json.dumps(content, sort_keys=True, default=str).encode())
+        for name in sorted(published):
+            digest.update(name.encode() + np.ascontiguousarray(published[name]).tobytes())
+    return digest.hexdigest()
+
+
+def found_so_far(out: Path, fingerprint: str) -> list[Attacked]:
+    """What an attack that was cut off left in a file; nothing where there is no file yet.
+
+    Args:
+        out: of `keep_found`.
+        fingerprint: of what is attacked.
+
+    Raises:
+        InputError: the file holds anything else, or there is no folder for it.
+    """
+    if not out.parent.is_dir():
+        raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
+    if not out.exists():
+        return []
+    try:
+        content = json.loads(out.read_text(encoding="utf-8"))
+        cut_off, attacked = content["status"] == INTERRUPTED, content["fingerprint"]
+        found = [
+            Attacked(int(one["members"]), int(one["others"]), {str(k): _number(v) for k, v in one["auc"].items()})
+            for one in content["each"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        cut_off, attacked, found = False, "", []
+    if not cut_off:
+        raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
+    if attacked != fingerprint:
+        raise InputError(f"--out: {out} holds an interrupted attack on other runs; give another file.")
+    return found
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def keep_found(out: Path, fingerprint: str, each: Sequence[Attacked]) -> None:
+    """Write what is found so far.
+
+    Args:
+        out: the file.
+        fingerprint: of what is attacked.
+        each: run by run.
+    """
+    runs = [{"members": one.members, "others": one.others, "auc": dict(one.auc)} for one in each]
+    write_json(out, {"status": INTERRUPTED, "fingerprint": fingerprint, "each": runs})
