@@ -41,7 +41,7 @@ MINIMAX_OPTIONS = (
 
 
 # Those that only bilevel problems have a use for.
-_BILEVEL_OPTIONS = ("validation", "intercept", "corrupt", "losses", "tasks", "ways", "width")
+_BILEVEL_OPTIONS = ("validation", "intercept", "corrupt", "corruption", "losses", "tasks", "ways", "width")
 
 
 def public_seed(s: Scenario) -> int:
@@ -181,6 +181,7 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
         agents=shards.n_agents,
         groups=table.groups,
         corrupt=table.corrupt,
+        corruption=table.corruption,
         tasks=table.tasks,
         ways=table.ways,
         width=table.width,
@@ -201,7 +202,7 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
 def _check_options(table: ProblemTable) -> None:
     """Refuse what the problem would silently leave unread."""
     taken = PROBLEMS[table.kind].options
-    own = ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses")
+    own = ("ridge", "groups", "corrupt", "corruption", "tasks", "ways", "width", "losses")
     options = {k: getattr(table, k) for k in (*own, *MINIMAX_OPTIONS)}
     given = {"intercept": table.intercept or None, **options}
     for key in (k for k, value in given.items() if value is not None and k not in taken):

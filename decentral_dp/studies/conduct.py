@@ -16,6 +16,7 @@ import tomli_w
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
+from decentral_dp.studies.gains import check_gains, gain_table, gain_words
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
 from decentral_dp.studies.pool import check_at_hand, cores, perform
@@ -52,6 +53,7 @@ class Findings:
         computed: how many cells were not there before.
         warnings: what of the study came to nothing, one sentence each.
         folder: where tables and pictures are, None where nothing was kept.
+        gains: paired differences of variants, a row for every pair and level, with a verdict.
     """
 
     study: Study
@@ -63,6 +65,12 @@ class Findings:
     computed: int
     warnings: Sequence[str]
     folder: Path | None
+    gains: pd.DataFrame
+
+    @property
+    def gain_sentences(self) -> list[tuple[str, list[str]]]:
+        """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
+        return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
 
     @property
     def failed(self) -> pd.DataFrame:
@@ -160,6 +168,7 @@ def _conduct(
     for plot in study.plots:
         check_plot(plot, varied)
     check_names(study, varied)
+    check_gains(study, varied, listed)
     check_at_hand(address)
     kept = _folder(out)
     planned = [task_of(cell, study.kind, study.rounds) for cell in listed]
@@ -262,6 +271,7 @@ def _write(
 ) -> Findings:
     # matplotlib is slow to import.
     from decentral_dp.reporting.plots.style import remove_figure
+    from decentral_dp.studies.gain_plots import write_gain_plots
     from decentral_dp.studies.study_plots import write_study_plots
 
     names = [axis.name for axis in varied]
@@ -271,6 +281,8 @@ def _write(
     means = summary(measured, names, study.confidence, table)
     verdicts = [verdict(claim, means, varied) for claim in study.claims]
     drawn = write_study_plots(out / "plots", study, varied, means, table)
+    gains = gain_table(study, measured, table)
+    drawn += write_gain_plots(out / "plots", study, gains, table)
     for name in before - {path.stem for path in drawn}:
         remove_figure(out / "plots" / name)
     found = Findings(
@@ -283,6 +295,7 @@ def _write(
         computed,
         unmeasured(study, measured, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
         out,
+        gains,
     )
     for name in ("results", "summary", "cells"):
         _replace(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
@@ -292,7 +305,11 @@ def _write(
     words = study_table(study, varied, found.summary, table)
     texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}
     texts["table.tex"] = found.to_latex()
-    texts["report.html"] = study_page(study, words, table, verdicts, found.warnings, resolved(study), out / "plots")
+    if study.gains:
+        texts["gains.csv"] = gains.to_csv(index=False)
+    texts["report.html"] = study_page(
+        study, words, table, verdicts, found.warnings, resolved(study), out / "plots", found.gain_sentences
+    )
     for name, text in texts.items():
         _replace(out / name, text.encode())
     # Last: it tells the next study in this folder which pictures are of this one.
@@ -303,7 +320,8 @@ def _write(
 def _plots_before(out: Path) -> set[str]:
     """The pictures of the study that was in this folder before, none where that cannot be read any more."""
     with suppress(InputError):
-        return {plot.name for plot in load_study(out / "study.toml").plots}
+        before = load_study(out / "study.toml")
+        return {picture.name for picture in (*before.plots, *before.gains)}
     return set()
 
 

@@ -25,6 +25,7 @@ def study_page(
     warnings: Sequence[str],
     resolved: str,
     plots: Path,
+    gains: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 
@@ -36,8 +37,9 @@ def study_page(
         warnings: what of the study came to nothing.
         resolved: the study as TOML.
         plots: folder of its pictures.
+        gains: title of each, and where its pairs begin to pay.
     """
-    pictures = [(plot, plots / f"{plot.name}.png") for plot in study.plots]
+    pictures = [(plot, plots / f"{plot.name}.png") for plot in (*study.gains, *study.plots)]
     shown = [(plot.title or plot.name, path.read_bytes()) for plot, path in pictures if path.exists()]
     drawn = [figure(content, title, captioned=False) for title, content in shown]
     sections = [
@@ -45,6 +47,7 @@ def study_page(
         *_failures(cells),
         *(tag("p", warning, class_="note warn") for warning in warnings),
         tag("dl", *_tiles(study, cells), class_="tiles"),
+        *_gains(gains),
         *_claims(verdicts),
         *([tag("h2", "Pictures"), tag("div", *drawn, class_="figures")] if drawn else []),
         tag("h2", "Means at the end"),
@@ -70,6 +73,14 @@ def _failures(cells: pd.DataFrame) -> list[Html]:
         return []
     reasons = [tag("li", f"{kind.cells} × {kind.sentence}{'' if kind.alike else ' (for example)'}") for kind in kinds]
     return [tag("div", tag("strong", failures_text(cells)), tag("ul", *reasons), class_="note bad")]
+
+
+def _gains(gains: Sequence[tuple[str, Sequence[str]]]) -> list[Html]:
+    """Where each pair begins to pay."""
+    said = [
+        tag("div", tag("p", tag("strong", title)), tag("ul", *(tag("li", s) for s in found))) for title, found in gains
+    ]
+    return [tag("h2", "Gains"), *said] if said else []
 
 
 def _claims(verdicts: Sequence[Verdict]) -> list[Html]:
