@@ -321,7 +321,7 @@ def _plots_before(out: Path) -> set[str]:
     """The pictures of the study that was in this folder before, none where that cannot be read any more."""
     with suppress(InputError):
         before = load_study(out / "study.toml")
-        return {picture.name for picture in (*before.plots, *before.gains)}
+        return {plot.name for plot in before.plots} | {gain.name for gain in before.gains}
     return set()
 
 

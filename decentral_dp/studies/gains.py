@@ -45,7 +45,7 @@ class Start(NamedTuple):
 
     pair: str
     levels: Sequence[tuple[float, ...]]
-    best: Mapping[str, Any] | None
+    best: Mapping[Any, Any] | None
     tried: int
     paying: int
 
@@ -178,10 +178,10 @@ def starts(gain: Gain, table: pd.DataFrame) -> list[Start]:
     found = []
     for pair in gain.pairs:
         rows = table[(table["gain"] == gain.name) & (table["pair"] == pair.name)]
-        good = [tuple(float(v) for v in row) for row in rows.loc[rows["verdict"] == PAYS, by].to_numpy()]
+        good = [tuple(float(v) for v in row) for row in rows[rows["verdict"] == PAYS][by].to_numpy()]
         least = [a for a in good if not any(b != a and all(m <= n for m, n in zip(b, a, strict=True)) for b in good)]
         known = rows[rows["mean"].notna()]
-        best = None if known.empty else known.loc[known["mean"].idxmax()].to_dict()
+        best = None if known.empty else max(known.to_dict("records"), key=lambda row: float(row["mean"]))
         found.append(Start(pair.name, sorted(least), best, len(rows), len(good)))
     return found
 

@@ -39,8 +39,9 @@ def study_page(
         plots: folder of its pictures.
         gains: title of each, and where its pairs begin to pay.
     """
-    pictures = [(plot, plots / f"{plot.name}.png") for plot in (*study.gains, *study.plots)]
-    shown = [(plot.title or plot.name, path.read_bytes()) for plot, path in pictures if path.exists()]
+    named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
+    pictures = [(title or name, plots / f"{name}.png") for name, title in named]
+    shown = [(title, path.read_bytes()) for title, path in pictures if path.exists()]
     drawn = [figure(content, title, captioned=False) for title, content in shown]
     sections = [
         tag("header", tag("h1", study.title or "Study"), tag("p", study.description.strip(), class_="lead")),
