@@ -201,12 +201,12 @@ def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
             f"{power_text(row['mean'])}{spread_text(row['mean'], row['low'], row['high'])} (n = {row['n']}) at {at}"
         )
         if not start.levels:
-            said.append(f"{start.pair}: pays nowhere in {start.tried} levels; the largest gain is {largest}.")
+            said.append(f"{start.pair}: pays at none of {start.tried} levels; the largest gain is {largest}.")
             continue
         where = " or ".join(
             ", ".join(f"{name} {words_of(value)}" for name, value in zip(names, level, strict=True))
             for level in start.levels
         )
         count = f"{start.paying} of {start.tried} levels"
-        said.append(f"{start.pair}: pays in {count}, from {where}; the largest gain is {largest}.")
+        said.append(f"{start.pair}: pays at {count}, from {where}; the largest gain is {largest}.")
     return said
