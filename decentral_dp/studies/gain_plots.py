@@ -32,6 +32,7 @@ _PANEL_COLUMNS = 3
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # Colours of a diagram: what costs, what changes nothing, what pays.
 _COLOURS = "RdBu"
+_SIGN_SIZE = 13
 # How a verdict is written into its field, and its meaning.
 _SIGNS = {PAYS: "+", COSTS: "−", OPEN: "·", FAILED: "×", UNEQUAL: "≠"}
 _MEANINGS = {
@@ -75,7 +76,7 @@ def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
 
     y = gain.y or ""
     across, upward = (sorted(set(rows[axis])) for axis in (gain.x, y))
-    columns = min(_PANEL_COLUMNS, len(gain.pairs))
+    columns = 2 if len(gain.pairs) == 4 else min(_PANEL_COLUMNS, len(gain.pairs))
     down = math.ceil(len(gain.pairs) / columns)
     figure = new_figure(2.2 + 2.1 * columns, 1.5 + (0.75 + 0.34 * len(upward)) * down)
     grid = figure.subplots(down, columns, sharex=True, sharey=True, squeeze=False)
@@ -89,7 +90,8 @@ def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
         for row in part.to_dict("records"):
             dark = math.isfinite(row["mean"]) and abs(row["mean"]) > 0.6 * largest
             at = across.index(row[gain.x]), upward.index(row[y])
-            ax.text(*at, _SIGNS[row["verdict"]], ha="center", va="center", color="white" if dark else "black")
+            sign, colour = _SIGNS[row["verdict"]], "white" if dark else "black"
+            ax.text(*at, sign, ha="center", va="center", color=colour, fontsize=_SIGN_SIZE, fontweight="bold")
         ax.set_title(pair.name, fontweight="normal")
         ax.set_xticks(range(len(across)), [words_of(v) for v in across])
         ax.set_yticks(range(len(upward)), [words_of(v) for v in upward])

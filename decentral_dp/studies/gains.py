@@ -38,7 +38,8 @@ class Start(NamedTuple):
     Args:
         pair: its name.
         levels: least values (x, y) of those that pay; of a gain without y, (x,).
-        best: the level with the largest mean gain, as a row of `gain_table`; None where nothing was measured.
+        best: the level with the largest mean gain, of those that pay if there are any, as a row of `gain_table`; None
+            where nothing was measured.
         tried: how many levels.
         paying: how many of them pay.
     """
@@ -181,7 +182,9 @@ def starts(gain: Gain, table: pd.DataFrame) -> list[Start]:
         good = [tuple(float(v) for v in row) for row in rows[rows["verdict"] == PAYS][by].to_numpy()]
         least = [a for a in good if not any(b != a and all(m <= n for m, n in zip(b, a, strict=True)) for b in good)]
         known = rows[rows["mean"].notna()]
-        best = None if known.empty else max(known.to_dict("records"), key=lambda row: float(row["mean"]))
+        # The largest gain that can be told from 0, where there is one.
+        shown = known[known["verdict"] == PAYS] if good else known
+        best = None if shown.empty else max(shown.to_dict("records"), key=lambda row: float(row["mean"]))
         found.append(Start(pair.name, sorted(least), best, len(rows), len(good)))
     return found
 

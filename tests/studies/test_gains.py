@@ -216,5 +216,5 @@ def test_a_plane_begins_to_pay_along_an_edge() -> None:
     assert (first.levels, first.paying, first.tried) == ([(400.0, 4.0), (1600.0, 2.0)], 3, 9)
     assert all(other.best is None for other in others)
     said = gain_words(gain, pd.DataFrame(rows))
-    assert "records 400, target ε 4 or records 1600, target ε 2" in said[0]
+    assert "records per agent 400, target ε 4 or records per agent 1600, target ε 2" in said[0]
     assert said[1].endswith("not measured.")
