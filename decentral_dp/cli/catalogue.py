@@ -219,7 +219,8 @@ def _parameters(parameters: Sequence[Parameter]) -> str:
 def _data(name: str) -> str:
     if name.startswith("synthetic_"):
         keys = "dimension, records (per agent), test_records"
-        return f"Sizes: [problem.synthetic] {keys}{', separation' if name == 'synthetic_classification' else ''}."
+        of_classes = ", separation, relevant" if name == "synthetic_classification" else ""
+        return f"Sizes: [problem.synthetic] {keys}{of_classes}."
     if name in COLLECTIONS:
         return _images(name)
     if name in ENVIRONMENTS:

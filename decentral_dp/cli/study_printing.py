@@ -61,6 +61,11 @@ def print_findings(found: Findings) -> None:
     if table is not None:
         out.print()
         out.print(table)
+    for title, sentences in found.gain_sentences:
+        out.print()
+        out.print(Text(title, style="bold"))
+        for sentence in sentences:
+            out.print(Text(f"– {sentence}"))
     if found.verdicts:
         out.print()
     for verdict in found.verdicts:
@@ -75,7 +80,7 @@ def print_findings(found: Findings) -> None:
         out.print()
     # Not wrapped, so that it can be clicked and copied.
     if found.folder is not None:
-        left = "Tables and pictures" if found.study.plots else "Tables"
+        left = "Tables and pictures" if found.study.plots or found.study.gains else "Tables"
         out.print(f"{left}: {found.folder}", soft_wrap=True)
         out.print(f"Report: {found.folder / 'report.html'}", soft_wrap=True)
 

@@ -44,7 +44,17 @@ MINIMAX_OPTIONS = (
 
 
 # Those that only bilevel problems have a use for.
-_BILEVEL_OPTIONS = ("validation", "intercept", "corrupt", "losses", "start", "tasks", "ways", "width")
+_BILEVEL_OPTIONS = (
+    "validation",
+    "intercept",
+    "corrupt",
+    "corruption",
+    "losses",
+    "start",
+    "tasks",
+    "ways",
+    "width",
+)
 
 
 def public_seed(s: Scenario) -> int:
@@ -184,6 +194,7 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
         agents=shards.n_agents,
         groups=table.groups,
         corrupt=table.corrupt,
+        corruption=table.corruption,
         tasks=table.tasks,
         ways=table.ways,
         width=table.width,
@@ -221,7 +232,7 @@ def _started(problem: Problem, table: ProblemTable, seed: int) -> Problem:
 def _check_options(table: ProblemTable) -> None:
     """Refuse what the problem would silently leave unread."""
     taken = PROBLEMS[table.kind].options
-    own = ("ridge", "groups", "corrupt", "tasks", "ways", "width", "losses", "start")
+    own = ("ridge", "groups", "corrupt", "corruption", "tasks", "ways", "width", "losses", "start")
     options = {k: getattr(table, k) for k in (*own, *MINIMAX_OPTIONS)}
     given = {"intercept": table.intercept or None, **options}
     for key in (k for k, value in given.items() if value is not None and k not in taken):

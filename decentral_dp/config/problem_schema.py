@@ -94,6 +94,9 @@ class Synthetic(Table):
     separation: NonNegative | None = optional(
         "Distance of the two class means, in standard deviations; 2 if left out. Read by synthetic_classification."
     )
+    relevant: Count | None = optional(
+        "Features in which the class means differ, chosen at random; all if left out. Read by synthetic_classification."
+    )
     steps: Count | None = optional("Steps after which a trajectory is cut off. Read by environments.")
 
 
@@ -282,6 +285,10 @@ class ProblemTable(Table):
     )
     corrupt: Annotated[float, Field(ge=0, le=1)] | None = optional(
         "Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out. Read by hyper_cleaning."
+    )
+    corruption: Literal["random", "shifted"] | None = optional(
+        'What becomes of labels in corrupted groups: "random", drawn at random, the default; "shifted", the class '
+        "after the right one, after the last the first. Read by hyper_cleaning."
     )
     losses: str | None = optional("Path of a Python file with upper_loss, lower_loss, p and q. Read by from_losses.")
     start: dict[Literal["x", "y"], StartTable] | None = optional(

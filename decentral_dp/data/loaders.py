@@ -44,9 +44,12 @@ _KEYS = {
     "records": "problem.synthetic.records",
     "test_records": "problem.synthetic.test_records",
     "separation": "problem.synthetic.separation",
+    "relevant": "problem.synthetic.relevant",
     "steps": "problem.synthetic.steps",
 }
 
+# Taken by synthetic_classification alone.
+_OF_CLASSES = ("separation", "relevant")
 _SYNTHETIC_DEFAULTS = {"d": 200, "records": 200, "test_records": 2000}
 
 
@@ -68,6 +71,7 @@ def load(
     records: int | None = None,
     test_records: int | None = None,
     separation: float | None = None,
+    relevant: int | None = None,
     steps: int | None = None,
 ) -> Dataset:
     """Load the records that `data` names.
@@ -92,6 +96,7 @@ def load(
         records: per agent, train and validation together; of synthetic families and environments.
         test_records: held-out records; of synthetic families and environments.
         separation: distance of the class means in standard deviations, of synthetic_classification only.
+        relevant: features in which the class means differ, of synthetic_classification only; None for all.
         steps: where a trajectory is cut off; of environments only.
 
     Returns:
@@ -101,7 +106,7 @@ def load(
         InputError: an argument that these data do not take, or data that are not there or not sound.
     """
     asked = {"d": d, "records": records, "test_records": test_records, "separation": separation}
-    asked["steps"] = steps
+    asked |= {"relevant": relevant, "steps": steps}
     given = {k: v for k, v in asked.items() if v is not None}
     made_up = data.startswith("synthetic_") and data in DATASETS
     _check_sizes(data, made_up, given)
@@ -169,7 +174,7 @@ def load(
 def _check_sizes(data: str, made_up: bool, given: Mapping[str, float]) -> None:
     """Refuse sizes of what is not made to size. Raises InputError."""
     played = data in ENVIRONMENTS
-    taken = ("records", "test_records", "steps") if played else ("d", "records", "test_records", "separation")
+    taken = ("records", "test_records", "steps") if played else ("d", "records", "test_records", *_OF_CLASSES)
     for key in given:
         if not (made_up or played):
             raise InputError(f"{_KEYS[key]}: {data!r} takes none, only the synthetic families do; leave it out.")
@@ -203,9 +208,9 @@ def _synthetic(name: str, n_agents: int, seed: int, given: Mapping[str, float]) 
     if n_agents < 1:
         raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
     if name in FAMILIES:
-        if "separation" in given:
-            raise InputError(
-                f"{_KEYS['separation']}: {name!r} takes none, only synthetic_classification does; leave it out."
-            )
+        for key in (k for k in _OF_CLASSES if k in given):
+            raise InputError(f"{_KEYS[key]}: {name!r} takes none, only synthetic_classification does; leave it out.")
         return heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
-    return classification(n_agents=n_agents, seed=seed, separation=given.get("separation", 2.0), **sizes)
+    relevant = int(given["relevant"]) if "relevant" in given else None
+    separation = given.get("separation", 2.0)
+    return classification(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)

@@ -75,7 +75,16 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
     return _dataset(name, np.concatenate([*parts, test]), labels, np.concatenate(owners), n_agents, records)
 
 
-def classification(*, n_agents: int, seed: int, d: int, records: int, test_records: int, separation: float) -> Dataset:
+def classification(
+    *,
+    n_agents: int,
+    seed: int,
+    d: int,
+    records: int,
+    test_records: int,
+    separation: float,
+    relevant: int | None = None,
+) -> Dataset:
     """Draw two Gaussian classes: N(±(separation/2)·u, I) with a random unit vector u, the same for all agents.
 
     Args:
@@ -85,12 +94,13 @@ def classification(*, n_agents: int, seed: int, d: int, records: int, test_recor
         records: as in `heterogeneous`.
         test_records: as in `heterogeneous`.
         separation: distance of the means, at least 0. The best possible accuracy is Φ(separation/2).
+        relevant: features in which the means differ, chosen at random: u is zero in all others. None for all.
 
     Returns:
         Records with the columns of `heterogeneous`.
 
     Raises:
-        InputError: a separation that is below 0 or not finite.
+        InputError: a separation that is below 0 or not finite, or more relevant features than there are.
 
     Example:
         >>> made = classification(n_agents=2, seed=0, d=3, records=4, test_records=2, separation=2.0)
@@ -102,7 +112,12 @@ def classification(*, n_agents: int, seed: int, d: int, records: int, test_recor
             f"problem.synthetic.separation: got {separation}, but a finite number of at least 0 is wanted."
         )
     n = n_agents * records + test_records
-    direction = public_generator(seed, "synthetic_classification truth").standard_normal(d)
+    coins = public_generator(seed, "synthetic_classification truth")
+    direction = coins.standard_normal(d)
+    if relevant is not None:
+        if not 1 <= relevant <= d:
+            raise InputError(f"problem.synthetic.relevant: got {relevant}, but a whole number from 1 to {d} is wanted.")
+        direction[coins.permutation(d)[relevant:]] = 0.0
     rng = public_generator(seed, "synthetic_classification records")
     labels = rng.integers(0, 2, n)
     features = rng.standard_normal((n, d))

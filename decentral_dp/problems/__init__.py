@@ -15,7 +15,7 @@ class Facts(NamedTuple):
     """What a problem may know of the data before it is built: public numbers and the scenario's own options.
 
     image: (height, width, channels) where records are pictures; `record.reshape(channels, height, width)` is one.
-    groups, corrupt, tasks, ways, width: as the scenario gives them. seed: public, for what a problem draws.
+    groups, corrupt, corruption, tasks, ways, width: as the scenario gives them. seed: public, for what a problem draws.
     """
 
     n_features: int
@@ -27,6 +27,7 @@ class Facts(NamedTuple):
     agents: int = 1
     groups: int | None = None
     corrupt: float | None = None
+    corruption: str | None = None
     tasks: int | Sequence[Sequence[int]] | None = None
     ways: int | None = None
     width: int | None = None
@@ -98,6 +99,7 @@ def _hyper_cleaning(made: Any, facts: Facts) -> Any:
         groups=facts.groups or 1,
         ridge=_ridge(facts, 0.01),
         corrupt=facts.corrupt or 0.0,
+        corruption=facts.corruption or "random",
         seed=facts.seed,
         intercept=facts.intercept,
     )
@@ -120,7 +122,7 @@ PROBLEMS: dict[str, Entry] = {
         "decentral_dp.problems.bilevel.hyper_cleaning:HyperCleaning",
         "one weight per group of train records, some of which have their labels replaced",
         _hyper_cleaning,
-        ("groups", "corrupt", "ridge", "intercept"),
+        ("groups", "corrupt", "corruption", "ridge", "intercept"),
     ),
     "logistic_hyperparameter": Entry(
         "decentral_dp.problems.bilevel.logistic:LogisticHyperparameter",

@@ -46,6 +46,15 @@ interrupted goes on where it stopped, and a study that was changed computes only
     points = "topology"                 # an axis whose values are written above the points, where x is measured
     where = { variant = "certified", "topology.weights" = "metropolis" }
 
+    [[gains]]                           # plots/NAME.png and gains.csv: differences, seed by seed
+    name = "pays"
+    title = "When tuning pays"
+    measure = "test_accuracy"
+    better = "higher"                   # or "lower": whether lower values are a gain
+    x = "privacy.epsilon"               # an axis of numbers
+    # y = "topology.agents"             # another one: then the picture is a phase diagram, one panel a pair
+    pairs = [{ name = "LDP-DSBO", of = "tuned", over = "x fixed" }]   # names of variants
+
     [[claims]]                          # for all combinations of the axes that neither side fixes
     statement = "A ring loses less than a tenth"
     left = { measure = "test_accuracy", where = { variant = "certified", topology = "ring" } }
@@ -71,6 +80,10 @@ no cell can measure is refused; one that none has measured is warned of at the e
 A claim is compared for each combination: "reproduced" if it holds for all, "holds in 2 of 3", "not reproduced" if for
 none; and "not measured" where cells failed, so that nothing was tested. The numbers below it are those of the
 combination that holds least, with the sign that is true of them: 218 ≥ 2 · 4.6 where "less" was claimed.
+
+Both sides of a gain have the same problem, graph and privacy target, or it is refused; its intervals are Student's t
+over the differences. A level "pays" where the interval lies above 0, "costs" where it lies below; "open": it holds 0;
+"failed": a cell of either side did; "unequal ε": one side cost more than the other, so that nothing is said.
 
 Means of scores are over the cells of a combination that ended ok; those of prices and facts (epsilon_max, claimed,
 rounds, seconds, ok, diverged, …) also over those that diverged. Tables say how many of how many ended ok; pictures say

@@ -10,7 +10,12 @@ from decentral_dp.studies.epsilons import BUDGETS, deltas, guarantees
 from decentral_dp.studies.grid import Label
 
 # Keys of a scenario that axes have besides measured names.
-_KEYS = {"privacy.cap": "cap on ε", "privacy.delta": "δ", "privacy.epsilon": "target ε"}
+_KEYS = {
+    "privacy.cap": "cap on ε",
+    "privacy.delta": "δ",
+    "privacy.epsilon": "target ε",
+    "problem.synthetic.records": "records per agent",
+}
 
 
 def axis_label(name: str, cells: pd.DataFrame, most: int = 3) -> str:

@@ -18,6 +18,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.notebook_progress import StudyBar, shown
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
+from decentral_dp.studies.gains import check_gains, gain_table, gain_words
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
 from decentral_dp.studies.pool import perform
@@ -55,6 +56,7 @@ class Findings:
         computed: how many cells were not there before.
         warnings: what of the study came to nothing, one sentence each.
         folder: where tables and pictures are, None where nothing was kept.
+        gains: paired differences of variants, a row for every pair and level, with a verdict.
     """
 
     study: Study
@@ -66,6 +68,12 @@ class Findings:
     computed: int
     warnings: Sequence[str]
     folder: Path | None
+    gains: pd.DataFrame
+
+    @property
+    def gain_sentences(self) -> list[tuple[str, list[str]]]:
+        """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
+        return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
 
     @property
     def failed(self) -> pd.DataFrame:
@@ -169,6 +177,7 @@ def _conduct(
     for plot in study.plots:
         check_plot(plot, varied)
     check_names(study, varied)
+    check_gains(study, varied, listed)
     check_at_hand(address)
     if study.interactive:
         require_plotly()
@@ -270,6 +279,7 @@ def _write(
 ) -> Findings:
     # matplotlib is slow to import.
     from decentral_dp.reporting.plots.style import remove_figure
+    from decentral_dp.studies.gain_plots import write_gain_plots
     from decentral_dp.studies.study_plots import write_study_plots
 
     names = [axis.name for axis in varied]
@@ -279,6 +289,8 @@ def _write(
     means = summary(measured, names, study.confidence, table)
     verdicts = [verdict(claim, means, varied) for claim in study.claims]
     drawn = write_study_plots(out / "plots", study, varied, means, table)
+    gains = gain_table(study, measured, table)
+    drawn += write_gain_plots(out / "plots", study, gains, table)
     for name in before - {path.stem for path in drawn}:
         remove_figure(out / "plots" / name)
     found = Findings(
@@ -291,6 +303,7 @@ def _write(
         computed,
         unmeasured(study, measured, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
         out,
+        gains,
     )
     for name in ("results", "summary", "cells"):
         _replace(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
@@ -300,9 +313,13 @@ def _write(
     words = study_table(study, varied, found.summary, table)
     texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}
     texts["table.tex"] = found.to_latex()
+    if study.gains:
+        texts["gains.csv"] = gains.to_csv(index=False)
     moving = interactive_figures(study, varied, means, table) if study.interactive else ()
-    pictures = out / "plots"
-    texts["report.html"] = study_page(study, words, table, verdicts, found.warnings, resolved(study), pictures, moving)
+    said, pictures = found.gain_sentences, out / "plots"
+    texts["report.html"] = study_page(
+        study, words, table, verdicts, found.warnings, resolved(study), pictures, moving, said
+    )
     for name, text in texts.items():
         _replace(out / name, text.encode())
     # Last: it tells the next study in this folder which pictures are of this one.
@@ -313,7 +330,8 @@ def _write(
 def _plots_before(out: Path) -> set[str]:
     """The pictures of the study that was in this folder before, none where that cannot be read any more."""
     with suppress(InputError):
-        return {plot.name for plot in load_study(out / "study.toml").plots}
+        before = load_study(out / "study.toml")
+        return {plot.name for plot in before.plots} | {gain.name for gain in before.gains}
     return set()
 
 

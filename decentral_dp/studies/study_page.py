@@ -26,6 +26,7 @@ def study_page(
     resolved: str,
     plots: Path,
     interactive: Sequence[Html] = (),
+    gains: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 
@@ -38,15 +39,18 @@ def study_page(
         resolved: the study as TOML.
         plots: folder of its pictures.
         interactive: pictures with scripts, by `interactive_figures`.
+        gains: title of each, and where its pairs begin to pay.
     """
-    pictures = [(plot, plots / f"{plot.name}.png") for plot in study.plots]
-    shown = [(plot.title or plot.name, path.read_bytes()) for plot, path in pictures if path.exists()]
+    named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
+    pictures = [(title or name, plots / f"{name}.png") for name, title in named]
+    shown = [(title, path.read_bytes()) for title, path in pictures if path.exists()]
     drawn = [figure(content, title, captioned=False) for title, content in shown]
     sections = [
         tag("header", tag("h1", study.title or "Study"), tag("p", study.description.strip(), class_="lead")),
         *failures_note(cells),
         *(tag("p", warning, class_="note warn") for warning in warnings),
         tag("dl", *_tiles(study, cells), class_="tiles"),
+        *_gains(gains),
         *claims_section(verdicts),
         *([tag("h2", "Pictures"), tag("div", *drawn, class_="figures")] if drawn else []),
         *interactive,
@@ -73,6 +77,14 @@ def failures_note(cells: pd.DataFrame) -> list[Html]:
         return []
     reasons = [tag("li", f"{kind.cells} × {kind.sentence}{'' if kind.alike else ' (for example)'}") for kind in kinds]
     return [tag("div", tag("strong", failures_text(cells)), tag("ul", *reasons), class_="note bad")]
+
+
+def _gains(gains: Sequence[tuple[str, Sequence[str]]]) -> list[Html]:
+    """Where each pair begins to pay."""
+    said = [
+        tag("div", tag("p", tag("strong", title)), tag("ul", *(tag("li", s) for s in found))) for title, found in gains
+    ]
+    return [tag("h2", "Gains"), *said] if said else []
 
 
 def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:

@@ -79,6 +79,30 @@ class Claim(Table):
     factor: Positive = Field(default=1.0, description="The factor of the comparison, above 0.")
 
 
+class Pair(Table):
+    """Two variants that are compared seed by seed."""
+
+    name: str = Field(description="What tables and pictures call the comparison.")
+    of: str = Field(description="The variant whose gain is asked for.")
+    over: str = Field(description="The variant that it is a gain over.")
+
+
+class Gain(Table):
+    """Paired differences between variants, level by level, as a table and a phase diagram."""
+
+    name: Annotated[str, Field(pattern=r"^[\w-]+$")] = Field(
+        description="Name of the picture's file: letters, digits, _ and -."
+    )
+    title: Line = Field(default="", description="Heading of the picture.")
+    measure: str = Field(description="Measured name whose differences are taken.")
+    better: Literal["higher", "lower"] = Field(
+        default="higher", description='Whether "higher" or "lower" values are a gain.'
+    )
+    x: str = Field(description="Axis of the grid, of numbers, on the horizontal axis.")
+    y: str | None = optional("Axis of the grid, of numbers, on the vertical axis; left out: the gain itself, as lines.")
+    pairs: Annotated[list[Pair], Field(min_length=1)] = Field(description="What is compared: one panel, or line, each.")
+
+
 class Study(Table):
     """A study, complete; see the package's description."""
 
@@ -110,6 +134,7 @@ class Study(Table):
         default=False,
         description="Whether the page has its pictures to zoom into as well, which adds 5 MB; needs plotly.",
     )
+    gains: list[Gain] = Field(default=[], description="Paired differences between variants, with phase diagrams.")
     claims: list[Claim] = Field(default=[], description="Claims to check, each with a verdict.")
     versions: dict[str, str] = Field(
         default={}, description="Versions of the software that wrote a results folder; not read."

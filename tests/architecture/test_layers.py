@@ -74,6 +74,7 @@ ONLY_IN = {
         "adversaries/pair_plots.py",
         "reproductions/experiment_plots.py",
         "studies/failed_cells.py",
+        "studies/gain_plots.py",
         "studies/study_legend.py",
         "studies/study_plots.py",
     ],

@@ -219,6 +219,8 @@ def test_paths_start_from_the_root(tmp_path: Path) -> None:
         ("synthetic_normal", {"d": 0}, r"problem\.synthetic\.dimension: got 0, but a whole number of at least 1"),
         ("synthetic_normal", {"records": 1}, r"problem\.synthetic\.records: got 1, but a whole number of at least 2"),
         ("synthetic_normal", {"separation": 1.0}, r"only synthetic_classification does"),
+        ("synthetic_normal", {"relevant": 1}, r"only synthetic_classification does"),
+        ("synthetic_classification", {"d": 3, "relevant": 4}, r"problem\.synthetic\.relevant: got 4"),
         ("synthetic_classification", {"separation": math.nan}, r"problem\.synthetic\.separation: got nan"),
         ("synthetic_normal", {"n_agents": 0}, r"at least one agent"),
         ("synthetic_normal", {"seed": -1}, r"seed: got -1"),
@@ -378,3 +380,15 @@ def test_separation_sets_the_best_accuracy() -> None:
     w = (data.features[known] * sign[known, None]).mean(axis=0)
     best = 0.5 * (1 + math.erf(1 / math.sqrt(2)))
     assert np.mean(np.sign(data.features[~known] @ w) == sign[~known]) == pytest.approx(best, abs=0.02)
+
+
+@pytest.mark.parametrize("relevant", [None, 2])
+def test_classes_differ_in_the_relevant_features_alone(relevant: int | None) -> None:
+    data = load(
+        "synthetic_classification", n_agents=2, seed=3, d=6, records=4000, test_records=0, separation=4.0,
+        relevant=relevant,
+    )  # fmt: skip
+    apart = data.features[data.labels == 1].mean(axis=0) - data.features[data.labels == 0].mean(axis=0)
+    # A mean of 4000 records misses by 0.016; the least relevant coordinate of this direction is far above that.
+    assert int((np.abs(apart) > 0.15).sum()) == (relevant or 6)
+    assert np.linalg.norm(apart) == pytest.approx(4.0, rel=0.05)

@@ -39,6 +39,7 @@ from decentral_dp.studies import study_runs as cell_files
 from decentral_dp.studies.axis_labels import axis_label
 from decentral_dp.studies.conduct import Findings, check_plot, conduct
 from decentral_dp.studies.epsilons import described
+from decentral_dp.studies.gains import check_gains
 from decentral_dp.studies.grid import axes, cells, label_all
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import check_names, names_of
@@ -1002,6 +1003,7 @@ def test_the_described_study_is_one() -> None:
     for plot in study.plots:
         check_plot(plot, axes(study))
     check_names(study, axes(study))
+    check_gains(study, axes(study), cells(study))
     assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in cells(study))
 
 
@@ -1013,6 +1015,7 @@ def test_shipped_studies(name: str, tmp_path: Path) -> None:
     for plot in study.plots:
         check_plot(plot, varied)
     check_names(study, varied)
+    check_gains(study, varied, found)
     tasks = [task_of(cell, study.kind, study.rounds) for cell in found]
     assert all(isinstance(task, Task) for task in tasks)
     assert study.title

@@ -23,6 +23,9 @@ clips C_x of ∇_x h and ∇²_xy l, C_z of ∇_y h and ∇²_yy l,
 where Hessians of records are positive semidefinite; elsewhere H's eigenvalues are raised to w₀ and the middle term is
 2K C_z²/(n_t w₀²). Gaussian releases of planned prices, Σμ² exact.
 
+A step of x that is 0 keeps x at its start: then nothing is asked for a hypergradient, nothing of one is released, and
+the lower-level points get the whole budget. That is noisy descent on the lower level alone, with public x.
+
 The output is the last x_t at which a lower-level point was released, with that point.
 """
 
@@ -95,11 +98,17 @@ class PpIft(SolvesLower):
 
     @property
     def queries(self) -> tuple[str, ...]:
-        return tuple(_MEANS.values()) if self.needs_records else ("lower_grad_y", *_MEANS.values())
+        means = () if self._keeps_x else tuple(_MEANS.values())
+        return means if self.needs_records else ("lower_grad_y", *means)
 
     @property
     def releases_per_round(self) -> int:
-        return self._solver.publishes + 1
+        return self._solver.publishes + (not self._keeps_x)
+
+    @property
+    def _keeps_x(self) -> bool:
+        """Whether x stays where it starts, so that no hypergradient is needed."""
+        return self.x is not None and self.x.scale == 0.0
 
     @property
     def _solver(self) -> Solver:
@@ -107,8 +116,9 @@ class PpIft(SolvesLower):
 
     def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
         p, q = context.problem.p, context.problem.q
-        mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
-        check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
+        if not self._keeps_x:
+            mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
+            check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
         check_perturbed(context, self.solver)
         known = self
         if self.solver == "dp_gd" and self.inner is None:
@@ -140,6 +150,8 @@ class PpIft(SolvesLower):
 
     def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
         y = yield from self._solver.solve(context, LowerObjective("y"), s.x, s.y)
+        if self._keeps_x:
+            return State(s.x, y, s.x)
         released = yield Release(gx=(yield from self._gradient(context, s.x, y)))
         eta = self.x(t) if self.x is not None else 0.0
         return State(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
@@ -168,7 +180,7 @@ class PpIft(SolvesLower):
     def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
         each = self._solver.publishes
         kinds: list[Split] = [k for k in ("train", "validation") if k in {kind_of(context, t) for t in _MEANS.values()}]
-        parts = {"gx": Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
+        parts = {} if self._keeps_x else {"gx": Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
         if LowerObjective("y").kinds(context):
             parts = {"y": self._solver.part(context, LowerObjective("y"), 0, _MODEL_SHARE), **parts}
         return gaussian_charges(rounds, self.releases_per_round, parts)

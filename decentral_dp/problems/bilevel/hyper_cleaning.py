@@ -41,6 +41,8 @@ READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
 )
 NO_GROUP = -1
+# What becomes of the labels of a corrupted group.
+CORRUPTIONS = ("random", "shifted")
 
 
 class CleaningRecords(NamedTuple):
@@ -69,12 +71,14 @@ class HyperCleaning(StackedProblem):
     replaced record keeps; so x has p = agents × groups coordinates, of which a record touches one. Validation and test
     records are in no group: their weight is 1.
 
-    So that there is something to clean, every label in round(corrupt·p) of the groups is replaced by one drawn at
-    random, as from a source that labels without looking. Which groups, and which labels, follows from the seed alone:
-    public coins, tossed for a place and not for the record that lies there. ridge > 0 makes the lower level strongly
+    So that there is something to clean, every label in round(corrupt·p) of the groups is replaced: by one drawn at
+    random, as from a source that labels without looking ("random"), or by the class after it, as from a source that
+    counts classes otherwise ("shifted"). Which groups, and which labels are drawn, follows from the seed alone: public
+    coins, tossed for a place and not for the record that lies there. ridge > 0 makes the lower level strongly
     convex even where all weights vanish. q = c·d.
 
-    model → the softmax loss; agents → number of agents; groups → groups of each agent; corrupt → share of the groups.
+    model → the softmax loss; agents → number of agents; groups → groups of each agent; corrupt → share of the groups;
+    corruption → what becomes of their labels.
     """
 
     name: ClassVar[str] = "hyper_cleaning"
@@ -86,6 +90,7 @@ class HyperCleaning(StackedProblem):
     ridge: float = 0.01
     corrupt: float = 0.0
     seed: int = 0
+    corruption: str = "random"
 
     def __post_init__(self) -> None:
         check_ridge(self.ridge)
@@ -95,6 +100,8 @@ class HyperCleaning(StackedProblem):
             )
         if not 0.0 <= self.corrupt <= 1.0:
             raise InputError(f"problem.corrupt: got {self.corrupt}; wanted a share of the groups, for example 0.3.")
+        if self.corruption not in CORRUPTIONS:
+            raise InputError(f"problem.corruption: got {self.corruption!r}; wanted one of {', '.join(CORRUPTIONS)}.")
 
     @classmethod
     def from_dataset(
@@ -106,11 +113,12 @@ class HyperCleaning(StackedProblem):
         groups: int = 1,
         ridge: float = 0.01,
         corrupt: float = 0.0,
+        corruption: str = "random",
         seed: int = 0,
         intercept: bool = False,
     ) -> Self:
         model = SoftmaxHyperparameter.from_dataset(n_features, classes, intercept)
-        return cls(model, agents, groups, ridge, corrupt, seed)
+        return cls(model, agents, groups, ridge, corrupt, seed, corruption)
 
     @property
     def p(self) -> int:
@@ -137,8 +145,12 @@ class HyperCleaning(StackedProblem):
         """All train records of one agent, in their groups, with the labels of corrupted groups replaced."""
         n = len(records.label)
         group = agent * self.groups + np.arange(n) * self.groups // max(n, 1)
-        drawn = public_generator(self.seed, "corrupted labels", agent).integers(len(self.model.classes), size=n)
-        label = np.where(self.corrupted[group], drawn, records.label)
+        c = len(self.model.classes)
+        if self.corruption == "shifted":
+            wrong = (records.label + 1) % c
+        else:
+            wrong = public_generator(self.seed, "corrupted labels", agent).integers(c, size=n)
+        label = np.where(self.corrupted[group], wrong, records.label)
         return records._replace(label=label, group=group)
 
     def stacked_terms(

@@ -229,3 +229,21 @@ def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, p
 def test_what_is_refused(content: Make, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         build(load(content(**changes)))
+
+
+@pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])
+def test_a_step_of_0_keeps_x_and_spends_everything_on_the_lower_level(content: Make, solver: str) -> None:
+    options: dict[str, Any] = UNREAD if solver == "output_perturbation" else {}
+    # A minimiser is bounded by the problem's constants, and clips nothing.
+    without = {"clip": None} if options else {}
+    kept = decentral_dp.run(content(algorithm={**options, "solver": solver, "x": {"scale": 0.0}}, privacy=without))
+    moved = decentral_dp.run(content(algorithm={**options, "solver": solver}))
+    assert {c.channel for c in kept.records.channels} == {"y"}
+    assert {c.channel for c in moved.records.channels} == {"y", "gx"}
+    for run in (kept, moved):
+        assert run.result.privacy.epsilon_max == pytest.approx(4.0, rel=2e-3)
+        assert run.result.privacy.epsilon_max <= 4.0
+    np.testing.assert_array_equal(kept.released["x"][0], -1.0)
+    quiet, loud = (next(c for c in run.records.channels if c.channel == "y") for run in (kept, moved))
+    # Half of a train record's μ² was kept for the hypergradient.
+    assert loud.scale[0, 0] / quiet.scale[0, 0] == pytest.approx(math.sqrt(2.0), rel=1e-3)

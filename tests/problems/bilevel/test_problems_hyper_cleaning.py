@@ -304,6 +304,17 @@ def test_coins_follow_from_the_seed_alone():
     assert (first != make[0].placed(make[0].prepare(*a, "l1"), 2).label).any()
 
 
+def test_shifted_labels_are_the_next_class_in_corrupted_groups_alone():
+    problem = HyperCleaning.from_dataset(D, (0.0, 1.0, 2.0), 4, groups=2, corrupt=0.5, corruption="shifted", seed=3)
+    features, labels = raw(np.random.default_rng(12), 60)
+    for agent in range(4):
+        before = problem.prepare(features, labels, "l1")
+        after = problem.placed(before, agent)
+        bad = problem.corrupted[after.group]
+        np.testing.assert_array_equal(after.label, np.where(bad, (before.label + 1) % 3, before.label))
+    assert 0 < problem.corrupted.sum() < problem.p
+
+
 def test_the_hypergradient_is_the_slope_of_f():
     problem = HyperCleaning.from_dataset(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, ridge=0.1)
     rng = np.random.default_rng(11)
@@ -325,6 +336,7 @@ def test_the_hypergradient_is_the_slope_of_f():
         ({"groups": 0}, "problem.groups"),
         ({"agents": 0}, "problem.groups"),
         ({"corrupt": 1.5}, "problem.corrupt"),
+        ({"corruption": "sorted"}, "problem.corruption"),
         ({"ridge": 0.0}, "problem.ridge"),
         ({"classes": (1.0,)}, "problem.classes"),
     ],

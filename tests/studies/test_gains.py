@@ -1,0 +1,220 @@
+"""Paired gains: what may be compared, what a level is called, and where a pair begins to pay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import tomli_w
+
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.studies.conduct import conduct
+from decentral_dp.studies.gain_plots import write_gain_plots
+from decentral_dp.studies.gains import COSTS, FAILED, OPEN, PAYS, UNEQUAL, check_gains, gain_table, gain_words, starts
+from decentral_dp.studies.grid import axes, cells
+from decentral_dp.studies.study_schema import Study, load_study
+
+Make = Callable[..., Study]
+PAIR = {"name": "tuned", "of": "a", "over": "b"}
+GAIN = {"name": "gain", "measure": "test_accuracy", "x": "privacy.epsilon", "pairs": [PAIR]}
+SHIPPED = ("tuning_pays", "when_tuning_pays")
+
+
+@pytest.fixture
+def make(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> Make:
+    """A study of two variants, tuned and at a step of x of 0, at two ε; keywords are its keys."""
+    base = scenario(algorithm={"rounds": 3}, run={"evaluate_every": 3}, privacy={"mechanism": "gaussian"})
+    (tmp_path / "base.toml").write_text(tomli_w.dumps(base), encoding="utf-8")
+
+    def study(**keys: Any) -> Study:
+        usual: dict[str, Any] = {
+            "scenario": str(tmp_path / "base.toml"),
+            "seeds": [4, 9, 11],
+            "grid": {"privacy.epsilon": [1.0, 8.0]},
+            "variants": [{"name": "a"}, {"name": "b", "set": {"algorithm": {"x": {"scale": 0.0}}}}],
+            "gains": [GAIN],
+        }
+        return load_study({**usual, **keys})
+
+    return study
+
+
+def check(study: Study) -> None:
+    check_gains(study, axes(study), cells(study))
+
+
+# --- pairs are fair ---------------------------------------------------------------------------------------------------
+
+
+def test_gains_are_differences_seed_by_seed(make: Make, tmp_path: Path) -> None:
+    found = conduct(make(), tmp_path / "out", jobs=1)
+    last = found.results[found.results["last"] & (found.results["name"] == "test_accuracy")]
+    for row in found.gains.to_dict("records"):
+        at = last[last["privacy.epsilon"] == row["privacy.epsilon"]]
+        sides = [at[at["variant"] == v].set_index("seed")["value"].sort_index() for v in "ab"]
+        assert sides[0].index.tolist() == sides[1].index.tolist() == [4, 9, 11]
+        each = (sides[0] - sides[1]).to_numpy()
+        assert row["mean"] == pytest.approx(each.mean(), abs=1e-12)
+        low, high = scipy.stats.t.interval(0.95, 2, each.mean(), scipy.stats.sem(each))
+        assert (row["low"], row["high"]) == pytest.approx((low, high), abs=1e-12)
+        assert (row["n"], row["pairs"], row["failed"]) == (3, 3, 0)
+        assert row["epsilon_of"] == pytest.approx(row["privacy.epsilon"], rel=1e-3)
+        assert row["epsilon_over"] == pytest.approx(row["privacy.epsilon"], rel=1e-3)
+    assert pd.read_csv(tmp_path / "out" / "gains.csv")["pair"].tolist() == ["tuned", "tuned"]
+    assert (tmp_path / "out" / "plots" / "gain.png").exists()
+    assert "Gains" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"problem": {"validation": 0.3}}, "problem"),
+        ({"problem": {"seed": 3}}, "problem"),
+        ({"topology": {"kind": "complete", "agents": 3}}, "topology"),
+        ({"privacy": {"delta": 1e-3}}, r"privacy\.delta"),
+        ({"privacy": {"guarantee": "none"}}, r"privacy\.guarantee"),
+    ],
+)
+def test_a_pair_that_differs_in_more_than_its_program_is_refused(
+    make: Make, changed: Mapping[str, Any], named: str
+) -> None:
+    check(make())
+    with pytest.raises(InputError, match=rf'"a" and "b" differ in {named}'):
+        check(make(variants=[{"name": "a"}, {"name": "b", "set": changed}]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"pairs": [PAIR | {"over": "c"}]}, '"c" is no variant'),
+        ({"measure": "test_acuracy"}, '"test_acuracy" is not measured'),
+        ({"x": "variant"}, '"variant" is no axis of numbers'),
+        ({"y": "algorithm.rounds"}, r'"algorithm\.rounds" is no axis of numbers'),
+    ],
+)
+def test_what_a_gain_names_is_there(make: Make, changed: Mapping[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        check(make(gains=[GAIN | changed]))
+
+
+def test_an_axis_that_a_gain_leaves_open_is_refused(make: Make) -> None:
+    with pytest.raises(InputError, match=r"algorithm\.rounds varies too"):
+        check(make(grid={"privacy.epsilon": [1.0, 8.0], "algorithm.rounds": [2, 3]}))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_both_sides_of_every_shipped_pair_cost_the_same_certified_epsilon(name: str) -> None:
+    study = load_study(name, ["seeds=1"])
+    level = {axis.name: axis.labels[-1] for axis in axes(study) if axis.name == "privacy.epsilon"}
+    level |= {axis.name: axis.labels[0] for axis in axes(study) if axis.name.endswith("records")}
+    spent = {
+        cell.labels["variant"]: float(build(load(cell.content, folder=cell.folder)).budget.epsilon.max())
+        for cell in cells(study)
+        if level.items() <= cell.labels.items()
+    }
+    compared = [(pair.of, pair.over) for gain in study.gains for pair in gain.pairs]
+    assert compared
+    target = float(level["privacy.epsilon"])
+    for side in {name for pair in compared for name in pair}:
+        assert 0.998 * target <= spent[side] <= target, side
+
+
+# --- what is said of a level ------------------------------------------------------------------------------------------
+
+
+def measured(
+    gains: Sequence[Sequence[float]], status: str = "ok", spent: float = 1.0
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Results and cells of a study of `make`: gains[k] are the differences of three seeds at the k-th ε.
+
+    The last cell of side "a" has this status, and all of side "a" have spent so much; side "b" has spent 1.
+    """
+    results, rows = [], []
+    for epsilon, each in zip((1.0, 8.0), gains, strict=True):
+        for seed, gain in zip((4, 9, 11), each, strict=True):
+            for side in "ab":
+                cell = f"{side}-{epsilon}-{seed}"
+                ended = status if side == "a" and (epsilon, seed) == (8.0, 11) else "ok"
+                score = 0.5 + gain if side == "a" else 0.5
+                price = spent if side == "a" else 1.0
+                at = {"cell": cell, "seed": seed, "variant": side, "privacy.epsilon": epsilon}
+                rows.append(at | {"status": ended, "guarantee": "certified", "mechanism": "gaussian", "delta": 1e-5})
+                for measure, value in (("test_accuracy", score), ("epsilon_max", price)):
+                    results.append(at | {"round": 3, "last": True, "name": measure, "value": value})
+    return pd.DataFrame(results), pd.DataFrame(rows)
+
+
+UP, DOWN, AROUND = (0.1, 0.11, 0.12), (-0.1, -0.11, -0.12), (0.1, -0.1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("gains", "options", "said"),
+    [
+        ((UP, UP), {}, [PAYS, PAYS]),
+        ((DOWN, AROUND), {}, [COSTS, OPEN]),
+        ((UP, UP), {"status": "diverged"}, [PAYS, FAILED]),
+        ((UP, UP), {"spent": 1.01}, [UNEQUAL, UNEQUAL]),
+        ((DOWN, UP), {"spent": 0.5}, [COSTS, PAYS]),
+    ],
+)
+def test_the_verdict_of_a_level(
+    make: Make, gains: Sequence[Sequence[float]], options: Mapping[str, Any], said: Sequence[str]
+) -> None:
+    table = gain_table(make(), *measured(gains, **options))
+    assert table["verdict"].tolist() == said
+    assert table["n"].tolist() == [3, 2 if FAILED in said else 3]
+
+
+def test_lower_may_be_better(make: Make) -> None:
+    table = gain_table(make(gains=[GAIN | {"better": "lower"}]), *measured((UP, DOWN)))
+    assert table["verdict"].tolist() == [COSTS, PAYS]
+    np.testing.assert_allclose(table["mean"], [-0.11, 0.11])
+
+
+@pytest.mark.parametrize(("gains", "options"), [((DOWN, AROUND), {}), ((AROUND, UP), {"status": "failed"})])
+def test_nowhere_is_said_to_be_nowhere(
+    make: Make, tmp_path: Path, gains: Sequence[Sequence[float]], options: Mapping[str, Any]
+) -> None:
+    study = make()
+    results, listed = measured(gains, **options)
+    table = gain_table(study, results, listed)
+    (start,) = starts(study.gains[0], table)
+    assert (start.levels, start.paying, start.tried) == ([], 0, 2)
+    (sentence,) = gain_words(study.gains[0], table)
+    assert sentence.startswith("tuned: pays at none of 2 levels; the largest gain is ")
+    assert [path.name for path in write_gain_plots(tmp_path, study, table, listed)] == ["gain.png"]
+
+
+def test_where_it_begins_are_the_least_levels_that_pay(make: Make) -> None:
+    study = make()
+    table = gain_table(study, *measured((AROUND, UP)))
+    (start,) = starts(study.gains[0], table)
+    assert (start.levels, start.paying) == ([(8.0,)], 1)
+    (sentence,) = gain_words(study.gains[0], table)
+    assert sentence.startswith("tuned: pays at 1 of 2 levels, from target ε 8; the largest gain is 0.11")
+
+
+def test_a_plane_begins_to_pay_along_an_edge() -> None:
+    """Of levels that pay only those are named than which none is smaller in both axes."""
+    study = load_study("when_tuning_pays")
+    gain = study.gains[0]
+    paying = {(400, 4.0), (1600, 2.0), (1600, 4.0)}
+    level = {"gain": gain.name, "pair": gain.pairs[0].name, "n": 20, "low": 0.0, "high": 0.0}
+    rows = [
+        level | {gain.x: n, "privacy.epsilon": e, "mean": 0.1, "verdict": PAYS if (n, e) in paying else OPEN}
+        for n in (100, 400, 1600)
+        for e in (1.0, 2.0, 4.0)
+    ]
+    first, *others = starts(gain, pd.DataFrame(rows))
+    assert (first.levels, first.paying, first.tried) == ([(400.0, 4.0), (1600.0, 2.0)], 3, 9)
+    assert all(other.best is None for other in others)
+    said = gain_words(gain, pd.DataFrame(rows))
+    assert "records per agent 400, target ε 4 or records per agent 1600, target ε 2" in said[0]
+    assert said[1].endswith("not measured.")
