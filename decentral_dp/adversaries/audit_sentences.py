@@ -9,6 +9,7 @@ from decentral_dp.adversaries.audit_plan import AuditPlan
 from decentral_dp.adversaries.audit_result import Method, Status
 from decentral_dp.adversaries.neighbouring_worlds import Worlds
 from decentral_dp.adversaries.one_run import Shown, gaussian_throughout
+from decentral_dp.adversaries.sampled_releases import amplified
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 
 # Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
@@ -80,6 +81,8 @@ def sentences_of(
         else "No noise hides the record, but what is seen from here does not depend on it.",
     }[bound.method]
     out.append(f"In two worlds {replaced}. {how}")
+    if bound.method in ("exact", "likelihood") and amplified(plan.job):
+        out.append("It is taken as known how all other records were drawn, as the certificate allows.")
     if bound.noise is not None and not bound.noise[0] <= 1.0 <= bound.noise[1]:
         out.append(
             f"The noise that was drawn is {bound.noise[0]:.3g} to {bound.noise[1]:.3g} times as large as stated."

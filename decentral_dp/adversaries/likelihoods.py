@@ -159,16 +159,25 @@ def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[
 def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
     """An interval for how many times the stated scale the noise really has, over all mechanisms whose law is known.
 
-    sums: mechanism's name, number of coordinates, and Σ r² (Gaussian) or Σ |r| (Laplace) of their noise in units of
-    the scale. The interval misses the truth with probability `NOISE_RISK`.
+    Where mechanisms contradict each other, it ends at the largest that any has, under which least is shown.
+
+    Args:
+        sums: mechanism's name, number of coordinates, and Σ r² (Gaussian) or Σ |r| (Laplace) of their noise in units
+            of the scale.
+
+    Returns:
+        (low, high), which misses the truth with probability `NOISE_RISK`.
     """
-    low, high = 0.0, np.inf
-    for name, n, total in sums:
-        if name == GAUSSIAN.name:
-            ends = [np.sqrt(total / chi2.ppf(q, n)) for q in (1.0 - 0.5 * NOISE_RISK, 0.5 * NOISE_RISK)]
-        elif name == LAPLACE.name:
-            ends = [total / gamma.ppf(q, n) for q in (1.0 - 0.5 * NOISE_RISK, 0.5 * NOISE_RISK)]
-        else:
-            continue
-        low, high = max(low, float(ends[0])), min(high, float(ends[1]))
-    return low, high
+    known = [each for each in sums if each[0] in (GAUSSIAN.name, LAPLACE.name)]
+    if not known:
+        return 0.0, np.inf
+    tail = 0.5 * NOISE_RISK / len(known)
+    ends = np.array([[_size(*each, q) for q in (1.0 - tail, tail)] for each in known])
+    low, high = float(ends[:, 0].max()), float(ends[:, 1].min())
+    return low, high if low <= high else float(ends[:, 1].max())
+
+
+def _size(name: str, n: int, total: float, quantile: float) -> float:
+    if name == GAUSSIAN.name:
+        return float(np.sqrt(total / chi2.ppf(quantile, n)))
+    return float(total / gamma.ppf(quantile, n))

@@ -218,15 +218,19 @@ def _across(one: Array, other: Array) -> float:
 
 
 def _coordinate(u: Array, v: Array) -> tuple[float, float]:
-    """The coordinate in which u and v lie farthest apart on both sides of zero."""
+    """The coordinate in which u and v lie farthest apart on both sides of zero; 0 where there is none.
+
+    Where both lie on one side, the nearer one is no 0: without it the other would show more than there is.
+    """
     turned = np.where(u >= v, 1.0, -1.0)
-    up, down = np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)
+    opposite = (turned * u >= 0.0) & (turned * v <= 0.0)
+    up, down = np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)
     best = int(np.argmax(up + down))
     return float(up[best]), float(down[best])
 
 
 def shown_by(found: Moves, delta: float, noise: float = 1.0) -> float:
-    """Compute the ε that opposite moves on samples show.
+    """Compute the ε that opposite moves on samples show, of either world beside the other.
 
     Args:
         found: as of `opposite_moves`.
@@ -239,7 +243,10 @@ def shown_by(found: Moves, delta: float, noise: float = 1.0) -> float:
     there = found.moves.sum(axis=1) > 0.0
     if not there.any():
         return 0.0
-    return mixture_epsilon(found.moves[there] / noise, found.rates[there], delta, found.laplace[there])
+    moves = found.moves[there] / noise
+    # Mirrored, the second world's record moves up. These are laws and not data: the larger costs no confidence.
+    both = [mixture_epsilon(m, found.rates[there], delta, found.laplace[there]) for m in (moves, moves[:, ::-1])]
+    return max(both)
 
 
 def _both(worlds: Worlds) -> tuple[Membership, Membership]:

@@ -11,6 +11,7 @@ from scipy.stats import laplace, norm
 
 import decentral_dp
 from decentral_dp.adversaries.audits import audit
+from decentral_dp.adversaries.likelihoods import drawn_noise
 from decentral_dp.adversaries.loss_laws import mixture_epsilon
 from decentral_dp.adversaries.neighbouring_worlds import among_copies, farthest
 from decentral_dp.adversaries.sampled_releases import Moves, _coordinate, _line, shown_by
@@ -66,12 +67,41 @@ def test_what_is_seen_along_a_line_shows_no_more_than_all(seed: int) -> None:
         return (1.0 - rate) * np.multiply.outer(law.pdf(at), law.pdf(at)) + rate * shifted
 
     for law, seen in ((norm, _line), (laplace, _coordinate)):
-        truth = exact(density(law, u), density(law, v), float(cell) ** 2, delta)
+        both = density(law, u), density(law, v)
+        truth = max(exact(*pair, float(cell) ** 2, delta) for pair in (both, both[::-1]))
         moves = Moves(np.array([seen(u, v)]), np.array([rate]), np.array([law is laplace]))
         assert min(moves.moves[0]) >= 0.0
         assert shown_by(moves, delta) <= truth + 2e-3
     away = Moves(np.array([_line(u, -u)]), np.array([rate]), np.array([False]))
     assert away.moves == pytest.approx(np.full((1, 2), np.linalg.norm(u)))
+
+
+@pytest.mark.parametrize(("rate", "u", "v"), [(0.3, 3.0, 1.0), (0.3, 3.0, 2.9), (0.9, -1.0, -2.0), (1.0, 3.0, 2.9)])
+@pytest.mark.parametrize(("law", "seen"), [(norm, _line), (laplace, _coordinate)], ids=["gaussian", "laplace"])
+def test_records_that_move_one_way_show_no_more_than_there_is(
+    law: Any, seen: Any, rate: float, u: float, v: float
+) -> None:
+    """In one dimension nothing is across: the shorter move must not be taken for none."""
+    at, cell = np.linspace(-30.0, 30.0, 60_001, retstep=True)
+    first, second = ((1.0 - rate) * law.pdf(at) + rate * law.pdf(at - move) for move in (u, v))
+    truth = max(exact(*pair, float(cell), 1e-5) for pair in ((first, second), (second, first)))
+    moves = Moves(np.array([seen(np.array([u]), np.array([v]))]), np.array([rate]), np.array([law is laplace]))
+    assert shown_by(moves, 1e-5) <= truth + 2e-3
+
+
+def test_of_two_directions_the_dearer_is_shown() -> None:
+    """A move by the first world's record alone and one by the second's alone are mirror images."""
+    one_way = Moves(np.array([[2.0, 0.0]]), np.array([0.05]), np.array([False]))
+    other_way = one_way._replace(moves=np.array([[0.0, 2.0]]))
+    assert shown_by(one_way, 1e-5) == shown_by(other_way, 1e-5) == pytest.approx(5.517, abs=5e-3)
+
+
+def test_sizes_of_noise_that_contradict_each_other_show_least() -> None:
+    """Gaussian noise as stated beside Laplace noise of twice its scale: the size is Laplace's."""
+    n = 100_000
+    low, high = drawn_noise([("gaussian", n, 1.0 * n), ("laplace", n, 2.0 * n)])
+    assert not low <= 1.0 <= high
+    assert 2.0 < high < 2.1
 
 
 @pytest.mark.parametrize(

@@ -476,6 +476,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/adversaries/test_audit_one_release.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
+        "an audit that takes the shorter of two moves in one direction for none",
+        "adversaries/sampled_releases.py",
+        "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
+        "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
+        ("tests/adversaries/test_audit_one_release.py::test_records_that_move_one_way_show_no_more_than_there_is",),
+    ),
+    Mutation(
         "canaries that are counted without δ",
         "adversaries/one_run_bounds.py",
         " + 2.0 * canaries * delta * slack",
