@@ -43,21 +43,32 @@ class Actor:
         # As in the local engine: one agent's products are too small to share among threads.
         threadpool_limits(limits=1)
         self._host = Host(node, rounds, saved)
+        self._failed: Exception | None = None
 
     def advance(self, *messages: Any) -> Any:
-        return self._host.advance(*messages)
+        try:
+            return self._host.advance(*messages)
+        except Exception as error:
+            # Nobody fetches a message but its neighbours: whoever asks this actor next is told.
+            self._failed = error
+            raise
 
     def view(self) -> View:
-        return self._host.view()
+        return self._sound().view()
 
     def recorder(self) -> Recorder:
-        return self._host.recorder()
+        return self._sound().recorder()
 
     def save(self) -> dict[str, Any]:
-        return self._host.save()
+        return self._sound().save()
 
     def alive(self) -> bool:
-        return True
+        return bool(self._sound())
+
+    def _sound(self) -> Host:
+        if self._failed is not None:
+            raise self._failed
+        return self._host
 
 
 class ClientActor:
@@ -172,6 +183,9 @@ class RayEngine:
 
         Raises:
             ActorLostError: actors are lost again and again before a round more is done.
+
+        Limits:
+            What an agent raises ends the run when it is next looked at, within seconds.
         """
         kept = _Kept(control.saved, -1 if control.saved is None else control.saved.round - 1)
         with cluster(self.address):
@@ -183,6 +197,8 @@ class RayEngine:
                         return _drive(actors, nodes, rounds, control, kept)
                 except ray.exceptions.RayActorError as error:
                     kept.lost(error)
+                except ray.exceptions.RayTaskError as error:
+                    raise _cause(error) from None
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
@@ -210,6 +226,13 @@ class RayEngine:
                         actors[:] = _start(ClientActor, arguments)
 
             return coordinate(coordinator_node, rounds, everywhere, control)
+
+
+def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
+    """What an agent raised, without the tracebacks of another process in its sentence."""
+    while isinstance(error, ray.exceptions.RayTaskError) and error.cause is not None:
+        error = error.cause
+    return error
 
 
 @dataclass

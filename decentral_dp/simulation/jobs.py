@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.protocol import Algorithm, Counts
 from decentral_dp.bounded import LipschitzConstants, Split
+from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
@@ -37,6 +38,7 @@ from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
+from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams
@@ -182,7 +184,14 @@ class GossipJob(Job):
         return [self._agent_node(*block) for block in cut]
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
-        return engine.run(self.nodes(), self.rounds, control)
+        nodes = self.nodes()
+        if (entry := entry_of(self.scenario)).origin:
+            # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
+            nodes = [
+                n._replace(make_releaser=partial(HeldToPlan, n.make_releaser, self.ledger.only(n.agents), entry.kind))
+                for n in nodes
+            ]
+        return engine.run(nodes, self.rounds, control)
 
     def evaluator(self) -> Evaluator:
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))

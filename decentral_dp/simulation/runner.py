@@ -280,8 +280,8 @@ def _check_recorded(job: Job, recorded: Ledger) -> None:
     """The budget is the plan's price; it holds for this run only if what was released is what was planned."""
     if not job.covers(recorded):
         raise RuntimeError(
-            f"{type(job.algorithm).__name__}: the releases that were recorded are not those that were planned and "
-            "priced, so the budget does not hold. Mend the algorithm's `planned`, or its `step`."
+            f"{job.scenario.algorithm.kind}: the releases that were recorded are not those that were planned and "
+            "priced, so the budget does not hold. Mend the algorithm's plan of releases, or its `step`."
         )
 
 

@@ -46,14 +46,15 @@ interrupted goes on where it stopped, and a study that was changed computes only
     points = "topology"                 # an axis whose values are written above the points, where x is measured
     where = { variant = "certified", "topology.weights" = "metropolis" }
 
-    [[gains]]                           # plots/NAME.png and gains.csv: differences, seed by seed
-    name = "pays"
-    title = "When tuning pays"
-    measure = "test_accuracy"
-    better = "higher"                   # or "lower": whether lower values are a gain
-    x = "privacy.epsilon"               # an axis of numbers
+    # [[gains]]                         # plots/NAME.png and gains.csv: differences, seed by seed, of variants that
+    #                                   # differ in the algorithm alone
+    # name = "pays"
+    # title = "When tuning pays"
+    # measure = "test_accuracy"
+    # better = "higher"                 # or "lower": whether lower values are a gain
+    # x = "privacy.epsilon"             # an axis of numbers
     # y = "topology.agents"             # another one: then the picture is a phase diagram, one panel a pair
-    pairs = [{ name = "LDP-DSBO", of = "tuned", over = "x fixed" }]   # names of variants
+    # pairs = [{ name = "LDP-DSBO", of = "tuned", over = "x fixed" }]   # names of variants
 
     [[claims]]                          # for all combinations of the axes that neither side fixes
     statement = "A ring loses less than a tenth"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -345,3 +346,36 @@ def test_without_noise_nothing_is_on_anybodys_word(folder: Path) -> None:
         ),
     )
     assert not any("author's word" in note for note in run.result["privacy"]["notes"])
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "self.y(t) * gradient, released.y",
+            "(3.0 if t > 3 else 1.0) * self.y(t) * gradient, released.y",
+            "in round 5 one train record may move y by",
+        ),
+        (
+            "yield Gossip(y=s.y)",
+            "yield Gossip(y=s.y, x=dataset.batch(t).lower_grad_y(s.x, s.last)) if t == 5 else Gossip(y=s.y)",
+            "in round 5 it releases x from records, which was not planned and priced",
+        ),
+    ],
+    ids=["dearer", "unplanned"],
+)
+def test_what_a_later_round_was_not_priced_for_is_not_released(
+    folder: Path, request: pytest.FixtureRequest, engine: str, old: str, new: str, said: str
+) -> None:
+    """A rehearsal sees two rounds; the rest is held to the plan as it runs, before anything of a round is noised."""
+    if engine == "ray":
+        request.getfixturevalue("ray_cluster")
+    changed(folder, "heavy_ball", old, new)
+    scenario = load(folder / "heavy_ball.toml", [f'run.engine="{engine}"'])
+    with pytest.raises(RuntimeError, match=said):
+        decentral_dp.run(scenario, out=folder / "run")
+    found = json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))
+    assert found["status"] == "failed"
+    # On Ray rounds are asked for ahead, and the folder knows no more than what may have been released.
+    assert found["rounds"] <= 5 or engine == "ray"
