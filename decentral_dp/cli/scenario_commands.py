@@ -61,6 +61,9 @@ def new(
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Target ε of every agent, for the whole run.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ of that.")] = None,
+    out_option: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The scenario to write, as the argument FILE.")
+    ] = None,
 ) -> None:
     """Write a commented scenario that plan and run accept; on a terminal what is not given is asked for.
 
@@ -69,6 +72,7 @@ def new(
     """
     from decentral_dp.cli import new_command as inside
 
+    out = inside.one_file(out, out_option)
     features = [] if csv is None else inside.features_of(inside.columns_of(csv), label)
     wishes = inside.Wishes(
         csv=csv,
