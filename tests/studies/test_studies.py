@@ -175,6 +175,10 @@ BAD = {
         "grid": {"topology": RINGS},
         "plots": [{"name": "p", "x": "topology", "y": ["ok", "test_acc"]}],
     },
+    'plots (p): x is "round", and no values of single rounds are kept. Set rounds = "all"': {
+        "plots": [{"name": "p", "y": "upper_loss"}]
+    },
+    "plots (q): x is": {"rounds": [], "kind": "plan", "plots": [{"name": "q", "x": "round", "y": "epsilon_max"}]},
     'plots (p).y: "spectral_gap" is measured at the end only': {"plots": [{"name": "p", "y": "spectral_gap"}]},
     'claims (s).measure: "test_los" is not measured; did you mean "test_loss".': {
         "claims": [{"statement": "s", "left": {"measure": "ok"}, "is": "less", "right": {"measure": "test_los"}}]
@@ -404,6 +408,7 @@ def test_what_came_to_nothing_is_said_and_its_picture_is_removed(make: Make, tmp
     again = conduct(
         make(
             **small,
+            rounds=[3],
             measure=["test_accuracy", "weight_clean"],
             plots=[
                 curves | {"lines": "topology"},
@@ -418,7 +423,7 @@ def test_what_came_to_nothing_is_said_and_its_picture_is_removed(make: Make, tmp
     assert sorted(p.name for p in (out / "plots").iterdir()) == ["mine.png", "other.png"]
     assert again.warnings == [
         'measure: no cell has measured "weight_clean".',
-        'plots (curves): not drawn, for no curves are kept; set rounds = "all".',
+        'plots (curves): not drawn, for no cell was measured at the rounds of the study; set rounds = "all".',
         'plots (other): no cell has measured "weight_clean".',
         'plots (over_nothing): not drawn, for none of its cells has measured "weight_clean".',
     ]
