@@ -954,6 +954,15 @@ def test_the_table_says_what_its_epsilon_is(
     assert code == 0
     assert "certified, δ = 1e-5" in out
     assert "guarantee" not in out
+    assert "Not in this table" not in out
+    # A fourth measure and a fifth are named where they are not printed.
+    wide = tmp_path / "wide.toml"
+    wide.write_text(tomli_w.dumps(content | {"measure": ["ok", "rounds", "agents", "seconds", "epsilon_max"]}))
+    said = " ".join(command("study", wide, "--jobs", 1)[1].split())
+    assert "Not in this table: seconds, epsilon_max. table.md and the report have every column." in said
+    written = (tmp_path / "runs" / "study-wide" / "table.md").read_text()
+    assert "seconds" in written
+    assert "epsilon" in written
     # What is computed anew is said before it is done.
     monkeypatch.setattr(cell_files, "package_digest", lambda: "another")
     assert command("study", file, "--jobs", 1)[2] == "decentral_dp has changed since; 1 kept cell is computed anew.\n"
