@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from decentral_dp.cli.arguments import Name
-
 
 class Listing(StrEnum):
     """What `list` can list."""
@@ -32,8 +30,14 @@ def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list
     print_list([what.value] if what else [w.value for w in Listing])
 
 
-def show(name: Name) -> None:
-    """Print a scenario, or what a registered algorithm, problem, topology, weight rule or data set is."""
+Shown = Annotated[
+    str,
+    typer.Argument(metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, or a key: privacy.share.'),
+]
+
+
+def show(name: Shown) -> None:
+    """Print a scenario, or what a registered algorithm, problem, topology, weight rule, data set or a key is."""
     from decentral_dp.cli.catalogue import print_entry
 
     print_entry(name)
