@@ -72,11 +72,12 @@ def _entry(keys: list[str], meaning: _Meaning, readers: list[str]) -> str:
 def _keys() -> Iterator[tuple[str, _Meaning, str]]:
     """Key, what is said of it, and one who reads it; a key as often as it has readers."""
     own = {f"algorithm.{option.key}" for entry in ALGORITHMS.values() for option in entry.keys}
-    problems = {**PROBLEMS, **MINIMAX}
+    problems = {kind: entry.options for kind, entry in PROBLEMS.items()}
+    problems |= {kind: entry.options for kind, entry in MINIMAX.items()}
     for key, meaning in _of_tables(Scenario.model_json_schema(), ""):
         if key not in own:
             table, _, inner = key.partition(".")
-            of = [kind for kind, entry in problems.items() if table == "problem" and inner in entry.options]
+            of = [kind for kind, options in problems.items() if table == "problem" and inner in options]
             yield from ((key, meaning, reader) for reader in of or [""])
     for entry in ALGORITHMS.values():
         for option in entry.keys:
