@@ -131,12 +131,35 @@ def _of_problem(kind: str) -> Scenario:
 def _of_code(name: str, found: Any) -> Subject:
     if hasattr(found, "step"):
         return Subject(name, _of_entry(outside_entry(found, name)))
+    _refuse_mechanism(name, found)
     solves = outside.problem_type(found, name)
+    missing = _without_default(found, name)
+    if missing:
+        raise InputError(
+            f"check: {name} has no default for {' and '.join(missing)}, so nothing says what to try. Give a scenario "
+            f"that names it and sets {'it' if len(missing) == 1 else 'them'}: a .toml file."
+        )
     return Subject(name, _first([_with_problem({**_DATA, "kind": name}, solves, clip) for clip in _CLIPS]))
+
+
+def _refuse_mechanism(name: str, found: Any) -> None:
+    """Raises InputError for a mechanism, which draws and prices noise and reads no record."""
+    if hasattr(found, "sample") and hasattr(found, "cost"):
+        raise InputError(
+            f"check: {name} is a mechanism, and check tries algorithms, problems and scenarios. Its tests are "
+            "described in docs/add_a_mechanism.md."
+        )
+
+
+def _without_default(found: Any, name: str) -> list[str]:
+    """The options of a class that a scenario has to set."""
+    options = outside.option_fields(found, name) if isinstance(found, type) else {}
+    return [key for key, (_, default) in options.items() if default is ...]
 
 
 def _of_object(what: Any) -> Subject:
     name = what.__name__ if isinstance(what, type) else type(what).__name__
+    _refuse_mechanism(name, what)
     if isinstance(what, type):
         try:
             what = what()

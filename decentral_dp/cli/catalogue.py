@@ -8,6 +8,7 @@ import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ from rich.text import Text
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
+from decentral_dp.cli.key_entries import ANY, key_entries, key_names
 from decentral_dp.cli.reference import option_lines
 from decentral_dp.config.algorithm_components import outside_entry
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.config.shown import shown
-from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, nearest
+from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS
 from decentral_dp.data import load as load_data
 from decentral_dp.data.libsvm import COLLECTED
-from decentral_dp.errors import InputError, printable
+from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.reproductions import EXPERIMENTS
@@ -33,6 +35,8 @@ from decentral_dp.studies.study_schema import load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
 from decentral_dp.user_code import GROUPS, find_outside, in_file, installed
 
+# Names that a refusal suggests, at most.
+_NEAREST = 3
 # What is described by the file itself.
 _TEXTS = {"scenario": "scenarios", "study": "studies"}
 
@@ -88,6 +92,11 @@ def print_entry(name: str) -> None:
     if not any(name in lines for lines in lists.values()) and (text := shown(name)) is not None:
         print(printable(text))
         return
+    # A file is read, whatever it is called.
+    known = any(name in lines for lines in lists.values()) or Path(name).is_file()
+    if not known and (text := key_entries(name)):
+        print(printable(text))
+        return
     described = [(r, lines[name]) for r, lines in lists.items() if name in lines and r not in _TEXTS.values()]
     parts = [f"{name} ({registry}): {line}\n\n{_details(registry, name)}\n" for registry, line in described]
     written = [what for what, registry in _TEXTS.items() if name in lists[registry]] or (
@@ -119,9 +128,13 @@ def _text(name: str, what: str) -> str:
     try:
         path = find(name, what)
     except InputError:
-        known = sorted({k for lines in registries(titles=False).values() for k in lines})
+        known = sorted({k for lines in registries(titles=False).values() for k in lines} | set(key_names()))
+        ends = {key.rpartition(".")[2] for key in key_names()} - {ANY}
+        close = get_close_matches(name, sorted({*known, *ends}), n=_NEAREST)
+        near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
         raise InputError(
-            f'show: nothing is called {name!r}; {nearest(name, known)}, and "decentral-dp list" lists all.'
+            f'show: no name and no key is {quoted(name)}{near} "decentral-dp list" lists the names, and docs/reference '
+            "the keys."
         ) from None
     try:
         text = path.read_text(encoding="utf-8")

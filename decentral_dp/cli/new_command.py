@@ -96,6 +96,15 @@ def carry_out(out: Path | None, wishes: Wishes) -> None:
     typer.echo(printable(f"Next: decentral-dp plan {path}, then decentral-dp run {path}"))
 
 
+def one_file(argument: Path | None, option: Path | None) -> Path | None:
+    """The scenario to write, given as FILE or as --out FILE. Raises InputError where two are named."""
+    if argument is not None and option is not None and argument != option:
+        raise InputError(
+            f"--out: got {quoted_path(option)}, and {quoted_path(argument)} as the file to write. Give one of the two."
+        )
+    return option if argument is None else argument
+
+
 def require_new(path: Path) -> None:
     """Raises InputError where there is a file."""
     if path.exists():

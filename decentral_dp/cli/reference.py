@@ -60,7 +60,7 @@ def _keys(schema: Mapping[str, Any]) -> str:
     lines = ["| key | may be | left out | meaning |", "|---|---|---|---|"]
     for key, value in schema.get("properties", {}).items():
         default = "required" if key in required else _default(value.get("default"))
-        lines.append(f"| `{key}` | {_kind(value)} | {default} | {_cell(value.get('description', ''))} |")
+        lines.append(f"| `{key}` | {kind_words(value)} | {default} | {_cell(value.get('description', ''))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -75,23 +75,23 @@ def _cell(text: str) -> str:
 _NAMES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
 
 
-def _kind(value: Mapping[str, Any]) -> str:
+def kind_words(value: Mapping[str, Any]) -> str:
     """What a value may be, in words."""
     if "$ref" in value:
         return f"table {value['$ref'].rpartition('/')[2]}"
     for several in ("anyOf", "oneOf", "allOf"):
         if several in value:
-            kinds = [_kind(v) for v in value[several] if v.get("type") != "null"]
+            kinds = [kind_words(v) for v in value[several] if v.get("type") != "null"]
             return ", or ".join(dict.fromkeys(kinds))
     if "const" in value:
         return f'"{value["const"]}"'
     if "enum" in value:
         return ", ".join(f'"{v}"' for v in value["enum"])
     if value.get("type") == "array":
-        return f"list of {_kind(value.get('items', {}))}"
+        return f"list of {kind_words(value.get('items', {}))}"
     if value.get("type") == "object":
         inside = value.get("additionalProperties")
-        return f"table of {_kind(inside)}" if isinstance(inside, Mapping) else "table"
+        return f"table of {kind_words(inside)}" if isinstance(inside, Mapping) else "table"
     bounds = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
     said = [f"{words} {value[key]:g}" for key, words in bounds.items() if key in value]
     return " ".join([_NAMES.get(str(value.get("type")), "any value"), ", ".join(said)]).strip()

@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from decentral_dp.cli.arguments import Name
-
 
 class Listing(StrEnum):
     """What `list` can list."""
@@ -32,8 +30,14 @@ def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list
     print_list([what.value] if what else [w.value for w in Listing])
 
 
-def show(name: Name) -> None:
-    """Print a scenario, or what a registered algorithm, problem, topology, weight rule or data set is."""
+Shown = Annotated[
+    str,
+    typer.Argument(metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, or a key: privacy.share.'),
+]
+
+
+def show(name: Shown) -> None:
+    """Print a scenario, or what a registered algorithm, problem, topology, weight rule, data set or a key is."""
     from decentral_dp.cli.catalogue import print_entry
 
     print_entry(name)
@@ -61,6 +65,9 @@ def new(
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Target ε of every agent, for the whole run.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ of that.")] = None,
+    out_option: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The scenario to write, as the argument FILE.")
+    ] = None,
 ) -> None:
     """Write a commented scenario that plan and run accept; on a terminal what is not given is asked for.
 
@@ -69,6 +76,7 @@ def new(
     """
     from decentral_dp.cli import new_command as inside
 
+    out = inside.one_file(out, out_option)
     features = [] if csv is None else inside.features_of(inside.columns_of(csv), label)
     wishes = inside.Wishes(
         csv=csv,

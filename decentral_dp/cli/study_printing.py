@@ -12,7 +12,7 @@ from rich.text import Text
 from decentral_dp.cli.progress import LiveBar
 from decentral_dp.simulation.plan_text import console
 from decentral_dp.studies.conduct import Findings
-from decentral_dp.studies.study_text import FAILED, failures, study_table
+from decentral_dp.studies.study_text import FAILED, columns_of, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.
 _MOST_ROWS = 40
@@ -61,6 +61,9 @@ def print_findings(found: Findings) -> None:
     if table is not None:
         out.print()
         out.print(table)
+        left_out = columns_of(found.study, found.summary)[_MOST_COLUMNS:]
+        if left_out:
+            out.print(Text(f"Not in this table: {', '.join(left_out)}. table.md and the report have every column."))
     for title, sentences in found.gain_sentences:
         out.print()
         out.print(Text(title, style="bold"))

@@ -318,7 +318,16 @@ def _write(
     moving = interactive_figures(study, varied, means, table) if study.interactive else ()
     said, pictures = found.gain_sentences, out / "plots"
     texts["report.html"] = study_page(
-        study, words, table, verdicts, found.warnings, resolved(study), pictures, moving, said
+        study,
+        words,
+        table,
+        verdicts,
+        found.warnings,
+        resolved(study, whole=False),
+        pictures,
+        moving,
+        said,
+        [note for record in records for note in record["notes"]],
     )
     for name, text in texts.items():
         _replace(out / name, text.encode())
@@ -346,12 +355,24 @@ def _replace(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def resolved(study: Study) -> str:
-    """Print the study as TOML with every default filled in and the versions; scenario files by their full path."""
+def resolved(study: Study, whole: bool = True) -> str:
+    """Print the study as TOML with every default filled in and the versions.
+
+    Args:
+        study: as loaded.
+        whole: scenario files by their full path; else from the study's folder where they lie in it.
+
+    Returns:
+        The text.
+    """
     content = study.model_dump(exclude_none=True, by_alias=True)
     content["versions"] = versions()
     for table in (content, *content["variants"]):
         candidate = study.folder / table.get("scenario", "")
         if candidate.is_file():
-            table["scenario"] = str(candidate.resolve())
+            full, home = candidate.resolve(), study.folder.resolve()
+            if whole:
+                table["scenario"] = str(full)
+            elif full.is_relative_to(home):
+                table["scenario"] = full.relative_to(home).as_posix()
     return tomli_w.dumps(content)

@@ -84,10 +84,10 @@ def names_of(kind: Split, over_rounds: bool) -> list[str]:
 
 
 def check_names(study: Study, axes: Sequence[Axis]) -> None:
-    """Refuse what no cell of the study's kind measures.
+    """Refuse what no cell of the study's kind measures, and pictures over rounds that are not kept.
 
     Raises:
-        InputError: an unknown name; the message has the nearest one.
+        InputError: an unknown name, with the nearest one; a picture over rounds where the study keeps none.
     """
     for name in study.measure:
         if not (_is_known(name, study.kind, True) or _is_known(name, study.kind, False)):
@@ -98,6 +98,11 @@ def check_names(study: Study, axes: Sequence[Axis]) -> None:
                 _check(f"claims ({claim.statement}).measure", side.measure, study.kind, side.round is not None)
     for plot in study.plots:
         _check_plot(plot, study.kind, [axis.name for axis in axes])
+        if plot.x == "round" and study.rounds in ("last", []):
+            raise InputError(
+                f"plots ({plot.name}): x is {quoted(plot.x)}, and no values of single rounds are kept. Set rounds = "
+                '"all", or to a list of rounds.'
+            )
 
 
 def _check_plot(plot: Plot, kind: Split, axes: Sequence[str]) -> None:
@@ -134,8 +139,11 @@ def unmeasured(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> 
     there = set(measured["name"])
     found = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
     for plot in study.plots:
-        if plot.name not in drawn and plot.x == "round" and study.rounds == "last":
-            found.append(f'plots ({plot.name}): not drawn, for no curves are kept; set rounds = "all".')
+        if plot.name not in drawn and plot.x == "round" and measured["last"].all():
+            found.append(
+                f"plots ({plot.name}): not drawn, for no cell was measured at the rounds of the study; set rounds = "
+                '"all".'
+            )
             continue
         wanted = [name for name in (plot.x, *plot.measures) if _is_known(name, study.kind, over_rounds=False)]
         lost = [name for name in wanted if name not in there]

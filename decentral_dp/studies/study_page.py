@@ -11,6 +11,7 @@ import pandas as pd
 from decentral_dp.reporting.page.document import document
 from decentral_dp.reporting.page.figures import figure
 from decentral_dp.reporting.page.markup import Html, tag
+from decentral_dp.studies.epsilons import GUARANTEES
 from decentral_dp.studies.study_runs import GOOD
 from decentral_dp.studies.study_schema import Study
 from decentral_dp.studies.study_text import FAILED, StudyTable, failures, failures_text
@@ -27,6 +28,7 @@ def study_page(
     plots: Path,
     interactive: Sequence[Html] = (),
     gains: Sequence[tuple[str, Sequence[str]]] = (),
+    notes: Sequence[str] = (),
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 
@@ -40,6 +42,7 @@ def study_page(
         plots: folder of its pictures.
         interactive: pictures with scripts, by `interactive_figures`.
         gains: title of each, and where its pairs begin to pay.
+        notes: what is taken on the author's word, cell after cell.
     """
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
     pictures = [(title or name, plots / f"{name}.png") for name, title in named]
@@ -50,6 +53,7 @@ def study_page(
         *failures_note(cells),
         *(tag("p", warning, class_="note warn") for warning in warnings),
         tag("dl", *_tiles(study, cells), class_="tiles"),
+        *_guarantee(study, cells, notes),
         *_gains(gains),
         *claims_section(verdicts),
         *([tag("h2", "Pictures"), tag("div", *drawn, class_="figures")] if drawn else []),
@@ -68,6 +72,23 @@ def _tiles(study: Study, cells: pd.DataFrame) -> list[Html]:
     ok = int(cells["status"].isin(GOOD).sum())
     named = [("Cells", len(cells)), ("Ended ok", ok), ("Failed", len(cells) - ok), ("Seeds", len(study.seed_list))]
     return [tag("div", tag("dt", name), tag("dd", value), class_="tile") for name, value in named]
+
+
+def _guarantee(study: Study, cells: pd.DataFrame, notes: Sequence[str]) -> list[Html]:
+    """What every ε of the study is, that runs with seeds are simulations, and what rests on an author's word."""
+    counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
+    kinds = "; ".join(f"{words}: {n} {'cell' if n == 1 else 'cells'}" for words, n in counts if n)
+    found = [tag("h2", "Guarantee"), tag("p", f"{kinds[:1].upper()}{kinds[1:]}.")] if kinds else []
+    if study.kind == "run" and cells["guarantee"].isin(["certified", "as_printed"]).any():
+        words = (
+            "every cell has a recorded seed. Whoever knows it can subtract the noise, so these outputs protect nobody. "
+            "Every certified ε here is what the same run costs when its noise is secret, which it is when the scenario "
+            "states no seed."
+        )
+        found.append(tag("p", tag("strong", "These are simulations: "), words, class_="note warn"))
+    # As the study names its files, and not where its author keeps them.
+    said = dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)
+    return [*found, *([tag("ul", *(tag("li", note) for note in said))] if said else [])]
 
 
 def failures_note(cells: pd.DataFrame) -> list[Html]:

@@ -50,7 +50,8 @@ Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
 # What a cell that has its numbers says of itself.
 GOOD = ("ok", "budget_reached")
 Record = dict[str, Any]
-"""status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]."""
+"""status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes: what is
+taken on the author's word."""
 
 
 class Task(NamedTuple):
@@ -130,6 +131,7 @@ def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
         "seconds": 0.0,
         "finals": {"ok": float(status in GOOD)},
         "curves": {},
+        "notes": [],
     }
 
 
@@ -153,6 +155,7 @@ def _run(scenario: Scenario) -> Record:
         str(name): [part["round"].tolist(), part["value"].tolist()] for name, part in means.groupby("name", sort=False)
     }
     privacy = result.privacy
+    record["notes"] = _on_authors_word(privacy.notes)
     record["finals"] |= {} if diverged else result.metrics
     record["finals"] |= {
         "epsilon_max": privacy.epsilon_max,
@@ -172,6 +175,7 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int]) -> Rec
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
     claims = [_claim(job, cut) for cut in cuts]
     limits = job.at_infinity()
+    record["notes"] = _on_authors_word(job.statement().notes)
     record["curves"] = {
         "epsilon_max": [cuts, _spent(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
         "epsilon_pure_max": [cuts, _spent(job, cuts, job.budget.epsilon_pure, 0.0)],
@@ -189,6 +193,10 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int]) -> Rec
         **_network(job),
     }
     return record
+
+
+def _on_authors_word(notes: Sequence[str]) -> list[str]:
+    return [note for note in notes if "author's word" in note]
 
 
 def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:

@@ -115,7 +115,12 @@ class Study(Table):
     seeds: Count | list[Seed] = Field(default=1, description="Number of seeds (1, 2, …), or their list.")
     confidence: Share = Field(default=0.95, description="Level of the confidence intervals over seeds.")
     rounds: Literal["last", "all"] | list[Count] = Field(
-        default="last", description='Rounds at which plans are priced: "last", "all" (1, 2, 5, 10, …), or a list.'
+        default="last",
+        description=(
+            'Rounds whose values are kept, and at which plans are priced, for plots with x = "round" and claims at a '
+            'round. "last": the end alone; "all": of runs every round that is evaluated, of plans 1, 2, 5, 10, …; or '
+            "a list, of which runs keep those that are evaluated."
+        ),
     )
     measure: list[str] = Field(
         default=[], description="Measured names that tables show; what plots and claims name is measured as well."

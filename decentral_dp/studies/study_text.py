@@ -58,8 +58,7 @@ def study_table(
     """
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
-    there = set(last["name"])
-    columns = (study.measure or [name for name in _USUAL if name in there])[:most]
+    columns = columns_of(study, summary)[:most]
     known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
     short = [name.rpartition(".")[2] for name in names]
     heads = [
@@ -81,6 +80,12 @@ def study_table(
     words = len(names) + len(stated) + 1
     kinds = last.loc[last["name"].isin(columns), "interval"]
     return StudyTable(heads, [k >= words for k in range(len(heads))], rows, keys, note(study, cells, kinds))
+
+
+def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
+    """List the measures that a table of means at the end has: those that the study names, else the usual ones."""
+    there = set(summary.loc[summary["last"], "name"])
+    return study.measure or [name for name in _USUAL if name in there]
 
 
 def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:

@@ -408,6 +408,17 @@ def test_the_command_prints_a_table_and_its_exit_code(folder: Path) -> None:
     assert "shows a failure" in done.output
 
 
+MECHANISM = """
+class Logistic:
+    def cost(self, sensitivity, scale, width):
+        return sensitivity / scale
+
+    def sample(self, generator, query, grid, scale):
+        return query
+"""
+REQUIRED = UNCLIPPED.replace("class Problem:\n", "class Problem:\n    strength: float\n\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -416,6 +427,8 @@ def test_the_command_prints_a_table_and_its_exit_code(folder: Path) -> None:
         (["heavy_ball.py:No"], "defines no No"),
         (["heavy_ball.py"], "heavy_ball.py:Name"),
         (["missing.toml"], "is no file"),
+        (["stair.py:Logistic"], "is a mechanism, and check tries algorithms, problems and scenarios"),
+        (["required.py:Problem"], "has no default for strength, so nothing says what to try. Give a scenario"),
         (["heavy_ball.toml", "--out", "case.txt"], "ends in .npz"),
         (["heavy_ball.toml", "--again", "heavy_ball.toml"], "no file that check wrote"),
     ],
@@ -427,6 +440,8 @@ def test_wrong_names_get_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    (folder / "stair.py").write_text(MECHANISM, encoding="utf-8")
+    (folder / "required.py").write_text(REQUIRED, encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["decentral-dp", "check", *arguments])
     monkeypatch.setattr(signal, "signal", lambda *given: None)
     with pytest.raises(SystemExit) as end:

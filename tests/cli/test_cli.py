@@ -23,6 +23,7 @@ import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
 from decentral_dp.cli.catalogue import registries
+from decentral_dp.cli.key_entries import key_entries, key_names
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text
@@ -130,7 +131,7 @@ def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
     assert "569 records, 30 features" in command("show", "breast_cancer").out
     assert tomllib.loads(command("show", MAIN).out)["topology"]["agents"] == 10
     assert_one_sentence(command("show", "rign"))
-    assert "the nearest is 'ring'" in command("show", "rign").err
+    assert 'did you mean "ring"' in command("show", "rign").err
 
 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusted))
@@ -220,6 +221,55 @@ def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> Non
         assert "digits_softmax" not in said.err
     assert 'a name from "decentral-dp list studies".' in command("study", "xyz").err
     assert "did you mean" not in command("study", "xyz").err
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "privacy.share",
+            ["privacy.share", "  Channel → its share of the budget", "  May be: table of number above 0"],
+        ),
+        ("privacy.delta", ["privacy.delta", "  Left out: 1e-05"]),
+        ("share", ["privacy.share", "problem.partition.share"]),
+        ("momentum", ["algorithm.momentum", "  α of κ_t", "  Required.", "  Read by: vrdsbo"]),
+        ("algorithm.period", ["algorithm.period", "  Unit: rounds"]),
+        ("algorithm.x", ["  λ_x, of x along", "  Read by: ldp_dsbo", "  Read by: ma_dsbo, gbdsbo, bsa"]),
+        ("problem.start.x.scale", ["problem.start.*.scale", "  How far from 0."]),
+        ("problem.strength", ["problem.strength", "  Read by: "]),
+        ("topology.degree", ["topology.degree", "  Left out: 4", "  Read by: random_regular"]),
+        ("study.plots.x", ["study.plots.x", "  Left out: round"]),
+        ("seed", ["seed", "topology.seed"]),
+    ],
+)
+def test_show_prints_the_entry_of_a_key(command: Command, name: str, told: list[str]) -> None:
+    said = command("show", name)
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert [text for text in told if not any(line.startswith(text) for line in lines)] == []
+    # Keys that end otherwise are not among them.
+    last = name.rpartition(".")[2]
+    heads = [key for line in lines if line and not line.startswith(" ") for key in line.split(", ")]
+    assert heads
+    assert [key for key in heads if key.rpartition(".")[2] != last] == []
+
+
+def test_every_key_of_the_reference_is_shown(command: Command) -> None:
+    for key in key_names():
+        assert key in key_entries(key)
+    assert len(key_names()) > 150
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("privacy.shares", "privacy.share"), ("momentm", "momentum"), ("ldp_dsbow", "ldp_dsbo")]
+)
+def test_show_suggests_the_nearest_few(command: Command, name: str, near: str) -> None:
+    said = command("show", name)
+    assert_one_sentence(said)
+    assert f'"{near}"' in said.err
+    assert '"decentral-dp list"' in said.err
+    assert len(said.err) < 300
+    assert "did you mean" not in command("show", "zzzzqq").err
 
 
 def test_show_prints_a_file(command: Command, tmp_path: Path) -> None:

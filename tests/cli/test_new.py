@@ -181,6 +181,8 @@ COMMON = ["--csv", str(RECORDS), "--label", "outcome"]
         (["--topology", "rign"], "the nearest is 'ring'"),
         (["--data", "wein"], "the nearest is 'wine'"),
         (["--label", "x"], "--csv: missing"),
+        (["one.toml", "--out", "two.toml"], "Give one of the two"),
+        (["--out", "taken.toml"], "exists already"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_and_nothing_is_written(
@@ -201,6 +203,20 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_written(
     assert sentence in said.err
     assert said.err.count("\n") == 1
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"taken.toml": "mine"}
+
+
+@pytest.mark.parametrize("place", [["mine.toml"], ["--out", "mine.toml"], ["mine.toml", "--out", "mine.toml"]])
+def test_the_file_is_an_argument_or_an_option(
+    place: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["decentral-dp", "new", "--data", "wine", "--agents", "3", *place])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.toml"]
+    assert load(tmp_path / "mine.toml").topology.agents == 3
 
 
 def test_labels_and_ranges_are_read_as_numbers_where_they_are() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import json
 import math
 import os
@@ -175,6 +176,10 @@ BAD = {
         "grid": {"topology": RINGS},
         "plots": [{"name": "p", "x": "topology", "y": ["ok", "test_acc"]}],
     },
+    'plots (p): x is "round", and no values of single rounds are kept. Set rounds = "all"': {
+        "plots": [{"name": "p", "y": "upper_loss"}]
+    },
+    "plots (q): x is": {"rounds": [], "kind": "plan", "plots": [{"name": "q", "x": "round", "y": "epsilon_max"}]},
     'plots (p).y: "spectral_gap" is measured at the end only': {"plots": [{"name": "p", "y": "spectral_gap"}]},
     'claims (s).measure: "test_los" is not measured; did you mean "test_loss".': {
         "claims": [{"statement": "s", "left": {"measure": "ok"}, "is": "less", "right": {"measure": "test_los"}}]
@@ -404,6 +409,7 @@ def test_what_came_to_nothing_is_said_and_its_picture_is_removed(make: Make, tmp
     again = conduct(
         make(
             **small,
+            rounds=[3],
             measure=["test_accuracy", "weight_clean"],
             plots=[
                 curves | {"lines": "topology"},
@@ -418,7 +424,7 @@ def test_what_came_to_nothing_is_said_and_its_picture_is_removed(make: Make, tmp
     assert sorted(p.name for p in (out / "plots").iterdir()) == ["mine.png", "other.png"]
     assert again.warnings == [
         'measure: no cell has measured "weight_clean".',
-        'plots (curves): not drawn, for no curves are kept; set rounds = "all".',
+        'plots (curves): not drawn, for no cell was measured at the rounds of the study; set rounds = "all".',
         'plots (other): no cell has measured "weight_clean".',
         'plots (over_nothing): not drawn, for none of its cells has measured "weight_clean".',
     ]
@@ -949,6 +955,15 @@ def test_the_table_says_what_its_epsilon_is(
     assert code == 0
     assert "certified, δ = 1e-5" in out
     assert "guarantee" not in out
+    assert "Not in this table" not in out
+    # A fourth measure and a fifth are named where they are not printed.
+    wide = tmp_path / "wide.toml"
+    wide.write_text(tomli_w.dumps(content | {"measure": ["ok", "rounds", "agents", "seconds", "epsilon_max"]}))
+    said = " ".join(command("study", wide, "--jobs", 1)[1].split())
+    assert "Not in this table: seconds, epsilon_max. table.md and the report have every column." in said
+    written = (tmp_path / "runs" / "study-wide" / "table.md").read_text()
+    assert "seconds" in written
+    assert "epsilon" in written
     # What is computed anew is said before it is done.
     monkeypatch.setattr(cell_files, "package_digest", lambda: "another")
     assert command("study", file, "--jobs", 1)[2] == "decentral_dp has changed since; 1 kept cell is computed anew.\n"
@@ -1027,3 +1042,39 @@ def test_shipped_studies(name: str, tmp_path: Path) -> None:
     assert isinstance(task, Task)
     record = cell_files.compute(task)
     assert record["status"] in ("ok", "budget_reached", "diverged"), record["reason"]
+
+
+GRAPH = """
+def wheel(agents):
+    return [(i, (i + 1) % agents) for i in range(agents)]
+"""
+
+
+@pytest.mark.parametrize("kind", ["run", "plan"])
+def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path: Path) -> None:
+    make()
+    (tmp_path / "graph.py").write_text(GRAPH)
+    mine = {"name": "mine", "set": {"topology": {"kind": "graph.py:wheel", "agents": 5}}}
+    content = {"scenario": "base.toml", "kind": kind, "seeds": 2, "variants": [{"name": "ours"}, mine]}
+    (tmp_path / "study.toml").write_text(tomli_w.dumps(content))
+    for variants, said in ((content["variants"], 1), ([{"name": "ours"}], 0)):
+        (tmp_path / "study.toml").write_text(tomli_w.dumps(content | {"variants": variants}))
+        found = conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1)
+        assert not len(found.failed)
+        page = html.unescape((tmp_path / "out" / "report.html").read_text())
+        assert page.count('On the author\'s word: "graph.py:wheel" was chosen without reading a record.') == said
+        assert f"Certified: {2 * len(variants)} cells." in page
+        assert ("These are simulations: " in page) == (kind == "run")
+        # Names of files as the study has them; the study that is written down has them whole.
+        assert 'scenario = "base.toml"' in page
+        assert str(tmp_path) not in page
+        assert str(tmp_path / "base.toml") in (tmp_path / "out" / "study.toml").read_text()
+    # What is read from the folder says the same.
+    assert conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1).computed == 0
+
+
+def test_the_page_of_a_study_without_noise_promises_nothing(make: Make, tmp_path: Path) -> None:
+    conduct(make(unset=["privacy"], set={"privacy": {"guarantee": "none"}}), tmp_path / "out", jobs=1)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "No guarantee: 1 cell." in page
+    assert "simulations" not in page
