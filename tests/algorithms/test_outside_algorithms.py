@@ -225,6 +225,63 @@ def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) 
     assert "\n" not in str(said.value)
 
 
+# What is replaced in the code → text of the line that is named, and what is said of it.
+PLACED = {
+    ("released, neighbour_sum = yield Gossip(y=s.y)", "released, neighbour_sum = s, s"): (
+        "def step",
+        "step returns State and never yields, in line LINE of FILE, wanted one Gossip a round; nothing was run. "
+        "Write for example released, neighbour_sum = yield Gossip(y=s.y).",
+    ),
+    ("released, neighbour_sum = yield Gossip(y=s.y)", "released, neighbour_sum = yield s.y"): (
+        "yield s.y",
+        "step yields ndarray, in line LINE of FILE, wanted one Gossip a round; nothing was run.",
+    ),
+    ("released, neighbour_sum = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): (
+        "def step",
+        "step returns without a yield, in line LINE of FILE, wanted one Gossip a round; nothing was run.",
+    ),
+    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): (
+        "channels =",
+        'channels names "w", in line LINE of FILE, wanted a field of the state that init returns: x, y, last; nothing '
+        "was run. Name one of these, or add w to the state.",
+    ),
+    ("class HeavyBall", "class HeavyBal"): (
+        "class HeavyBal",
+        "FILE defines no HeavyBall; did you mean HeavyBal, in line LINE. Define it there, or name what the file "
+        "defines.",
+    ),
+    ('"lower_grad_y": "y"', '"lower_gard_y": "y"'): (
+        "RELEASES",
+        "states the term 'lower_gard_y', and no problem has it, in line LINE of FILE; did you mean lower_grad_y, of "
+        "lower_grad_y, lower_hvp, lower_jvp, upper_grad_y, upper_grad_x.",
+    ),
+    ("    friction: float = option", "    friction = option"): (
+        "friction =",
+        "'friction' is a field but has no type annotation, in line LINE; write friction: float = …, for example.",
+    ),
+    ('    channels = ("x", "y")', '    friend = 0.5\n    channels = ("x", "y")'): (
+        "friend =",
+        "sets friend without a type, in line LINE of FILE, so it is no option.",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", PLACED, ids=[new for _, new in PLACED])
+def test_a_refusal_names_the_line(folder: Path, change: tuple[str, str]) -> None:
+    scenario, file, (marker, said) = changed(folder, "heavy_ball", *change), folder / "heavy_ball.py", PLACED[change]
+    lines = file.read_text(encoding="utf-8").splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if marker in line)
+    with pytest.raises(InputError, match=re.escape(said.replace("LINE", str(number)).replace("FILE", str(file)))) as e:
+        build(scenario)
+    assert "\n" not in str(e.value)
+
+
+def test_a_file_without_a_name_is_refused_with_those_that_it_defines(folder: Path) -> None:
+    said = f'wanted what the file defines as well: "heavy_ball.py:HeavyBall"; {folder / "heavy_ball.py"} defines Heavy'
+    with pytest.raises(InputError, match=re.escape(said)):
+        build(load(folder / "heavy_ball.toml", ['algorithm.kind="heavy_ball.py"']))
+
+
 GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"
 REFUSED_COORDINATORS = {
     "both": (GRADIENTS.replace("self.QUERIES", '("grad_y", "joint")'), "was not planned"),
