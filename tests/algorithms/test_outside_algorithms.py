@@ -21,9 +21,9 @@ from decentral_dp.user_code import run_file
 PAGE = Path(__file__).parents[2] / "docs" / "add_an_algorithm.md"
 BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S))
 HEAVY_BALL = tomllib.loads(BLOCKS["heavy_ball.toml"])
-NAMES = ("heavy_ball", "averaged")
-CLASSES = {"heavy_ball": "HeavyBall", "averaged": "Averaged"}
-LONGEST = {"heavy_ball": 45, "averaged": 50}
+NAMES = ("heavy_ball", "hypergradient", "averaged")
+CLASSES = {"heavy_ball": "HeavyBall", "hypergradient": "Hypergradient", "averaged": "Averaged"}
+LONGEST = {"heavy_ball": 45, "hypergradient": 60, "averaged": 50}
 
 
 @pytest.fixture
@@ -146,6 +146,53 @@ def test_a_study_varies_its_keys_in_workers(folder: Path) -> None:
     found = conduct(load_study(str(folder / "study.toml"), []), folder / "out", 2, None, None)
     assert len(found.cells) == 4
     assert found.failed.empty
+
+
+def test_a_study_sets_it_beside_one_of_the_package(folder: Path) -> None:
+    found = conduct(load_study(str(folder / "against_ours.toml"), ["seeds=1"]), folder / "out", 1, None, None)
+    assert found.failed.empty
+    assert found.cells["variant"].tolist() == ["mine", "LDP-DSBO"]
+    priced = found.results[found.results["name"] == "epsilon_max"]["value"]
+    np.testing.assert_allclose(priced, [4.0, 4.0], rtol=1e-2)
+
+
+def test_hypergradients_are_those_of_the_package(folder: Path) -> None:
+    """Without noise, and with x away from where it is cut, the page's algorithm is LDP-DSBO."""
+    quiet = ['privacy.guarantee="none"', "privacy.epsilon=null", "privacy.mechanism=null", "algorithm.x.scale=0.01"]
+    mine = decentral_dp.run(load(folder / "hypergradient.toml", quiet))
+    ours = decentral_dp.run(load(folder / "hypergradient.toml", [*quiet, 'algorithm.kind="ldp_dsbo"']))
+    assert np.abs(mine.released["x"]).max() > 0.0
+    for channel in ("x", "y", "z"):
+        np.testing.assert_allclose(mine.released[channel], ours.released[channel], rtol=1e-9, atol=1e-12)
+
+
+def test_the_mean_of_the_last_round_may_be_kept(folder: Path) -> None:
+    """Gradient tracking by heavy ball's file: two means in a release, one in the first."""
+    text = BLOCKS["heavy_ball.py"]
+    for old, new in {
+        '{"y": {"lower_grad_y": "y"}}': '{"y": {}, "last": {"lower_grad_y": "means"}}',
+        'channels = ("x", "y")': 'channels = ("x", "y", "last")',
+        "    last: Any\n": "    last: Any\n    kept: Any\n",
+        "return State(x, y, y)": "return State(x, y, 0.0 * y, 0.0 * y)",
+        "yield Gossip(y=s.y)": "yield Gossip(y=s.y, last=s.last)",
+        "moved = mixed + self.friction * (released.y - s.last)": (
+            "mine = (1.0 - dataset.neighbour_weight) * released.last + neighbour_sum.last"
+        ),
+        "return State(s.x, moved - self.y(t) * gradient, released.y)": (
+            "return State(s.x, mixed - self.y(t) * released.last, mine + gradient - s.kept, gradient)\n\n"
+            "    def means(self, t):\n        return 1.0 if t == 0 else 2.0"
+        ),
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "heavy_ball.py").write_text(text, encoding="utf-8")
+    run = decentral_dp.run(load(folder / "heavy_ball.toml"))
+    (sent,) = (c for c in run.job.ledger.channels if c.channel == "last")
+    moved = sent.sensitivity["train"]
+    np.testing.assert_allclose(moved[1:], 2.0 * moved[:1] * np.ones_like(moved[1:]))
+    for kind, said in (("minibatch", "charged as if forgotten"), ("accumulate", "releases something else")):
+        with pytest.raises(InputError, match=said):
+            build(load(folder / "heavy_ball.toml", [f'problem.stream={{ kind = "{kind}", batch = 5 }}']))
 
 
 def test_noise_depends_on_the_code(folder: Path) -> None:
