@@ -414,7 +414,7 @@ def test_the_command_prints_a_table_and_its_exit_code(folder: Path) -> None:
         (["ldp_dsbow"], "the nearest is 'ldp_dsbo'"),
         (["missing.py:Name"], "there is no such file"),
         (["heavy_ball.py:No"], "defines no No"),
-        (["heavy_ball.py"], "heavy_ball.py:Name"),
+        (["heavy_ball.py"], "heavy_ball.py:HeavyBall"),
         (["missing.toml"], "is no file"),
         (["heavy_ball.toml", "--out", "case.txt"], "ends in .npz"),
         (["heavy_ball.toml", "--again", "heavy_ball.toml"], "no file that check wrote"),
