@@ -15,6 +15,8 @@ Files are code, not data: whatever they do is done when a scenario that names th
 
 from __future__ import annotations
 
+import difflib
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -28,6 +30,7 @@ from typing import Any, NamedTuple
 
 from decentral_dp.errors import InputError, missing_package, quoted
 from decentral_dp.files.regular import is_file, regular
+from decentral_dp.files.source_lines import class_at, defined, line_in_class
 
 # What a file or a function of the user's own may raise; a sentence reports it.
 USER_ERRORS = (
@@ -43,6 +46,9 @@ USER_ERRORS = (
     TypeError,
     ValueError,
 )
+
+# What Python says of a dataclass with option(…) and no type.
+_UNTYPED_FIELD = re.compile(r"'(\w+)' is a field but has no type annotation")
 
 # What a component is → the group of entry points that installed packages declare it in.
 GROUPS: Mapping[str, str] = {
@@ -99,10 +105,18 @@ def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
         path = path if path.is_absolute() else folder / path
         module = run_file(path, f"{key} must name a Python file and what it defines, as in file.py:Name")
         if not hasattr(module, place.name):
-            raise InputError(f"{key}: {path} defines no {place.name}. Define it there, or name what the file defines.")
+            raise InputError(
+                f"{key}: {path} defines no {place.name}{_instead(place.name, path)}. Define it there, or name what the "
+                "file defines."
+            )
         return getattr(module, place.name)
     if kind.lower().endswith(".py"):
-        raise InputError(f"{key}: got {quoted(kind)}, wanted what the file defines as well: {quoted(kind + ':Name')}.")
+        path = folder / Path(kind).expanduser()
+        names = list(defined(path)) or ["Name"]
+        known = f"; {path} defines {', '.join(names)}" if names != ["Name"] else ""
+        raise InputError(
+            f"{key}: got {quoted(kind)}, wanted what the file defines as well: {quoted(f'{kind}:{names[0]}')}{known}."
+        )
     point = installed(what).get(kind)
     if point is None:
         return None
@@ -142,8 +156,11 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     except InputError:
         raise
     except (*USER_ERRORS, SystemExit) as error:
-        mend = missing_package(error) or "mend the file"
-        raise InputError(f"{path}: it does not run: {reason(error)}{_line(error, path)}; {mend}.") from error
+        line, mend = _line(error, path), missing_package(error) or "mend the file"
+        if isinstance(error, TypeError) and (untyped := _UNTYPED_FIELD.match(str(error))):
+            line = _line_of_field(untyped[1], error, path) or line
+            mend = f"write {untyped[1]}: float = …, for example"
+        raise InputError(f"{path}: it does not run: {reason(error)}{line}; {mend}.") from error
     finally:
         sys.modules.pop(name, None)
         if shadowed is not None:
@@ -151,12 +168,34 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     return module
 
 
+def _instead(name: str, path: Path) -> str:
+    """The name in a file that one comes nearest to, with its line, and all that are there, for a refusal."""
+    lines = defined(path)
+    near = difflib.get_close_matches(name, lines, n=1, cutoff=0.5)
+    meant = f"; did you mean {near[0]}, in line {lines[near[0]]}" if near else ""
+    others = [other for other in lines if other not in near]
+    return meant + (f"{' beside' if near else '; it defines'} {', '.join(others)}" if others else "")
+
+
 def _line(error: BaseException, path: Path) -> str:
     """The last line of this file that an error came through, as ", in line 3"; "" where none is known."""
     if isinstance(error, SyntaxError):
         return ""  # Its text says it.
+    line = _line_number(error, path)
+    return f", in line {line}" if line is not None else ""
+
+
+def _line_number(error: BaseException, path: Path) -> int | None:
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    return f", in line {lines[-1]}" if lines and lines[-1] is not None else ""
+    return lines[-1] if lines else None
+
+
+def _line_of_field(field: str, error: BaseException, path: Path) -> str:
+    """The line of a field for which a dataclass is refused, as `_line`: Python names that of the decorator."""
+    at = _line_number(error, path)
+    name = class_at(path, at) if at is not None else None
+    line = line_in_class(path, name, field) if name is not None else None
+    return f", in line {line}" if line is not None else ""
 
 
 def call(found: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[Exception], str]) -> Any:

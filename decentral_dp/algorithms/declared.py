@@ -96,7 +96,8 @@ class _Declared(AnyAlgorithm, Protocol):
         return self.program.init(given, given.start("x", self.start), given.start("y", self.start))
 
     def step(self, t: int, given: Any, s: Any) -> Generator[Any, Response, Any]:
-        return (yield from self.program.step(t, given, s))
+        running: Generator[Any, Response, Any] = self.program.step(t, given, s)
+        return running
 
 
 @dataclass(frozen=True)

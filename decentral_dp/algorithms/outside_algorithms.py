@@ -7,6 +7,7 @@ itself (`protocol.Algorithm`, `coordinator_protocol.Coordinated`).
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
@@ -22,6 +23,8 @@ from decentral_dp.algorithms.examples import AUC
 from decentral_dp.algorithms.options import options_of
 from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.errors import InputError
+from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.problems.protocol import TERMS
 from decentral_dp.user_code import untyped_options
 
 # What an algorithm that plans its releases itself has to have, beside its channels or queries.
@@ -80,7 +83,8 @@ def _check_typed(algorithm: type, kind: str) -> None:
     untyped = next((name for name in untyped_options(algorithm) if name not in known), None)
     if untyped is not None:
         raise InputError(
-            f"algorithm.kind: {kind} sets {untyped} without a type, so it is no option. Write for example "
+            f"algorithm.kind: {kind} sets {untyped} without a type{place_in_class(algorithm, untyped)}, so it is no "
+            "option. Write for example "
             f"{untyped}: float = …, or in capitals where it is none."
         )
 
@@ -99,9 +103,16 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
         raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has. Add it.")
     if not plans and (term := unknown_term(algorithm)) is not None:
         raise InputError(
-            f"algorithm.kind: {kind} states the term {term!r}, and no problem has it. Take for example lower_grad_y, "
-            "upper_grad_x, grad_x or grad_y."
+            f"algorithm.kind: {kind} states the term {term!r}, and no problem has it"
+            f"{place_in_class(algorithm, 'QUERIES' if trusted else 'RELEASES', term)}; {_terms(term, trusted)}."
         )
+
+
+def _terms(term: str, trusted: bool) -> str:
+    """The term that one comes nearest to, and all that there are."""
+    known = (*TERMS, *MINIMAX_TERMS) if trusted else TERMS
+    near = difflib.get_close_matches(term, known, n=1, cutoff=0.5)
+    return f"{f'did you mean {near[0]}, of ' if near else 'take one of '}{', '.join(known)}"
 
 
 def _states(algorithm: type, name: str) -> bool:

@@ -25,6 +25,7 @@ from decentral_dp.config.problem_schema import SHARED_KEYS, ProblemTable
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, reason, untyped_options
 
@@ -151,8 +152,9 @@ def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
     """Key → (type, default or ... where it is required), of the options of a class: its dataclass fields."""
     untyped = untyped_options(found)
     if untyped:
+        place = place_in_class(found, untyped[0]) or source_of(found)
         raise InputError(
-            f"problem.kind: {name}{source_of(found)} sets {untyped[0]} without a type, so it is no option. Write for "
+            f"problem.kind: {name} sets {untyped[0]} without a type{place}, so it is no option. Write for "
             f"example {untyped[0]}: float = …, or in capitals where it is none."
         )
     if not is_dataclass(found):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +22,8 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Released
+from decentral_dp.simulation.watched_program import WatchedProgram
 
-_PACKAGE = str(Path(__file__).parent.parent) + "/"
 # What rounding may add to how far one record moves a value, relative to its sensitivity and to the value.
 _ROUNDING = 1e-9
 _MEND = "send what reads records as the bounded value of a query, which is noised and priced"
@@ -99,12 +98,12 @@ class Script:
 
     def _agent(self, number: int, node: AgentNode) -> AgentNode:
         log = self._log(number, node.agents, node.program.releases_per_round)
-        program: Any = _Watched(node.program, log)
+        program: Any = WatchedProgram(node.program, log, self.name)
         return node._replace(program=program, make_releaser=partial(_Releaser, node.make_releaser, log))
 
     def _coordinator(self, node: CoordinatorNode) -> CoordinatorNode:
         log = self._log(0, None, node.program.releases_per_round)
-        program: Any = _Watched(node.program, log)
+        program: Any = WatchedProgram(node.program, log, self.name)
         blocks = tuple(_Block(block, log) for block in node.client_blocks)
         make: Any = partial(_Releaser, node.make_releaser, log)
         return node._replace(program=program, make_releaser=make, client_blocks=blocks)
@@ -298,49 +297,6 @@ class _Block:
     def hand_over(self) -> Any:
         self._log.left(Left("records", 0, {}, None))
         return self._inner.hand_over()
-
-
-class _Watched:
-    """A program of which the line is known at which it makes an exchange."""
-
-    def __init__(self, program: Any, log: Log) -> None:
-        self._program = program
-        self._log = log
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._program, name)
-
-    def init(self, known: Any) -> Any:
-        author = getattr(self._program, "program", self._program)
-        code = getattr(author.init, "__code__", None)
-        self._log.place = _place(code.co_filename, code.co_firstlineno) if code is not None else ""
-        return self._program.init(known)
-
-    def step(self, t: int, known: Any, s: Any) -> Generator[Any, Any, Any]:
-        self._log.round = t
-        running, reply = self._program.step(t, known, s), None
-        while True:
-            try:
-                request = running.send(reply)
-            except StopIteration as done:
-                return done.value
-            self._log.place = _where(running)
-            reply = yield request
-
-
-def _where(running: Any) -> str:
-    """The innermost line of a waiting generator that is not this package's."""
-    place = ""
-    while running is not None:
-        frame = getattr(running, "gi_frame", None)
-        if frame is not None:
-            place = _place(frame.f_code.co_filename, frame.f_lineno) or place
-        running = getattr(running, "gi_yieldfrom", None)
-    return place
-
-
-def _place(file: str, line: int) -> str:
-    return "" if file.startswith((_PACKAGE, "<")) else f", in line {line} of {file}"
 
 
 def _same(a: Any, b: Any) -> bool:

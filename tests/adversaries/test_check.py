@@ -425,7 +425,7 @@ REQUIRED = UNCLIPPED.replace("class Problem:\n", "class Problem:\n    strength: 
         (["ldp_dsbow"], "the nearest is 'ldp_dsbo'"),
         (["missing.py:Name"], "there is no such file"),
         (["heavy_ball.py:No"], "defines no No"),
-        (["heavy_ball.py"], "heavy_ball.py:Name"),
+        (["heavy_ball.py"], "heavy_ball.py:HeavyBall"),
         (["missing.toml"], "is no file"),
         (["stair.py:Logistic"], "is a mechanism, and check tries algorithms, problems and scenarios"),
         (["required.py:Problem"], "has no default for strength, so nothing says what to try. Give a scenario"),

@@ -22,9 +22,9 @@ from decentral_dp.user_code import run_file
 PAGE = Path(__file__).parents[2] / "docs" / "add_an_algorithm.md"
 BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S))
 HEAVY_BALL = tomllib.loads(BLOCKS["heavy_ball.toml"])
-NAMES = ("heavy_ball", "averaged")
-CLASSES = {"heavy_ball": "HeavyBall", "averaged": "Averaged"}
-LONGEST = {"heavy_ball": 45, "averaged": 50}
+NAMES = ("heavy_ball", "hypergradient", "averaged")
+CLASSES = {"heavy_ball": "HeavyBall", "hypergradient": "Hypergradient", "averaged": "Averaged"}
+LONGEST = {"heavy_ball": 45, "hypergradient": 60, "averaged": 50}
 
 
 @pytest.fixture
@@ -149,6 +149,53 @@ def test_a_study_varies_its_keys_in_workers(folder: Path) -> None:
     assert found.failed.empty
 
 
+def test_a_study_sets_it_beside_one_of_the_package(folder: Path) -> None:
+    found = conduct(load_study(str(folder / "against_ours.toml"), ["seeds=1"]), folder / "out", 1, None, None)
+    assert found.failed.empty
+    assert found.cells["variant"].tolist() == ["mine", "LDP-DSBO"]
+    priced = found.results[found.results["name"] == "epsilon_max"]["value"]
+    np.testing.assert_allclose(priced, [4.0, 4.0], rtol=1e-2)
+
+
+def test_hypergradients_are_those_of_the_package(folder: Path) -> None:
+    """Without noise, and with x away from where it is cut, the page's algorithm is LDP-DSBO."""
+    quiet = ['privacy.guarantee="none"', "privacy.epsilon=null", "privacy.mechanism=null", "algorithm.x.scale=0.01"]
+    mine = decentral_dp.run(load(folder / "hypergradient.toml", quiet))
+    ours = decentral_dp.run(load(folder / "hypergradient.toml", [*quiet, 'algorithm.kind="ldp_dsbo"']))
+    assert np.abs(mine.released["x"]).max() > 0.0
+    for channel in ("x", "y", "z"):
+        np.testing.assert_allclose(mine.released[channel], ours.released[channel], rtol=1e-9, atol=1e-12)
+
+
+def test_the_mean_of_the_last_round_may_be_kept(folder: Path) -> None:
+    """Gradient tracking by heavy ball's file: two means in a release, one in the first."""
+    text = BLOCKS["heavy_ball.py"]
+    for old, new in {
+        '{"y": {"lower_grad_y": "y"}}': '{"y": {}, "last": {"lower_grad_y": "means"}}',
+        'channels = ("x", "y")': 'channels = ("x", "y", "last")',
+        "    last: Any\n": "    last: Any\n    kept: Any\n",
+        "return State(x, y, y)": "return State(x, y, 0.0 * y, 0.0 * y)",
+        "yield Gossip(y=s.y)": "yield Gossip(y=s.y, last=s.last)",
+        "moved = mixed + self.friction * (released.y - s.last)": (
+            "mine = (1.0 - dataset.neighbour_weight) * released.last + neighbour_sum.last"
+        ),
+        "return State(s.x, moved - self.y(t) * gradient, released.y)": (
+            "return State(s.x, mixed - self.y(t) * released.last, mine + gradient - s.kept, gradient)\n\n"
+            "    def means(self, t):\n        return 1.0 if t == 0 else 2.0"
+        ),
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "heavy_ball.py").write_text(text, encoding="utf-8")
+    run = decentral_dp.run(load(folder / "heavy_ball.toml"))
+    (sent,) = (c for c in run.job.ledger.channels if c.channel == "last")
+    moved = sent.sensitivity["train"]
+    np.testing.assert_allclose(moved[1:], 2.0 * moved[:1] * np.ones_like(moved[1:]))
+    for kind, said in (("minibatch", "charged as if forgotten"), ("accumulate", "releases something else")):
+        with pytest.raises(InputError, match=said):
+            build(load(folder / "heavy_ball.toml", [f'problem.stream={{ kind = "{kind}", batch = 5 }}']))
+
+
 def test_noise_depends_on_the_code(folder: Path) -> None:
     """Another algorithm under the same name must not draw the same noise: it would cancel in a difference."""
     before = build(load(folder / "heavy_ball.toml")).root
@@ -224,6 +271,63 @@ def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) 
     with pytest.raises(InputError, match=re.escape(REFUSED_CODE[change])) as said:
         build(changed(folder, "heavy_ball", *change))
     assert "\n" not in str(said.value)
+
+
+# What is replaced in the code → text of the line that is named, and what is said of it.
+PLACED = {
+    ("released, neighbour_sum = yield Gossip(y=s.y)", "released, neighbour_sum = s, s"): (
+        "def step",
+        "step returns State and never yields, in line LINE of FILE, wanted one Gossip a round; nothing was run. "
+        "Write for example released, neighbour_sum = yield Gossip(y=s.y).",
+    ),
+    ("released, neighbour_sum = yield Gossip(y=s.y)", "released, neighbour_sum = yield s.y"): (
+        "yield s.y",
+        "step yields ndarray, in line LINE of FILE, wanted one Gossip a round; nothing was run.",
+    ),
+    ("released, neighbour_sum = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): (
+        "def step",
+        "step returns without a yield, in line LINE of FILE, wanted one Gossip a round; nothing was run.",
+    ),
+    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): (
+        "channels =",
+        'channels names "w", in line LINE of FILE, wanted a field of the state that init returns: x, y, last; nothing '
+        "was run. Name one of these, or add w to the state.",
+    ),
+    ("class HeavyBall", "class HeavyBal"): (
+        "class HeavyBal",
+        "FILE defines no HeavyBall; did you mean HeavyBal, in line LINE. Define it there, or name what the file "
+        "defines.",
+    ),
+    ('"lower_grad_y": "y"', '"lower_gard_y": "y"'): (
+        "RELEASES",
+        "states the term 'lower_gard_y', and no problem has it, in line LINE of FILE; did you mean lower_grad_y, of "
+        "lower_grad_y, lower_hvp, lower_jvp, upper_grad_y, upper_grad_x.",
+    ),
+    ("    friction: float = option", "    friction = option"): (
+        "friction =",
+        "'friction' is a field but has no type annotation, in line LINE; write friction: float = …, for example.",
+    ),
+    ('    channels = ("x", "y")', '    friend = 0.5\n    channels = ("x", "y")'): (
+        "friend =",
+        "sets friend without a type, in line LINE of FILE, so it is no option.",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", PLACED, ids=[new for _, new in PLACED])
+def test_a_refusal_names_the_line(folder: Path, change: tuple[str, str]) -> None:
+    scenario, file, (marker, said) = changed(folder, "heavy_ball", *change), folder / "heavy_ball.py", PLACED[change]
+    lines = file.read_text(encoding="utf-8").splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if marker in line)
+    with pytest.raises(InputError, match=re.escape(said.replace("LINE", str(number)).replace("FILE", str(file)))) as e:
+        build(scenario)
+    assert "\n" not in str(e.value)
+
+
+def test_a_file_without_a_name_is_refused_with_those_that_it_defines(folder: Path) -> None:
+    said = f'wanted what the file defines as well: "heavy_ball.py:HeavyBall"; {folder / "heavy_ball.py"} defines Heavy'
+    with pytest.raises(InputError, match=re.escape(said)):
+        build(load(folder / "heavy_ball.toml", ['algorithm.kind="heavy_ball.py"']))
 
 
 GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"

@@ -1,0 +1,89 @@
+"""Where a Python file of the user's own defines something: read from its text, and nothing of it is run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+# Classes that hold values and are no component.
+_VALUES = ("NamedTuple", "TypedDict", "Enum")
+
+
+def defined(path: Path) -> dict[str, int]:
+    """Name → line of the public classes and functions at the top of a file; without named tuples, classes first."""
+    found: list[ast.ClassDef | ast.FunctionDef] = []
+    for statement in _statements(path):
+        if isinstance(statement, ast.ClassDef) and not any(_name(base) in _VALUES for base in statement.bases):
+            found.append(statement)
+        if isinstance(statement, ast.FunctionDef):
+            found.append(statement)
+    found.sort(key=lambda s: isinstance(s, ast.FunctionDef))
+    return {s.name: s.lineno for s in found if not s.name.startswith("_")}
+
+
+def line_in_class(path: Path, name: str, attribute: str, text: str | None = None) -> int | None:
+    """The line of a file at which a class sets or defines an attribute.
+
+    Args:
+        path: the file.
+        name: of the class, at the top of the file.
+        attribute: a field, a plain value or a method.
+        text: a literal in its value, whose line is wanted where it is there.
+
+    Returns:
+        The line; None where it is not known.
+    """
+    for statement in _statements(path):
+        if isinstance(statement, ast.ClassDef) and statement.name == name:
+            for part in statement.body:
+                if attribute in _names_set(part):
+                    literals = (n for n in ast.walk(part) if isinstance(n, ast.Constant))
+                    return next((n.lineno for n in literals if text is not None and n.value == text), part.lineno)
+    return None
+
+
+def class_at(path: Path, line: int) -> str | None:
+    """The class at the top of a file that this line is of, its decorators included."""
+    for statement in _statements(path):
+        if isinstance(statement, ast.ClassDef):
+            first = min([statement.lineno, *(d.lineno for d in statement.decorator_list)])
+            if first <= line <= (statement.end_lineno or first):
+                return statement.name
+    return None
+
+
+def place_in_class(found: type, attribute: str, text: str | None = None) -> str:
+    """The place of a class's attribute as ", in line 3 of file.py"; "" where it is not known.
+
+    Args:
+        found: a class; the code of its methods names the file.
+        attribute, text: as of `line_in_class`.
+    """
+    members: Mapping[str, object] = vars(found)
+    files = [getattr(getattr(member, "__code__", None), "co_filename", "") for member in members.values()]
+    for file in dict.fromkeys(f for f in files if f.endswith(".py")):
+        line = line_in_class(Path(file), found.__name__, attribute, text)
+        if line is not None:
+            return f", in line {line} of {file}"
+    return ""
+
+
+def _statements(path: Path) -> Iterator[ast.stmt]:
+    """The statements at the top of a file; none where it cannot be read, which others report."""
+    try:
+        yield from ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _names_set(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.Assign):
+        return [_name(target) for target in statement.targets]
+    if isinstance(statement, ast.AnnAssign):
+        return [_name(statement.target)]
+    return [statement.name] if isinstance(statement, ast.FunctionDef) else []
