@@ -153,7 +153,9 @@ def _lines(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[Lin
         for k, value in enumerate(values):
             hue, style = (k, m) if coloured else (m, 0)
             where = {} if plot.lines is None else {plot.lines: value}
-            colour, marker = SERIES_COLOURS[hue % len(SERIES_COLOURS)], MARKERS[hue % len(MARKERS)]
+            # Where colours come again, their markers are others.
+            again, colour = hue // len(SERIES_COLOURS), SERIES_COLOURS[hue % len(SERIES_COLOURS)]
+            marker = MARKERS[(hue + again) % len(MARKERS)]
             dash, fill = DASHES[style % len(DASHES)], FILLS[style % len(FILLS)]
             found.append(Line(words_of(value) if coloured else "", measure, where, colour, marker, dash, fill))
     return found

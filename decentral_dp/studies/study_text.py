@@ -230,12 +230,13 @@ _POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
 def latex(table: StudyTable) -> str:
-    """Write a table as a `tabular` that needs no package, with its note below."""
+    """Write a table as a `tabular` that needs no package, with its note below as a comment: a paper has its caption."""
     columns = "".join("r" if number else "l" for number in table.numbers)
     heads = [plain_latex(" ".join(filter(None, (name, below and f"({below})")))) for name, below in table.heads]
     rows = [" & ".join(map(plain_latex, row)) + r" \\" for row in table.rows]
     body = [" & ".join(heads) + r" \\", r"\hline", *rows, r"\hline", r"\end{tabular}"]
-    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", *body, "", plain_latex(table.note), ""])
+    comment = f"% {' '.join(table.note.split())}"
+    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", *body, "", comment, ""])
 
 
 def plain_latex(text: str) -> str:

@@ -44,8 +44,9 @@ from decentral_dp.studies.gains import check_gains
 from decentral_dp.studies.grid import axes, cells, label_all
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import check_names, names_of
+from decentral_dp.studies.study_plots import _lines
 from decentral_dp.studies.study_runs import Task, task_of
-from decentral_dp.studies.study_schema import Study, load_study
+from decentral_dp.studies.study_schema import Plot, Study, load_study
 from decentral_dp.studies.study_tables import summary
 from decentral_dp.studies.study_text import StudyTable, latex, markdown, study_table
 from decentral_dp.studies.verdicts import Verdict, check_claims, selected, verdict
@@ -337,6 +338,18 @@ def test_tables_escape_what_their_language_reads() -> None:
     rows = latex(table).splitlines()
     assert rows[2] == r"a\_b$|$c ($\delta$ = 1e-5) \\"
     assert rows[4] == r"{[}x](y) \& 5 \% of \{z\} ≈ 2$\cdot$10$^{-4}$ * \\"
+    # A paper that reads the file in has a caption of its own.
+    assert latex(table._replace(note="All 4\ncells.")).splitlines()[-1] == "% All 4 cells."
+
+
+def test_of_many_lines_no_two_look_alike() -> None:
+    graphs = [{"kind": "ring", "agents": agents} for agents in range(3, 15)]
+    study = load_study({"scenario": "quadratic", "seeds": 1, "grid": {"topology": graphs}})
+    varied = {axis.name: axis for axis in axes(study)}
+    plot = Plot(name="many", x="round", y=["upper_loss"], lines="topology")
+    rows = pd.DataFrame({"topology": varied["topology"].labels})
+    drawn = _lines(plot, varied, rows)
+    assert len({(line.colour, line.marker) for line in drawn}) == len(drawn) == len(graphs)
 
 
 def test_scores_are_over_the_cells_that_ended_ok_and_prices_over_all() -> None:
