@@ -19,7 +19,8 @@ from scipy.stats import rankdata
 
 from decentral_dp.bounded import Array
 from decentral_dp.problems.minimax.protocol import Attackable
-from decentral_dp.problems.protocol import Problem, take
+from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.records import take
 
 LOSS, CONFIDENCE = "loss", "confidence"
 

@@ -26,7 +26,8 @@ from decentral_dp.adversaries.likelihoods import movement
 from decentral_dp.adversaries.memberships import Membership
 from decentral_dp.adversaries.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import SPLITS, Array, Split
-from decentral_dp.problems.protocol import Placed, take
+from decentral_dp.problems.protocol import Placed
+from decentral_dp.problems.records import take
 from decentral_dp.simulation.jobs import Job
 
 # Queries of all candidates are held at once: at most so many numbers.

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from decentral_dp.cli.progress import LiveBar
 from decentral_dp.simulation.plan_text import console
-from decentral_dp.studies.conduct import Findings
+from decentral_dp.studies.study_findings import Findings
 from decentral_dp.studies.study_text import FAILED, columns_of, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.config.outside_components import checked_options, name_of, source_of
-from decentral_dp.config.problem_schema import Column, Partition, ProblemTable
+from decentral_dp.config.problem_schema import ProblemTable
+from decentral_dp.config.record_tables import Column, Partition
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest

@@ -10,7 +10,7 @@ from decentral_dp.config import outside_components as outside
 from decentral_dp.config import outside_functions
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.problem_components import is_minimax, public_seed
-from decentral_dp.config.problem_schema import Column, Partition
+from decentral_dp.config.record_tables import Column, Partition
 from decentral_dp.config.schema import MechanismTable, Scenario
 from decentral_dp.data import Dataset, Shards, Stream, make_shards
 from decentral_dp.data import load as load_data

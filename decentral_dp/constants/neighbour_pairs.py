@@ -11,7 +11,9 @@ import numpy as np
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.problem_constants import Clips
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import Placed, Problem, Terms, regulariser_matrices, take
+from decentral_dp.problems.protocol import Placed, Problem, Terms
+from decentral_dp.problems.records import take
+from decentral_dp.problems.regulariser_matrices import regulariser_matrices
 
 _UNCLIPPED = Clip("l2")
 _NEWTON_STEPS, _HALVINGS = 100, 40

@@ -33,7 +33,8 @@ from decentral_dp.exchange import Value
 from decentral_dp.participants.batch import Batch, Group, mean_sensitivity
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Started, Steepening, stacked, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Started, Steepening, stacked
+from decentral_dp.problems.records import take
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem, regulariser_matrices
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
+from decentral_dp.problems.regulariser_matrices import regulariser_matrices
 
 
 class Group(NamedTuple):

@@ -13,7 +13,8 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, sizes, split_read, stacked, take
+from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, sizes, split_read, stacked
+from decentral_dp.problems.records import take
 
 Question = TypeVar("Question", contravariant=True)
 Records = Mapping[Split, Sequence[Any]]

@@ -15,7 +15,7 @@ from decentral_dp.participants.clients import AnsweringBlock
 from decentral_dp.participants.fixed_positions import block_size, blocks
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
-from decentral_dp.problems.protocol import take
+from decentral_dp.problems.records import take
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,9 @@ from decentral_dp.participants.implicit_gradient import implicit_mean
 from decentral_dp.participants.pooled_bounds import FED, PooledBounds
 from decentral_dp.participants.pooled_means import Moments, Objective, mean_losses, mean_term, moments, squared
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import MATRICES, concatenated, regulariser_matrices
+from decentral_dp.problems.protocol import MATRICES
+from decentral_dp.problems.records import concatenated
+from decentral_dp.problems.regulariser_matrices import regulariser_matrices
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,9 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import Regularised
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, regulariser_matrices, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem
+from decentral_dp.problems.records import take
+from decentral_dp.problems.regulariser_matrices import regulariser_matrices
 
 CHUNK = 2048
 UNCLIPPED = Clip("l2")

@@ -16,7 +16,8 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import Problem, take
+from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.records import take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
 

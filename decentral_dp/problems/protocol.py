@@ -16,12 +16,9 @@ Algorithms that send second derivatives instead of products with a vector need m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
@@ -49,9 +46,6 @@ CLIP_OF_TERM = {
     "lower_jacobian": "x",
 }
 
-# Float64 numbers per argument in one call of a regulariser on many directions, 16 MiB.
-DIRECTIONS = 1 << 21
-
 
 class Terms(NamedTuple):
     """Clipped per-record means of one agent; None where the term touches no record (it is identically zero)."""
@@ -75,14 +69,6 @@ class Regulariser(NamedTuple):
     grad_y: Array
     hvp: Array
     jvp: Array
-
-
-class RegulariserMatrices(NamedTuple):
-    """Data-independent matrices, row-wise: ∇²_yy R (b, q, q), ∇²_xy R (b, p, q), ∇²_yy R·Z (b, q, p) or None."""
-
-    hessian: Array
-    jacobian: Array
-    product: Array | None
 
 
 class TwoVariables(Protocol):
@@ -329,13 +315,6 @@ def asked(wanted: Collection[str], reads_records: Mapping[str, Split]) -> list[s
     return [name for name in MATRICES if name in wanted and MATRICES[name] in reads_records]
 
 
-def select_split(wanted: Collection[str], train: Any, validation: Any) -> tuple[Any, Any]:
-    """The records of both kinds, none of a kind that no wanted term reads."""
-    lower = any(term.startswith("lower_") for term in wanted)
-    upper = any(term.startswith("upper_") for term in wanted)
-    return (train if lower else take(train, slice(0))), (validation if upper else take(validation, slice(0)))
-
-
 def stacked(problem: Problem) -> Stacked | None:
     """The problem where it evaluates many agents at once, else None.
 
@@ -349,62 +328,3 @@ def stacked(problem: Problem) -> Stacked | None:
         next((i for i, c in enumerate(order) if name in vars(c)), -1) for name in ("terms", "stacked_terms")
     )
     return problem if at_once <= terms else None
-
-
-def take(records: Any, index: slice | NDArray[np.int64]) -> Any:
-    """The chosen records of a NamedTuple of arrays. A slice costs no copy."""
-    return type(records)(*(a[index] for a in records))
-
-
-def concatenated(parts: Sequence[Any]) -> Any:
-    """Join the records of several parts, one part after the other.
-
-    Args:
-        parts: NamedTuples of arrays, at least one and all of one class.
-
-    Returns:
-        One such NamedTuple.
-
-    Example:
-        >>> from decentral_dp.problems.bilevel.mean_records import MeanRecords
-        >>> part = MeanRecords(np.ones((1, 2)), np.ones(1), np.ones(1))
-        >>> concatenated([part, part])[0].shape
-        (2, 2)
-    """
-    return type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | None) -> RegulariserMatrices:
-    """Form the second derivatives of R, column by column from `problem.regulariser`; exact, and never clipped.
-
-    Args:
-        problem: with the regulariser.
-        x: (b, p).
-        y: (b, q).
-        matrix: Z (b, q, p), or None where no product is wanted.
-
-    Returns:
-        The matrices of every row.
-    """
-    b, p, q = len(y), problem.p, problem.q
-    units, whole = np.eye(q), RegulariserMatrices(np.empty((b, q, q)), np.empty((b, p, q)), None)
-    product = None if matrix is None else np.empty((b, q, p))
-    for row in range(b):
-        for part in _columns(q, p + q):
-            along = _along(problem, x[row], y[row], units[part])
-            whole.hessian[row][:, part], whole.jacobian[row][:, part] = along.hvp.T, along.jvp.T
-        if matrix is not None and product is not None:
-            for part in _columns(p, p + q):
-                product[row][:, part] = _along(problem, x[row], y[row], matrix[row].T[part]).hvp.T
-    return whole._replace(product=product)
-
-
-def _columns(n: int, width: int) -> Iterator[slice]:
-    step = max(1, DIRECTIONS // max(1, width))
-    return (slice(start, min(start + step, n)) for start in range(0, n, step))
-
-
-def _along(problem: Problem, x: Array, y: Array, directions: Array) -> Regulariser:
-    """The regulariser's terms at one point along many directions (n, q)."""
-    n = len(directions)
-    return problem.regulariser(np.tile(x, (n, 1)), np.tile(y, (n, 1)), directions)

@@ -28,7 +28,7 @@ from decentral_dp.privacy.accounting.auc_bounds import shifted, within_run
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter, class_shares
-from decentral_dp.problems.protocol import take
+from decentral_dp.problems.records import take
 from decentral_dp.reproductions.draws import generator, mu_of, noised
 from decentral_dp.reproductions.findings import Check, Row, values
 from decentral_dp.statistics import Interval, over_seeds

@@ -14,7 +14,8 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.privacy.clipping import Clip, row_norms
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
+from decentral_dp.problems.records import take
 from decentral_dp.simulation.metrics import evenly_spaced
 
 # Records of each kind that are tried, of so many agents.

@@ -9,12 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share, released_share
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
 from decentral_dp.bounded import Array, Split
-from decentral_dp.config.algorithm_components import algorithm_of, entry_of, own_keys
-from decentral_dp.config.problem_components import is_minimax, minimax_options
+from decentral_dp.config.algorithm_components import own_keys
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.family import Family
@@ -33,6 +31,7 @@ from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
+from decentral_dp.simulation.coordinator_checks import impure, too_long, unbounded
 from decentral_dp.simulation.gossip_plan import LARGEST_PLAN
 
 # A factor on all noise that leaves nothing of a price but what does not depend on it; and how far a target has to be
@@ -46,80 +45,6 @@ _TERMS = {
     "joint": "both gradients as one vector",
     "inner": "an inner function, as KL-DRO in compositional form has",
 }
-
-
-def check_coordinated(s: Scenario) -> Coordinated:
-    """The program of a trusted coordinator. Whatever can be refused before a record is read is refused here.
-
-    Raises InputError.
-    """
-    privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
-    if is_minimax(s):
-        minimax_options(s)
-        check_share(s.problem.positive_share, privacy.guarantee)
-    if s.problem.stream != "all":
-        samples = "rate" in entry_of(s).optional
-        mend = "for samples give algorithm.rate." if samples else "it knows no samples."
-        raise InputError(f"problem.stream: {kind} reads all records in every round. Leave the stream out; {mend}")
-    if s.run.average != 1:
-        raise InputError(f"run.average: {kind} publishes one value after the other, not averages. Leave it out.")
-    for channel in ("x", "y", "z"):
-        if privacy.noise(channel) is not None:
-            raise InputError(
-                f"privacy.{channel}: the noise of {kind} follows from privacy.epsilon and delta. Leave the scale out."
-            )
-    for key in ("box", "share", "cap", "epsilon_rounds"):
-        if getattr(privacy, key):
-            raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")
-    program = released_share(cast(Coordinated, algorithm_of(s)), s.problem.positive_share)
-    if privacy.epsilon is None and privacy.guarantee != "none":
-        raise InputError(
-            f"privacy.epsilon: missing. {kind} sets its noise by a target; give for example epsilon = 1.0."
-        )
-    if table.rounds > LARGEST_PLAN:
-        raise _too_long(table.rounds)
-    if privacy.clip and not program.queries:
-        raise InputError(
-            f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
-            "Leave it out."
-        )
-    if not entry_of(s).pure and privacy.delta == 0.0 and privacy.guarantee != "none":
-        raise _impure(kind)
-    bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
-    if program.needs_constants and not bounded:
-        raise _unbounded(kind)
-    _check_start(s)
-    return program
-
-
-def _check_start(s: Scenario) -> None:
-    """Refuse a stated start outside the domain, which would silently be another."""
-    domain, x = own_keys(s).get("domain"), s.algorithm.init.get("x")
-    if domain is None or x is None or domain.kind != "box" or domain.low is None or domain.high is None:
-        return
-    if not domain.low <= x <= domain.high:
-        raise InputError(
-            f"algorithm.init.x: {x:g} lies outside the domain, which is from {domain.low:g} to {domain.high:g}. Start "
-            "inside, or leave it out."
-        )
-
-
-def _unbounded(kind: str) -> InputError:
-    return InputError(
-        f"problem.normalise: {kind} needs records of bounded length, and nothing bounds these. "
-        'Set normalise = "l2" (or "l1", or "box").'
-    )
-
-
-def _impure(kind: str) -> InputError:
-    return InputError(
-        f"privacy.delta: {kind} adds Gaussian noise, which gives no pure guarantee. Take a delta above 0, for example "
-        "1e-6."
-    )
-
-
-def _too_long(rounds: int) -> InputError:
-    return InputError(f"algorithm.rounds: {rounds} rounds are more releases than can be priced. Use fewer rounds.")
 
 
 def minimax_context(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
@@ -219,7 +144,7 @@ def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
     if s.privacy.constants is not None:
         return Declared.from_table(problem, s.privacy.constants)
     if shards.l2 is None:
-        raise _unbounded(s.algorithm.kind)
+        raise unbounded(s.algorithm.kind)
     return family_of(problem, shards.l2, _label_bound(s, shards))
 
 
@@ -249,7 +174,7 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
     """Every release and its price: the target's, the paper's, or none. Raises InputError for a target out of reach."""
     rounds, privacy = s.algorithm.rounds, s.privacy
     if rounds * algorithm.releases_per_round > LARGEST_PLAN:
-        raise _too_long(rounds)
+        raise too_long(rounds)
     charges = algorithm.planned_releases(context, rounds)
     _check_mechanism(s, charges)
     if privacy.guarantee == "certified" and not all(_proven(charge) for charge in charges.values()):
@@ -353,10 +278,10 @@ def _free(channel: str, width: int, releases: int) -> ChannelLedger:
 
 def _check_mechanism(s: Scenario, charges: Mapping[str, Charge]) -> None:
     privacy, used = s.privacy, {c.mechanism for c in charges.values()}
-    impure = [name for name in used if not mechanism_of(name).pure]
-    if privacy.guarantee != "none" and privacy.delta == 0.0 and impure:
-        raise _impure(s.algorithm.kind)
+    gaussian = [name for name in used if not mechanism_of(name).pure]
+    if privacy.guarantee != "none" and privacy.delta == 0.0 and gaussian:
+        raise impure(s.algorithm.kind)
     if "mechanism" in privacy.model_fields_set and privacy.mechanism_kind not in used:
-        fits = next(iter(impure), None)
+        fits = next(iter(gaussian), None)
         mend = f'Set "{fits}", or leave it out.' if fits else "Leave it out."
         raise InputError(f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism_kind}" noise. {mend}')

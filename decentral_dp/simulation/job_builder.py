@@ -36,14 +36,10 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
-from decentral_dp.problems.protocol import Placed, Problem, take
-from decentral_dp.simulation.coordinator_plan import (
-    bounded_labels,
-    check_coordinated,
-    context_of,
-    minimax_context,
-    plan_of,
-)
+from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.records import take
+from decentral_dp.simulation.coordinator_checks import check_coordinated
+from decentral_dp.simulation.coordinator_plan import bounded_labels, context_of, minimax_context, plan_of
 from decentral_dp.simulation.gossip_noise import (
     calibrated_schedules,
     calibration_rounds,

@@ -41,7 +41,8 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
-from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored, concatenated
+from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
+from decentral_dp.problems.records import concatenated
 
 if TYPE_CHECKING:
     import pandas as pd

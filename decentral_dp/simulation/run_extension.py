@@ -11,8 +11,8 @@ import numpy as np
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.simulation.interrupted_run import Found
 from decentral_dp.simulation.jobs import GossipJob, Job
-from decentral_dp.simulation.run_in_progress import Found
 
 # As many as a scenario may have.
 _MOST = 10**12

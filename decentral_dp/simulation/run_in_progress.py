@@ -18,76 +18,30 @@ nothing is released twice.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import io
 import json
 import math
 import os
-import platform
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from decentral_dp.engines.protocol import Saved, Snapshot
+from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.simulation import metrics as measuring
+from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked, write_synced
+from decentral_dp.simulation.interrupted_run import Found, given, machine
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
-from decentral_dp.simulation.noise_root import noise_root
-from decentral_dp.simulation.result import IN_PROGRESS, is_complete, plain, problem_summary, title_of, topology_summary
+from decentral_dp.simulation.result import IN_PROGRESS, plain, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.run_folder import resolved_toml, versions
-from decentral_dp.simulation.saved_values import UnreadableError, from_bytes, home_of, to_bytes
+from decentral_dp.simulation.saved_values import home_of, to_bytes
 
-_JOURNAL, _ROOT, _LOCK, _BEGUN = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
 _LEASE, _INTERVAL, _SHARE = 1.0, 5.0, 0.02
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a folder says of a run that is not complete.
-
-    Args:
-        root: of its noise; None where it was not kept.
-        given: digest of the scenario and of the records that it was drawn for.
-        versions: of what computed it.
-        leased: rounds that may have been released.
-        saved: the last state that can be read; None for the start.
-        kept: number of that state's file; 0 for the start.
-        rows: what was measured up to there.
-        extended: rounds of the run, where they are more than it was begun with.
-    """
-
-    root: bytes | None
-    given: str
-    versions: dict[str, str]
-    leased: int
-    saved: tuple[int, bytes] | None
-    kept: int
-    rows: list[Row]
-    extended: int | None = None
-
-    def state(self, job: Job) -> Saved | None:
-        """Where the run goes on; None where it starts anew, with the same draws.
-
-        Raises:
-            InputError: the state is of another version of the algorithm.
-        """
-        if self.saved is None:
-            return None
-        t, content = self.saved
-        try:
-            return Saved(t, tuple(from_bytes(content, home_of(job.algorithm))))
-        except UnreadableError as error:
-            raise InputError(
-                f"resume: the state after round {t} cannot be read ({error}); go on with the versions of "
-                "decentral_dp and of the algorithm's file that the run was begun with."
-            ) from error
 
 
 class RunInProgress:
@@ -110,18 +64,18 @@ class RunInProgress:
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
         self._goes_on = found is not None
-        self._journal = (self._place / _JOURNAL).open("ab")
+        self._journal = (self._place / JOURNAL).open("ab")
         if found is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
-            self._journal.truncate((self._place / _JOURNAL).read_bytes().rfind(b"\n") + 1)
+            self._journal.truncate((self._place / JOURNAL).read_bytes().rfind(b"\n") + 1)
             self._write(resumed=found.kept)
 
     def extend(self) -> None:
         """Put on record that the run has the rounds of its job from now on, and what they cost."""
-        if not (self._place / _BEGUN).exists():
+        if not (self._place / BEGUN).exists():
             # The noise was drawn for that one; the folder's own is that of the longer run in the end.
-            _write_synced(self._place / _BEGUN, (self.folder / _BEGUN).read_bytes())
-        _write_synced(self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _cut(self.folder)))
+            write_synced(self._place / BEGUN, (self.folder / BEGUN).read_bytes())
+        write_synced(self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _cut(self.folder)))
         self._write(extended=self._job.rounds)
 
     # --- from the engine --------------------------------------------------------------------------------------------
@@ -158,9 +112,9 @@ class RunInProgress:
             self._next_save = math.inf
             return
         measured = measuring.frame(rows[self._written :]).to_parquet(index=False)
-        _write_synced(self._place / f"metrics-{number}.parquet", measured)
-        _write_synced(self._place / f"saved-{number}.npz", content)
-        digests = {"digest": _digest(content), "metrics": _digest(measured)}
+        write_synced(self._place / f"metrics-{number}.parquet", measured)
+        write_synced(self._place / f"saved-{number}.npz", content)
+        digests = {"digest": digest(content), "metrics": digest(measured)}
         self._write(saved=number, round=s.round, **digests)
         (self._place / f"saved-{number - 2}.npz").unlink(missing_ok=True)
         self._kept, self._written = number, len(rows)
@@ -175,7 +129,7 @@ class RunInProgress:
     @property
     def keeps_secret(self) -> bool:
         """Whether the root of the noise lies in the folder."""
-        return json.loads((self._place / _ROOT).read_text())["root"] is not None
+        return json.loads((self._place / ROOT).read_text())["root"] is not None
 
     # --- how it ends ------------------------------------------------------------------------------------------------
 
@@ -194,7 +148,7 @@ class RunInProgress:
         with contextlib.suppress(OSError):
             # A full disk must not hide why the run ended.
             self._write(ended=status, released=self.released)
-            _write_synced(self.folder / "result.json", _partial(self._job, self.released, status, reason))
+            write_synced(self.folder / "result.json", _partial(self._job, self.released, status, reason))
         self.close()
 
     def discard(self) -> bool:
@@ -233,7 +187,7 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
         place.mkdir()
     except FileExistsError:
         raise InputError(f"--out: another run writes {folder} already. Give another folder.") from None
-    lock = _locked(folder)
+    lock = locked(folder)
     try:
         _begin(folder, job, keep_secret)
         return RunInProgress(folder, job, lock)
@@ -247,11 +201,11 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     root = None if secret else job.root.hex()
-    about = {"root": root, "check": _digest(str(root).encode()), "given": given(job), "versions": machine()}
-    _write_synced(folder / IN_PROGRESS / _ROOT, json.dumps(about).encode(), mode=0o600)
-    (folder / IN_PROGRESS / _JOURNAL).touch()
-    _write_synced(folder / "scenario.toml", resolved_toml(job.scenario).encode())
-    _write_synced(folder / "result.json", _partial(job, job.rounds, "running", _cut(folder)))
+    about = {"root": root, "check": digest(str(root).encode()), "given": given(job), "versions": machine()}
+    write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), mode=0o600)
+    (folder / IN_PROGRESS / JOURNAL).touch()
+    write_synced(folder / "scenario.toml", resolved_toml(job.scenario).encode())
+    write_synced(folder / "result.json", _partial(job, job.rounds, "running", _cut(folder)))
 
 
 def _cut(folder: Path) -> str:
@@ -269,149 +223,6 @@ def _remove(folder: Path) -> None:
             empty.rmdir()
         except OSError:
             break
-
-
-def find(folder: Path) -> tuple[Found, IO[bytes]]:
-    """Read the folder of a run that is not complete, and take its lock.
-
-    Raises:
-        InputError: there is none, it is under way, or its files are damaged.
-    """
-    place = folder / IN_PROGRESS
-    if not place.is_dir():
-        state = "is complete" if (folder / "result.json").is_file() else "is no run folder"
-        raise InputError(f"resume: {folder} {state}; give the folder of a run that was interrupted.")
-    lock = _locked(folder)
-    if is_complete(folder):
-        # It was killed between its result and the end of its tidying up.
-        lock.close()
-        shutil.rmtree(place)
-        raise InputError(f"resume: {folder} is complete; give the folder of a run that was interrupted.")
-    try:
-        kept = json.loads((place / _ROOT).read_text())
-        if kept["check"] != _digest(str(kept["root"]).encode()):
-            raise ValueError(f"{_ROOT} is not what was written")
-        root = None if kept["root"] is None else bytes.fromhex(kept["root"])
-        drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
-        entries = _entries(place / _JOURNAL)
-        leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
-        extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
-        saved, number, rows = _last_state(place, _states(entries))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        lock.close()
-        raise InputError(
-            f"resume: {place} is damaged ({error}), and the run cannot go on. What it may have released is in the "
-            'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
-        ) from error
-    return Found(root, drawn_for, computed_by, leased, saved, number, rows, extended), lock
-
-
-def scenario_begun(folder: Path) -> Path:
-    """The scenario that the run in a folder was begun with."""
-    kept = folder / IN_PROGRESS / _BEGUN
-    return kept if kept.is_file() else folder / _BEGUN
-
-
-def continued(found: Found, job: Job, folder: Path) -> bytes:
-    """The root of a run that goes on.
-
-    Raises:
-        InputError: it would not make the same draws, or not on the same records.
-    """
-    if given(job) != found.given:
-        raise InputError(
-            f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
-            "begun, and on them its noise would be drawn twice. Put them back, or run the scenario again in another "
-            "folder."
-        )
-    if found.root is None:
-        raise InputError(
-            f"resume: the secret of {folder} was not kept, and its noise cannot be drawn again; other noise for the "
-            f"same releases would be a second release of up to {found.leased} rounds. Run the scenario again in "
-            "another folder; both runs are to be paid for."
-        )
-    here = machine()
-    others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
-    if others and found.leased > (found.saved[0] if found.saved else 0):
-        raise InputError(
-            f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "
-            "last bits, which is a second release. Go on where it was begun, or with the same versions."
-        )
-    return found.root
-
-
-def _entries(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; a last line that was cut off was never acted on."""
-    lines = path.read_bytes().split(b"\n")
-    entries = [json.loads(line) for line in lines[:-1]]
-    if not all(isinstance(e, dict) for e in entries):
-        raise ValueError(f"{path.name} has a line that is no object")
-    return entries
-
-
-def _states(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The states that belong to one course of the run: going on from one voids what was kept after it."""
-    states: list[dict[str, Any]] = []
-    for entry in entries:
-        if "resumed" in entry:
-            states = [e for e in states if int(e["saved"]) <= int(entry["resumed"])]
-        elif "saved" in entry:
-            states.append(entry)
-    return states
-
-
-def _last_state(place: Path, entries: Sequence[dict[str, Any]]) -> tuple[tuple[int, bytes] | None, int, list[Row]]:
-    """The last state of which everything is as it was written: (round, content), its number, and what was measured.
-
-    Damaged ones are passed over: an earlier state, or the start, leads to the same releases, only later.
-    """
-    import pandas as pd
-
-    parts: list[list[Row]] = []
-    for entry in entries:
-        content = _intact(place / f"metrics-{int(entry['saved'])}.parquet", entry["metrics"])
-        if content is None:
-            break
-        parts.append(list(pd.read_parquet(io.BytesIO(content)).itertuples(index=False, name=None)))
-    for n in range(len(parts), 0, -1):
-        number = int(entries[n - 1]["saved"])
-        content = _intact(place / f"saved-{number}.npz", entries[n - 1]["digest"])
-        if content is not None:
-            return (int(entries[n - 1]["round"]), content), number, [row for part in parts[:n] for row in part]
-    return None, 0, []
-
-
-def _intact(path: Path, digest: str) -> bytes | None:
-    content = path.read_bytes() if path.is_file() else b""
-    return content if _digest(content) == digest else None
-
-
-def _locked(folder: Path) -> IO[bytes]:
-    lock = (folder / IN_PROGRESS / _LOCK).open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise InputError(f"{folder}: this run is under way. Wait until it ends, or end it first.") from None
-    return lock
-
-
-def given(job: Job) -> str:
-    """A digest of everything that the noise of a job was drawn for, whether or not its root is secret."""
-    if job.scenario.seed is not None:
-        # The root is that digest already; files are not read a second time.
-        return _digest(job.root)
-    seeded = job.scenario.model_copy(update={"seed": 0})
-    return noise_root(seeded, job.shards, job.mechanism).hex()
-
-
-def machine() -> dict[str, str]:
-    """What the last bits of a state depend on."""
-    processor = platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
-    return {**versions(), "processor": processor}
 
 
 def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
@@ -435,22 +246,3 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
         "versions": versions(),
     }
     return (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode()
-
-
-def _write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Put a file in place whole: after a power cut there is the old one or the new one."""
-    beside = path.with_name(f".{path.name}.part")
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _digest(content: bytes) -> str:
-    return blake2b(content, digest_size=16).hexdigest()

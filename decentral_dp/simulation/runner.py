@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,11 +18,11 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import Stopped
-from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
+from decentral_dp.simulation.interrupted_run import Found, continued, find, scenario_begun
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
@@ -31,18 +30,15 @@ from decentral_dp.simulation.plans import Plan
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.run_extension import lengthened
 from decentral_dp.simulation.run_folder import check_writable, write_contents
-from decentral_dp.simulation.run_in_progress import Found, RunInProgress, begin, continued, find, scenario_begun
+from decentral_dp.simulation.run_in_progress import RunInProgress, begin
 from decentral_dp.simulation.run_numbers import result_of
+from decentral_dp.simulation.spending_curve import SPENT, evaluated_rounds, priced, spent_after
 from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from decentral_dp.reporting.plots.run_plots import RunPlots
-
-# At most so many points of the spent-epsilon curve: each is a full pricing.
-_CURVE_POINTS = 25
-_SPENT = "epsilon_spent"
 
 
 class ProgressCallback(Protocol):
@@ -285,19 +281,15 @@ def _check_recorded(job: Job, recorded: Ledger) -> None:
         )
 
 
-def evaluated_rounds(rounds: int, every: int) -> list[int]:
-    return sorted({*range(0, rounds + 1, every), rounds})
-
-
 def _perform(
     job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
 ) -> tuple[list[Row], Outcome]:
     evaluator = job.evaluator()
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
-    spent = _spent(job, evaluation_rounds)
+    spent = spent_after(job, evaluation_rounds)
     saved = None if found is None else found.state(job)
     # What a state comes with was measured before it was kept.
-    rows: list[Row] = [] if found is None else _priced(found.rows, spent)
+    rows: list[Row] = [] if found is None else priced(found.rows, spent)
     measured = -1 if saved is None else saved.round
     listed = set(evaluation_rounds)
     certified = job.scenario.privacy.guarantee == "certified"
@@ -321,7 +313,7 @@ def _perform(
                 if not certified:
                     raise
         if s.round in spent:
-            rows.append((s.round, "mean", _SPENT, spent[s.round]))
+            rows.append((s.round, "mean", SPENT, spent[s.round]))
         if progress is not None:
             loss = next((v for r, a, n, v in reversed(rows) if n in ("upper_loss", "primal") and a == "mean"), math.nan)
             # Between two priced rounds the later one: never less than what is spent.
@@ -334,22 +326,3 @@ def _perform(
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
         return rows, job.start(engine, control)
-
-
-def _priced(rows: Sequence[Row], spent: Mapping[int, float]) -> list[Row]:
-    """What was measured, with ε spent at the rounds that are priced now: a longer run has others than a shorter."""
-    out = []
-    for number, measured in itertools.groupby(rows, key=lambda row: row[0]):
-        out += [row for row in measured if row[2] != _SPENT]
-        if number in spent:
-            out.append((number, "mean", _SPENT, spent[number]))
-    return out
-
-
-def _spent(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
-    """Epsilon spent by the worst agent after each evaluated round, from the plan: a public number."""
-    worst = np.array([int(np.argmax(job.budget.epsilon))])
-    stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
-    chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
-    spent = spending(job.ledger.only(worst), job.scenario.privacy.delta, chosen)
-    return dict(zip(chosen, spent.tolist(), strict=True))

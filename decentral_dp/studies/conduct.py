@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
@@ -18,18 +18,19 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.notebook_progress import StudyBar, shown
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
-from decentral_dp.studies.gains import check_gains, gain_table, gain_words
+from decentral_dp.studies.gains import check_gains, gain_table
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
 from decentral_dp.studies.pool import perform
 from decentral_dp.studies.stale import discard, find_stale, why
+from decentral_dp.studies.study_findings import Findings
 from decentral_dp.studies.study_interactive import interactive_figures, require_plotly
 from decentral_dp.studies.study_page import study_page
 from decentral_dp.studies.study_runs import GOOD, Record, Task, read, task_of
 from decentral_dp.studies.study_schema import Plot, Study, load_study
 from decentral_dp.studies.study_tables import cell_table, results, summary
-from decentral_dp.studies.study_text import latex, markdown, study_table
-from decentral_dp.studies.verdicts import Verdict, check_claims, check_where, verdict
+from decentral_dp.studies.study_text import study_table
+from decentral_dp.studies.verdicts import check_claims, check_where, verdict
 
 ProgressCallback = Callable[[int, int, int], None]
 """Told of progress: cells done, cells in all, cells that failed."""
@@ -40,58 +41,6 @@ class ProgressReporter(Protocol):
     """A progress callback that can say something before the first cell is done."""
 
     def say(self, sentence: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class Findings:
-    """A finished study.
-
-    Args:
-        study: as it was conducted.
-        axes: what varied.
-        results: cell, seed, one column per axis, round, last, name, value.
-        summary: n, mean, low, high per combination.
-        cells: guarantee, δ, status and reason of each.
-        verdicts: one for each claim.
-        computed: how many cells were not there before.
-        warnings: what of the study came to nothing, one sentence each.
-        folder: where tables and pictures are, None where nothing was kept.
-        gains: paired differences of variants, a row for every pair and level, with a verdict.
-    """
-
-    study: Study
-    axes: Sequence[Axis]
-    results: pd.DataFrame
-    summary: pd.DataFrame
-    cells: pd.DataFrame
-    verdicts: Sequence[Verdict]
-    computed: int
-    warnings: Sequence[str]
-    folder: Path | None
-    gains: pd.DataFrame
-
-    @property
-    def gain_sentences(self) -> list[tuple[str, list[str]]]:
-        """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
-        return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
-
-    @property
-    def failed(self) -> pd.DataFrame:
-        """The cells that were refused, that diverged, or that broke down, each with its sentence."""
-        return self.cells[~self.cells["status"].isin(GOOD)]
-
-    def _repr_html_(self) -> str:
-        from decentral_dp.studies.study_notebook import study_view
-
-        return study_view(self.study, self.axes, self.summary, self.cells, self.verdicts, self.warnings)
-
-    def to_markdown(self) -> str:
-        """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
-        return markdown(study_table(self.study, self.axes, self.summary, self.cells))
-
-    def to_latex(self) -> str:
-        """The same as a LaTeX `tabular` that needs no package; also in the folder, as `table.tex`."""
-        return latex(study_table(self.study, self.axes, self.summary, self.cells))
 
 
 def conduct(

@@ -18,7 +18,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.randomness import tag
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.problems.protocol import take
+from decentral_dp.problems.records import take
 from tests.support.coordinator_replay import Listening, Scripted, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, made
 

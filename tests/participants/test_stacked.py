@@ -19,7 +19,8 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import TERMS, Placed, Stacked, stacked, take
+from decentral_dp.problems.protocol import TERMS, Placed, Stacked, stacked
+from decentral_dp.problems.records import take
 
 WIDTH, CLASSES = 6, (0.0, 1.0, 2.0)
 TRAIN, VALIDATION = [7, 7, 3, 7, 1, 3, 12], [4, 9, 4, 4, 9, 9, 1]

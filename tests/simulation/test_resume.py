@@ -22,7 +22,7 @@ from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
 from decentral_dp.reporting.page import write_report
-from decentral_dp.simulation import run_in_progress, runner
+from decentral_dp.simulation import interrupted_run, run_in_progress, runner
 from decentral_dp.simulation.result import read_result
 
 Make = Callable[..., dict[str, Any]]
@@ -238,8 +238,8 @@ def test_other_records_are_refused(tmp_path: Path, small: dict[str, Any]) -> Non
 
 def test_other_versions_are_refused(small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _cut_off(small, tmp_path / "run", 6)
-    here = run_in_progress.machine()
-    monkeypatch.setattr(run_in_progress, "machine", lambda: {**here, "numpy": "0.1"})
+    here = interrupted_run.machine()
+    monkeypatch.setattr(interrupted_run, "machine", lambda: {**here, "numpy": "0.1"})
     with pytest.raises(InputError, match=r"numpy .* \(here 0.1\)"):
         decentral_dp.resume(tmp_path / "run")
 

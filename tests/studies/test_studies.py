@@ -38,12 +38,13 @@ from decentral_dp.simulation.runner import run
 from decentral_dp.studies import study_plots
 from decentral_dp.studies import study_runs as cell_files
 from decentral_dp.studies.axis_labels import axis_label
-from decentral_dp.studies.conduct import Findings, check_plot, conduct
+from decentral_dp.studies.conduct import check_plot, conduct
 from decentral_dp.studies.epsilons import described
 from decentral_dp.studies.gains import check_gains
 from decentral_dp.studies.grid import axes, cells, label_all
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import check_names, names_of
+from decentral_dp.studies.study_findings import Findings
 from decentral_dp.studies.study_plots import _lines
 from decentral_dp.studies.study_runs import Task, task_of
 from decentral_dp.studies.study_schema import Plot, Study, load_study

@@ -36,10 +36,10 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import loss_distributions
 from decentral_dp.privacy.accounting.charges import Charges, charges, sampling_slack
-from decentral_dp.privacy.accounting.composed_charges import ComposedCharges, accounts
+from decentral_dp.privacy.accounting.composed_charges import MOST_COLUMNS, ComposedCharges, accounts, gather
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.accounting.loss_profiles import amplified, log_gaussian_delta, smallest_epsilon
-from decentral_dp.privacy.ledger import IntArray, Ledger
+from decentral_dp.privacy.ledger import Ledger
 
 # Below this δ tails are cut where float64 has no numbers left.
 SMALLEST_NUMERICAL_DELTA = 1e-100
@@ -47,8 +47,6 @@ SMALLEST_NUMERICAL_DELTA = 1e-100
 LARGEST_NUMERICAL_EPSILON = 1e4
 # Above this ε before amplification, samples are composed under a tilt alone.
 LARGEST_SAMPLED_EPSILON = 1e6
-# So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
-MOST_COLUMNS = 32
 # A numerical composition is not repeated for a bound on the samplers that may lower ε by less than this part of it.
 _WORTH = 1e-3
 _WORTH_A_FORMULA = 1e-6
@@ -342,18 +340,6 @@ def _composed(composed: ComposedCharges, pure: Array, delta: Array, notes: list[
     for bundle in bundles:
         out[bundle] = epsilon_at(composed.releases(bundle), float(delta[bundle].min()))
     return np.minimum(out, pure)
-
-
-def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
-    """At most MOST_COLUMNS bundles, each spanning the same ratio of costs; the dearest column stays alone."""
-    order = sorted(bundles, key=lambda b: -size[b[0]])
-    cost = np.log([size[b[0]] for b in order[1:]])
-    span = max(float(cost[0] - cost[-1]), 1e-12)
-    cell = np.minimum((cost[0] - cost) / span * (MOST_COLUMNS - 1), MOST_COLUMNS - 2).astype(np.int64)
-    cells: dict[int, list[IntArray]] = {}
-    for bundle, which in zip(order[1:], cell, strict=True):
-        cells.setdefault(int(which), []).append(bundle)
-    return [order[0], *(np.concatenate(b) for b in cells.values())]
 
 
 def _check_delta(delta: float) -> None:

@@ -11,16 +11,9 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.privacy.accounting.accountants import (
-    MOST_COLUMNS,
-    epsilon_at,
-    epsilon_of,
-    gather,
-    gaussian_epsilon,
-    settles,
-)
+from decentral_dp.privacy.accounting.accountants import epsilon_at, epsilon_of, gaussian_epsilon, settles
 from decentral_dp.privacy.accounting.charges import Charges, charges, sampling_slack
-from decentral_dp.privacy.accounting.composed_charges import ComposedCharges, accounts
+from decentral_dp.privacy.accounting.composed_charges import MOST_COLUMNS, ComposedCharges, accounts, gather
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE

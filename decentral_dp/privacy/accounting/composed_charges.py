@@ -16,6 +16,9 @@ from decentral_dp.privacy.accounting.loss_profiles import amplified
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.mechanisms import DominatingPair
 
+# So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
+MOST_COLUMNS = 32
+
 
 @dataclass(frozen=True)
 class ComposedCharges:
@@ -242,3 +245,15 @@ def _refuse_mixed(split: Split, a: tuple[IntArray, Array, Array], b: tuple[IntAr
             f"ledger: in round {int(common[np.argmax(both)])} one {split} batch feeds releases of two mechanisms or "
             "two ways of sampling; no amplification rule here covers both. Use one, or read all records."
         )
+
+
+def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
+    """At most MOST_COLUMNS bundles, each spanning the same ratio of costs; the dearest column stays alone."""
+    order = sorted(bundles, key=lambda b: -size[b[0]])
+    cost = np.log([size[b[0]] for b in order[1:]])
+    span = max(float(cost[0] - cost[-1]), 1e-12)
+    cell = np.minimum((cost[0] - cost) / span * (MOST_COLUMNS - 1), MOST_COLUMNS - 2).astype(np.int64)
+    cells: dict[int, list[IntArray]] = {}
+    for bundle, which in zip(order[1:], cell, strict=True):
+        cells.setdefault(int(which), []).append(bundle)
+    return [order[0], *(np.concatenate(b) for b in cells.values())]

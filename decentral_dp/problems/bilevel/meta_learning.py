@@ -27,7 +27,8 @@ from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.loss_problem import slices
 from decentral_dp.problems.bilevel.penalties import ridge_terms, ridge_value
 from decentral_dp.problems.bilevel.tasks import Tasks, make_tasks
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Terms, asked, select_split, take
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Terms, asked
+from decentral_dp.problems.records import select_split, take
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {

@@ -18,7 +18,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.protocol import Model, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.minimax.protocol import Dual, Known, Minimax, Scores
-from decentral_dp.problems.protocol import take
+from decentral_dp.problems.records import take
 
 # Float64 numbers of one part of a sum, 128 MiB.
 _CELLS = 1 << 24

@@ -47,7 +47,7 @@ from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.protocol import Model, Slope
 from decentral_dp.problems.minimax.binary_scores import ranking
 from decentral_dp.problems.minimax.protocol import Minimax, Scores
-from decentral_dp.problems.protocol import take
+from decentral_dp.problems.records import take
 
 if TYPE_CHECKING:
     from torch import Tensor

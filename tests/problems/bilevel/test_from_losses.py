@@ -25,7 +25,8 @@ from decentral_dp.problems.bilevel.loss_problem import LossRecords
 from decentral_dp.problems.bilevel.losses import from_losses, load_losses
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import TERMS, take
+from decentral_dp.problems.protocol import TERMS
+from decentral_dp.problems.records import take
 
 INF = np.inf
 CLIPS = [Clip("l1"), Clip("l1", 0.3, 0.2, 0.1), Clip("l2"), Clip("l2", 0.3, 0.2, 0.1)]

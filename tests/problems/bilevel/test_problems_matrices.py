@@ -16,7 +16,8 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.losses import from_losses
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import MATRICES, regulariser_matrices
+from decentral_dp.problems.protocol import MATRICES
+from decentral_dp.problems.regulariser_matrices import regulariser_matrices
 
 D = 3
 

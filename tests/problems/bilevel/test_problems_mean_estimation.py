@@ -20,7 +20,7 @@ from decentral_dp.participants.solve import solve_inverse_hvp, solve_lower, true
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
-from decentral_dp.problems.protocol import take
+from decentral_dp.problems.records import take
 from decentral_dp.simulation.job_builder import build
 
 D = 3

@@ -10,7 +10,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import take
+from decentral_dp.problems.records import take
 
 D = 4
 PROBLEMS = {

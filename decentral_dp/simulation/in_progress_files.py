@@ -1,0 +1,43 @@
+"""Files of a run that is not complete: their names, their lock, and how they are put in place whole."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO
+
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.result import IN_PROGRESS
+
+JOURNAL, ROOT, LOCK, BEGUN = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
+
+
+def locked(folder: Path) -> IO[bytes]:
+    lock = (folder / IN_PROGRESS / LOCK).open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise InputError(f"{folder}: this run is under way. Wait until it ends, or end it first.") from None
+    return lock
+
+
+def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Put a file in place whole: after a power cut there is the old one or the new one."""
+    beside = path.with_name(f".{path.name}.part")
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def digest(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()

@@ -1,0 +1,198 @@
+"""Reading the folder of a run that is not complete, and whether that run can go on here with the same draws."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import platform
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from decentral_dp.engines.protocol import Saved
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.metrics import Row
+from decentral_dp.simulation.noise_root import noise_root
+from decentral_dp.simulation.result import IN_PROGRESS, is_complete
+from decentral_dp.simulation.run_folder import versions
+from decentral_dp.simulation.saved_values import UnreadableError, from_bytes, home_of
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder says of a run that is not complete.
+
+    Args:
+        root: of its noise; None where it was not kept.
+        given: digest of the scenario and of the records that it was drawn for.
+        versions: of what computed it.
+        leased: rounds that may have been released.
+        saved: the last state that can be read; None for the start.
+        kept: number of that state's file; 0 for the start.
+        rows: what was measured up to there.
+        extended: rounds of the run, where they are more than it was begun with.
+    """
+
+    root: bytes | None
+    given: str
+    versions: dict[str, str]
+    leased: int
+    saved: tuple[int, bytes] | None
+    kept: int
+    rows: list[Row]
+    extended: int | None = None
+
+    def state(self, job: Job) -> Saved | None:
+        """Where the run goes on; None where it starts anew, with the same draws.
+
+        Raises:
+            InputError: the state is of another version of the algorithm.
+        """
+        if self.saved is None:
+            return None
+        t, content = self.saved
+        try:
+            return Saved(t, tuple(from_bytes(content, home_of(job.algorithm))))
+        except UnreadableError as error:
+            raise InputError(
+                f"resume: the state after round {t} cannot be read ({error}); go on with the versions of "
+                "decentral_dp and of the algorithm's file that the run was begun with."
+            ) from error
+
+
+def find(folder: Path) -> tuple[Found, IO[bytes]]:
+    """Read the folder of a run that is not complete, and take its lock.
+
+    Raises:
+        InputError: there is none, it is under way, or its files are damaged.
+    """
+    place = folder / IN_PROGRESS
+    if not place.is_dir():
+        state = "is complete" if (folder / "result.json").is_file() else "is no run folder"
+        raise InputError(f"resume: {folder} {state}; give the folder of a run that was interrupted.")
+    lock = locked(folder)
+    if is_complete(folder):
+        # It was killed between its result and the end of its tidying up.
+        lock.close()
+        shutil.rmtree(place)
+        raise InputError(f"resume: {folder} is complete; give the folder of a run that was interrupted.")
+    try:
+        kept = json.loads((place / ROOT).read_text())
+        if kept["check"] != digest(str(kept["root"]).encode()):
+            raise ValueError(f"{ROOT} is not what was written")
+        root = None if kept["root"] is None else bytes.fromhex(kept["root"])
+        drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
+        entries = _entries(place / JOURNAL)
+        leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
+        extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
+        saved, number, rows = _last_state(place, _states(entries))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        lock.close()
+        raise InputError(
+            f"resume: {place} is damaged ({error}), and the run cannot go on. What it may have released is in the "
+            'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
+        ) from error
+    return Found(root, drawn_for, computed_by, leased, saved, number, rows, extended), lock
+
+
+def scenario_begun(folder: Path) -> Path:
+    """The scenario that the run in a folder was begun with."""
+    kept = folder / IN_PROGRESS / BEGUN
+    return kept if kept.is_file() else folder / BEGUN
+
+
+def continued(found: Found, job: Job, folder: Path) -> bytes:
+    """The root of a run that goes on.
+
+    Raises:
+        InputError: it would not make the same draws, or not on the same records.
+    """
+    if given(job) != found.given:
+        raise InputError(
+            f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
+            "begun, and on them its noise would be drawn twice. Put them back, or run the scenario again in another "
+            "folder."
+        )
+    if found.root is None:
+        raise InputError(
+            f"resume: the secret of {folder} was not kept, and its noise cannot be drawn again; other noise for the "
+            f"same releases would be a second release of up to {found.leased} rounds. Run the scenario again in "
+            "another folder; both runs are to be paid for."
+        )
+    here = machine()
+    others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
+    if others and found.leased > (found.saved[0] if found.saved else 0):
+        raise InputError(
+            f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "
+            "last bits, which is a second release. Go on where it was begun, or with the same versions."
+        )
+    return found.root
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """The lines of a journal; a last line that was cut off was never acted on."""
+    lines = path.read_bytes().split(b"\n")
+    entries = [json.loads(line) for line in lines[:-1]]
+    if not all(isinstance(e, dict) for e in entries):
+        raise ValueError(f"{path.name} has a line that is no object")
+    return entries
+
+
+def _states(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The states that belong to one course of the run: going on from one voids what was kept after it."""
+    states: list[dict[str, Any]] = []
+    for entry in entries:
+        if "resumed" in entry:
+            states = [e for e in states if int(e["saved"]) <= int(entry["resumed"])]
+        elif "saved" in entry:
+            states.append(entry)
+    return states
+
+
+def _last_state(place: Path, entries: Sequence[dict[str, Any]]) -> tuple[tuple[int, bytes] | None, int, list[Row]]:
+    """The last state of which everything is as it was written: (round, content), its number, and what was measured.
+
+    Damaged ones are passed over: an earlier state, or the start, leads to the same releases, only later.
+    """
+    import pandas as pd
+
+    parts: list[list[Row]] = []
+    for entry in entries:
+        content = _intact(place / f"metrics-{int(entry['saved'])}.parquet", entry["metrics"])
+        if content is None:
+            break
+        parts.append(list(pd.read_parquet(io.BytesIO(content)).itertuples(index=False, name=None)))
+    for n in range(len(parts), 0, -1):
+        number = int(entries[n - 1]["saved"])
+        content = _intact(place / f"saved-{number}.npz", entries[n - 1]["digest"])
+        if content is not None:
+            return (int(entries[n - 1]["round"]), content), number, [row for part in parts[:n] for row in part]
+    return None, 0, []
+
+
+def _intact(path: Path, expected: str) -> bytes | None:
+    content = path.read_bytes() if path.is_file() else b""
+    return content if digest(content) == expected else None
+
+
+def given(job: Job) -> str:
+    """A digest of everything that the noise of a job was drawn for, whether or not its root is secret."""
+    if job.scenario.seed is not None:
+        # The root is that digest already; files are not read a second time.
+        return digest(job.root)
+    seeded = job.scenario.model_copy(update={"seed": 0})
+    return noise_root(seeded, job.shards, job.mechanism).hex()
+
+
+def machine() -> dict[str, str]:
+    """What the last bits of a state depend on."""
+    processor = platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
+    return {**versions(), "processor": processor}

@@ -1,0 +1,68 @@
+"""What a study comes to: tables of all cells and of means, verdicts, and gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from decentral_dp.studies.gains import gain_words
+from decentral_dp.studies.grid import Axis
+from decentral_dp.studies.study_runs import GOOD
+from decentral_dp.studies.study_schema import Study
+from decentral_dp.studies.study_text import latex, markdown, study_table
+from decentral_dp.studies.verdicts import Verdict
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A finished study.
+
+    Args:
+        study: as it was conducted.
+        axes: what varied.
+        results: cell, seed, one column per axis, round, last, name, value.
+        summary: n, mean, low, high per combination.
+        cells: guarantee, δ, status and reason of each.
+        verdicts: one for each claim.
+        computed: how many cells were not there before.
+        warnings: what of the study came to nothing, one sentence each.
+        folder: where tables and pictures are, None where nothing was kept.
+        gains: paired differences of variants, a row for every pair and level, with a verdict.
+    """
+
+    study: Study
+    axes: Sequence[Axis]
+    results: pd.DataFrame
+    summary: pd.DataFrame
+    cells: pd.DataFrame
+    verdicts: Sequence[Verdict]
+    computed: int
+    warnings: Sequence[str]
+    folder: Path | None
+    gains: pd.DataFrame
+
+    @property
+    def gain_sentences(self) -> list[tuple[str, list[str]]]:
+        """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
+        return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The cells that were refused, that diverged, or that broke down, each with its sentence."""
+        return self.cells[~self.cells["status"].isin(GOOD)]
+
+    def _repr_html_(self) -> str:
+        from decentral_dp.studies.study_notebook import study_view
+
+        return study_view(self.study, self.axes, self.summary, self.cells, self.verdicts, self.warnings)
+
+    def to_markdown(self) -> str:
+        """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
+        return markdown(study_table(self.study, self.axes, self.summary, self.cells))
+
+    def to_latex(self) -> str:
+        """The same as a LaTeX `tabular` that needs no package; also in the folder, as `table.tex`."""
+        return latex(study_table(self.study, self.axes, self.summary, self.cells))
