@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from decentral_dp.algorithms import ALGORITHMS
@@ -69,8 +70,13 @@ def _entry(keys: list[str], meaning: _Meaning, readers: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _keys() -> Iterator[tuple[str, _Meaning, str]]:
+@cache
+def _keys() -> tuple[tuple[str, _Meaning, str], ...]:
     """Key, what is said of it, and one who reads it; a key as often as it has readers."""
+    return tuple(_listed())
+
+
+def _listed() -> Iterator[tuple[str, _Meaning, str]]:
     own = {f"algorithm.{option.key}" for entry in ALGORITHMS.values() for option in entry.keys}
     problems = {kind: entry.options for kind, entry in PROBLEMS.items()}
     problems |= {kind: entry.options for kind, entry in MINIMAX.items()}
