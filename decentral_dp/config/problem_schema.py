@@ -134,7 +134,7 @@ class ProblemTable(Table):
     data: str = Field(
         description=(
             "The records: a data set that comes along, the path of a .csv, .npz or .libsvm file, one of an installed "
-            'package, "openml:NUMBER", or "file.py:function".'
+            'package, "openml:NUMBER", "huggingface:OWNER/NAME@COMMIT", or "file.py:function".'
         )
     )
     files: ImageFiles | None = optional(

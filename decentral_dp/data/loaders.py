@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.data import celeba
+from decentral_dp.data import celeba, huggingface, openml
 from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
 from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images
 from decentral_dp.data.libsvm import COLLECTED, is_libsvm, load_collected, read_libsvm
-from decentral_dp.data.openml import PREFIX, load_openml
 from decentral_dp.data.record_files import read_csv, read_npz
 from decentral_dp.data.simulated_trajectories import ENVIRONMENTS, simulated
 from decentral_dp.data.stand_in import standing_in
@@ -77,7 +76,8 @@ def load(
     """Load the records that `data` names.
 
     Args:
-        data: a key of DATASETS, the path of a .csv, .npz or .libsvm file, or "openml:NUMBER".
+        data: a key of DATASETS, the path of a .csv, .npz or .libsvm file, "openml:NUMBER", or
+            "huggingface:OWNER/NAME@COMMIT".
         n_agents: how many agents there are; read for synthetic families and environments.
         seed: the public one; read for synthetic families and environments.
         label: label column of a CSV file, or attribute of celeba; ignored elsewhere.
@@ -146,10 +146,13 @@ def load(
         _known_columns(data, agent, split, set())
         _known_classes(data, classes, BUNDLED_CLASSES[data])
         return _first(bundled(data), limit)
-    if data.startswith(PREFIX) or is_libsvm(path):
+    if data.startswith(huggingface.PREFIX):
+        _known_columns(data, None, split, set())
+        return _first(huggingface.load_huggingface(data, label, classes, agent, certified), limit)
+    if data.startswith(openml.PREFIX) or is_libsvm(path):
         _known_columns(data, agent, split, set())
-        if data.startswith(PREFIX):
-            return _first(load_openml(data, label, classes, certified), limit)
+        if data.startswith(openml.PREFIX):
+            return _first(openml.load_openml(data, label, classes, certified), limit)
         return _first(read_libsvm(path, features, classes, certified), limit)
     if path.suffix.lower() == ".csv":
         table = read_csv(path, label, agent, split)
