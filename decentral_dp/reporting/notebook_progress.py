@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -15,6 +17,8 @@ from decentral_dp.formatting import epsilon_text
 
 # What is told of progress: a run's callback, or a study's.
 T = TypeVar("T", bound=Callable[..., None])
+# Whether a bar is shown already: the runs of a study have none of their own.
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 
 class RunBar:
@@ -44,13 +48,14 @@ class StudyBar:
 
 
 def in_notebook() -> bool:
-    """Whether a bar can be shown in a notebook that this process draws in."""
-    return Console().is_jupyter and find_spec("ipywidgets") is not None
+    """Whether a bar can be shown in a notebook that this process draws in, and nobody forbids it as rich has it."""
+    allowed = os.environ.get("TTY_INTERACTIVE") != "0"
+    return allowed and Console().is_jupyter and find_spec("ipywidgets") is not None
 
 
 @contextmanager
 def shown(given: T | None, bar: Callable[[Progress], T]) -> Iterator[T | None]:
-    """Show a bar inside `with`, in a notebook and where nobody else is told of progress.
+    """Show a bar inside `with`, in a notebook, where nobody else is told of progress and no other bar is shown.
 
     Args:
         given: who is told of progress, or None.
@@ -59,9 +64,13 @@ def shown(given: T | None, bar: Callable[[Progress], T]) -> Iterator[T | None]:
     Yields:
         Who is told.
     """
-    if given is not None or not in_notebook():
+    if given is not None or _inside.get() or not in_notebook():
         yield given
         return
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}"))
-    with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as progress:
-        yield bar(progress)
+    outer = _inside.set(True)
+    try:
+        with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as progress:
+            yield bar(progress)
+    finally:
+        _inside.reset(outer)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.job_builder import build
@@ -87,6 +88,10 @@ class Plan:
     def ledger(self) -> pd.DataFrame:
         """One row for each planned release of an agent, as in `ledger.parquet`."""
         return self.records.to_frame()
+
+    def __repr__(self) -> str:
+        spent = epsilon_text(self.privacy.epsilon_max)
+        return f"<Plan {self.title!r}: {self.status}, {self.rounds} rounds, ε = {spent}>"
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.notebook import plan_view

@@ -18,6 +18,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import Stopped
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
@@ -99,8 +100,8 @@ class Run:
         return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()])
 
     def __repr__(self) -> str:
-        result = self.result
-        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, ε = {result.privacy.epsilon_max}>"
+        result, spent = self.result, epsilon_text(self.result.privacy.epsilon_max)
+        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, ε = {spent}>"
 
 
 def run(

@@ -16,7 +16,7 @@ from decentral_dp.studies.study_text import latex, markdown, study_table
 from decentral_dp.studies.verdicts import Verdict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Findings:
     """A finished study.
 
@@ -53,6 +53,10 @@ class Findings:
     def failed(self) -> pd.DataFrame:
         """The cells that were refused, that diverged, or that broke down, each with its sentence."""
         return self.cells[~self.cells["status"].isin(GOOD)]
+
+    def __repr__(self) -> str:
+        ended = len(self.cells) - len(self.failed)
+        return f"<Findings {self.study.title!r}: {ended} of {len(self.cells)} cells ended ok>"
 
     def _repr_html_(self) -> str:
         from decentral_dp.studies.study_notebook import study_view

@@ -27,6 +27,7 @@ from decentral_dp.studies.study_schema import load_study
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 NAMES = [str(page.relative_to(ROOT)) for page in [*PAGES, ROOT / "README.md"]]
 
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -138,7 +139,8 @@ def require_known(words: list[str], text: str) -> None:
 
 
 def test_every_page_is_in_the_navigation_once_and_every_entry_exists() -> None:
-    assert sorted(entries(settings()["nav"])) == [str(page.relative_to(DOCS)) for page in PAGES]
+    pages = [str(page.relative_to(DOCS)) for page in (*PAGES, *NOTEBOOKS)]
+    assert sorted(entries(settings()["nav"])) == sorted(pages)
 
 
 def test_nothing_is_fetched_from_other_sites() -> None:
@@ -227,7 +229,7 @@ def test_the_table_of_epsilon_is_what_its_lines_print() -> None:
 
 
 def test_the_site_is_built(tmp_path: Path) -> None:
-    if any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")):
+    if any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings", "mkdocs_jupyter")):
         pytest.skip('the site\'s tools are not installed: pip install ".[docs]"')
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -239,5 +241,9 @@ def test_the_site_is_built(tmp_path: Path) -> None:
         assert "```" not in file.read_text(encoding="utf-8"), built
     python = (tmp_path / "site" / "python.html").read_text(encoding="utf-8")
     assert 'id="decentral_dp.run"' in python
-    scripts = re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"(https?:[^\"]+\.(?:js|css|woff2?))\"", python)
-    assert scripts == []
+    notebooks = [(tmp_path / "site" / n.relative_to(DOCS).with_suffix(".html")) for n in NOTEBOOKS]
+    shown = [notebook.read_text(encoding="utf-8") for notebook in notebooks]
+    assert all("ε" in text and '<script type="application/vnd.jupyter.widget' not in text for text in shown)
+    for text in (python, *shown):
+        scripts = re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"(https?:[^\"]+\.(?:js|css|woff2?))\"", text)
+        assert scripts == []

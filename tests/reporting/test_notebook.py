@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.progress import Progress
@@ -115,6 +116,26 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     decentral_dp.study(STUDY, jobs=1)
     # A cell that cannot be meant is not begun.
     assert shown[1:] == ["2 of 2 "]
+    # The runs of a study are inside its bar.
+    of_runs = {"scenario": "quadratic", "measure": ["rounds"], "set": {"algorithm.rounds": 2}}
+    decentral_dp.study(of_runs, jobs=1)
+    assert shown[2:] == ["1 of 1 "]
+    monkeypatch.undo()
+    monkeypatch.setattr(notebook_progress, "Console", lambda: SimpleNamespace(is_jupyter=True))
+    monkeypatch.setattr(notebook_progress, "find_spec", lambda _: True)
+    assert notebook_progress.in_notebook()
+    monkeypatch.setenv("TTY_INTERACTIVE", "0")
+    assert not notebook_progress.in_notebook()
+    monkeypatch.setattr(notebook_progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(notebook_progress, "Progress", Bar)
     # Who is told already needs none.
     decentral_dp.run(few, progress=lambda *_: None)
-    assert len(shown) == 2
+    assert len(shown) == 3
+
+
+def test_in_a_terminal_a_line_says_what_it_is(run: Run) -> None:
+    assert repr(run) == "<Run '<b>a & b': ok, 10 rounds, ε = 4.00>"
+    plan = decentral_dp.plan("ring_breast_cancer")
+    assert repr(plan) == "<Plan 'Ten agents on a ring tune a regularisation, privately': ok, 150 rounds, ε = 4.00>"
+    one = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "title": "One", "seeds": 2}
+    assert repr(decentral_dp.study(one, jobs=1)) == "<Findings 'One': 2 of 2 cells ended ok>"
