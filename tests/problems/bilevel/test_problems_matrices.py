@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from decentral_dp.models import linear_terms
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import protocol
+from decentral_dp.problems import regulariser_matrices as in_columns
 from decentral_dp.problems.bilevel import loss_problem
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.losses import from_losses
@@ -349,7 +349,7 @@ def test_regulariser_matrices_are_derivatives(name, monkeypatch):
         row = (slope(x + step, y) - slope(x - step, y)) / (2 * h)
         np.testing.assert_allclose(got.jacobian[:, s, :], row, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(got.product, got.hessian @ matrix, rtol=1e-10, atol=1e-12)
-    monkeypatch.setattr(protocol, "DIRECTIONS", 2 * (problem.p + problem.q))
+    monkeypatch.setattr(in_columns, "DIRECTIONS", 2 * (problem.p + problem.q))
     for again, whole in zip(regulariser_matrices(problem, x, y, matrix), got, strict=True):
         np.testing.assert_allclose(again, whole, rtol=1e-13)
     assert regulariser_matrices(problem, x, y, None).product is None
