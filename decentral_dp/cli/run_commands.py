@@ -76,11 +76,15 @@ def resume(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
     ] = None,
+    charge_again: Annotated[
+        bool, typer.Option("--charge-again", help="Pay once more for what was in flight, after --forget-secret.")
+    ] = False,
     log: Log = None,
 ) -> None:
     """Go on with a run that was interrupted, killed, or stopped by a full disk, from its last state on disk.
 
     What was released after that state is released again with the same draws: the same values, and no second release.
+    Where --forget-secret has lost the draws, it is a second release, which is charged if you agree to its price.
     """
     from decentral_dp.cli.run_log import ON_STDERR, opened
     from decentral_dp.cli.summary import Progress
@@ -89,7 +93,9 @@ def resume(
 
     with opened(log) as logs, Progress(quiet or log == ON_STDERR) as bar:
         progress = Events([bar, *logs])
-        finished = runner.resume(folder, progress=progress, rounds=rounds, priced=plan_text.print_plan)
+        finished = runner.resume(
+            folder, progress=progress, rounds=rounds, priced=plan_text.print_plan, charge_again=charge_again
+        )
         for one in logs:
             one.ended(finished)
     _end(finished, quiet)

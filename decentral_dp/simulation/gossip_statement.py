@@ -21,6 +21,7 @@ from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theo
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation.gossip_noise import clipped_families
 from decentral_dp.simulation.job_statement import author_notes, delta_cautions, statement_of, target_cautions
 from decentral_dp.simulation.signal_to_noise import signal_cautions, signals
@@ -53,7 +54,7 @@ CENTRAL_PROTOCOLS = {
 
 def privacy_statement(job: GossipJob) -> PrivacyStatement:
     """The statement of a job of agents that trust nobody."""
-    known, signal = _Known({}), signals(job.ledger, job.counts, trusted=False)
+    known, signal = _Known({}), signals(job.course, job.counts, trusted=False)
     cautions = [*target_cautions(job), *delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=False)]
     limits = _limits(job, known)
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
@@ -105,6 +106,9 @@ def at_infinity(
         finite = 0.0
     elif job.mechanism == NO_NOISE or np.isinf(spent).any():
         finite = math.inf
+    elif job.windows:
+        # These sums are over every round once.
+        return Horizon(None, None)
     elif isinstance(job.mechanism, OutsideMechanism):
         # Its price need not be sensitivity/scale, of which these sums are.
         return Horizon(None, None)
@@ -227,6 +231,7 @@ def _notes(job: GossipJob, cautions: Sequence[str], finite: float | None) -> lis
     out = [*job.shards.all_notes, *job.budget.notes, *cautions, *author_notes(job)]
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
+    out += [_again(w) for w in job.windows]
     if isinstance(job.mechanism, OutsideMechanism):
         out.append(_authors_word(job.mechanism))
     if job.mechanism != NO_NOISE:
@@ -238,6 +243,17 @@ def _authors_word(mechanism: OutsideMechanism) -> str:
     return (
         f"The mechanism {mechanism.name} is not the package's: that its noise has a law of the price it states, in "
         "float64 too, is on the author's word. Its releases are composed as the worst of that price."
+    )
+
+
+def _again(window: Window) -> str:
+    """What an interruption cost whose noise could not be drawn again."""
+    first, last = window
+    rounds = f"Round {first} was" if first == last else f"Rounds {first} to {last} were"
+    return (
+        f"{rounds} released twice with other noise: the run was cut off, and its secret was not kept. Both releases "
+        'are in the ledger, the earlier ones as channels called "again", and in every ε, without amplification by '
+        "batches. That holds if nobody chose the moment by looking at records or scores."
     )
 
 
@@ -259,6 +275,8 @@ def _printed_notes(job: GossipJob) -> list[str]:
 
 def _limit(job: GossipJob, finite: float | None) -> str:
     """What becomes of the budget for T → ∞ on finite shards."""
+    if finite is None and job.windows:
+        return "What becomes of ε for T → ∞ on finite shards is not derived for a run that released rounds twice."
     if finite is None:
         return "What becomes of ε for T → ∞ on finite shards is unknown: for this protocol no bound is derived."
     if np.isinf(job.budget.epsilon).any():

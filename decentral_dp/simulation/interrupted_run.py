@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from decentral_dp.engines.protocol import Saved
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
@@ -32,20 +33,24 @@ class Found:
         given: digest of the scenario and of the records that it was drawn for.
         versions: of what computed it.
         leased: rounds that may have been released.
+        in_flight: rounds that may have been released since the root was last another, or since the run was begun.
         saved: the last state that can be read; None for the start.
         kept: number of that state's file; 0 for the start.
         rows: what was measured up to there.
         extended: rounds of the run, where they are more than it was begun with.
+        windows: rounds that are charged once more, because their root was not kept.
     """
 
     root: bytes | None
     given: str
     versions: dict[str, str]
     leased: int
+    in_flight: int
     saved: tuple[int, bytes] | None
     kept: int
     rows: list[Row]
     extended: int | None = None
+    windows: tuple[Window, ...] = ()
 
     def state(self, job: Job) -> Saved | None:
         """Where the run goes on; None where it starts anew, with the same draws.
@@ -89,6 +94,7 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
         drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
         entries = _entries(place / JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
+        windows, in_flight = _charged_again(entries)
         extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
         saved, number, rows = _last_state(place, _states(entries))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -97,7 +103,7 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
             f"resume: {place} is damaged ({error}), and the run cannot go on. What it may have released is in the "
             'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
         ) from error
-    return Found(root, drawn_for, computed_by, leased, saved, number, rows, extended), lock
+    return Found(root, drawn_for, computed_by, leased, in_flight, saved, number, rows, extended, windows), lock
 
 
 def scenario_begun(folder: Path) -> Path:
@@ -106,8 +112,8 @@ def scenario_begun(folder: Path) -> Path:
     return kept if kept.is_file() else folder / BEGUN
 
 
-def continued(found: Found, job: Job, folder: Path) -> bytes:
-    """The root of a run that goes on.
+def continued(found: Found, job: Job, folder: Path) -> bytes | None:
+    """The root of a run that goes on; None where it was not kept, so that nothing can be drawn again.
 
     Raises:
         InputError: it would not make the same draws, or not on the same records.
@@ -117,12 +123,6 @@ def continued(found: Found, job: Job, folder: Path) -> bytes:
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
             "begun, and on them its noise would be drawn twice. Put them back, or run the scenario again in another "
             "folder."
-        )
-    if found.root is None:
-        raise InputError(
-            f"resume: the secret of {folder} was not kept, and its noise cannot be drawn again; other noise for the "
-            f"same releases would be a second release of up to {found.leased} rounds. Run the scenario again in "
-            "another folder; both runs are to be paid for."
         )
     here = machine()
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
@@ -141,6 +141,20 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     if not all(isinstance(e, dict) for e in entries):
         raise ValueError(f"{path.name} has a line that is no object")
     return entries
+
+
+def _charged_again(entries: Sequence[dict[str, Any]]) -> tuple[tuple[Window, ...], int]:
+    """The rounds that are charged once more, and those that may be out under the root that the run had last."""
+    windows: list[Window] = []
+    in_flight = 0
+    for entry in entries:
+        if "charged_again" in entry:
+            first, last = entry["charged_again"]
+            windows.append(Window(int(first), int(last)))
+            # Of a new root the first release is that of the state that it goes on from.
+            in_flight = windows[-1].first
+        in_flight = max(in_flight, int(entry.get("leased", 0)))
+    return tuple(windows), in_flight
 
 
 def _states(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.released_again import Window
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import coordinator_statement, gossip_statement
@@ -164,7 +165,11 @@ class Job(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True)
 class GossipJob(Job):
-    """A job of agents that trust nobody. noise: channel → schedule of all agents."""
+    """A job of agents that trust nobody.
+
+    noise: channel → schedule of all agents. windows: rounds whose releases were made again with other noise, and are in
+    the ledger once more; then planned_course is what is released without them.
+    """
 
     setting: ClassVar[Setting] = "gossip"
 
@@ -172,10 +177,17 @@ class GossipJob(Job):
     algorithm: Algorithm
     constants: LipschitzConstants | None
     noise: Mapping[str, NoiseSchedule]
+    windows: tuple[Window, ...] = ()
+    planned_course: Ledger | None = None
 
     @property
     def central(self) -> bool:
         return self.algorithm.central
+
+    @property
+    def course(self) -> Ledger:
+        """What is planned to be released from the first round to the last, every round once."""
+        return self.ledger if self.planned_course is None else self.planned_course
 
     def nodes(self, sizes: Sequence[int] | None = None) -> list[AgentNode]:
         """The job cut into blocks of agents, of these sizes or as the scenario's [run] table says."""
@@ -188,7 +200,7 @@ class GossipJob(Job):
         if (entry := entry_of(self.scenario)).origin:
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
-                n._replace(make_releaser=partial(HeldToPlan, n.make_releaser, self.ledger.only(n.agents), entry.kind))
+                n._replace(make_releaser=partial(HeldToPlan, n.make_releaser, self.course.only(n.agents), entry.kind))
                 for n in nodes
             ]
         return engine.run(nodes, self.rounds, control)
@@ -218,7 +230,7 @@ class GossipJob(Job):
         return values if scored == self.n_agents else f"{values} of {scored} of the {self.n_agents} agents"
 
     def covers(self, recorded: Ledger) -> bool:
-        return recorded.same_releases(self.ledger.until(recorded.rounds))
+        return recorded.same_releases(self.course.until(recorded.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
         dataset = LocalDataset(

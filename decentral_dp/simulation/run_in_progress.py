@@ -5,6 +5,7 @@ While a run is under way its folder holds `scenario.toml`, `result.json` with th
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
                 released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
                 on from there, and what was kept after it is void. {"extended": N}: it has N rounds from now on.
+                {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
 noise_root.json the root of all noise and what it was drawn for, readable by its owner only; gone when the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there.
@@ -31,6 +32,7 @@ from typing import IO, Any
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked, write_synced
 from decentral_dp.simulation.interrupted_run import Found, given, machine
@@ -77,6 +79,13 @@ class RunInProgress:
             write_synced(self._place / BEGUN, (self.folder / BEGUN).read_bytes())
         write_synced(self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _cut(self.folder)))
         self._write(extended=self._job.rounds)
+
+    def charge_again(self, window: Window) -> None:
+        """Put on record that rounds are released once more with other noise, and what all of it costs."""
+        write_synced(self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _cut(self.folder)))
+        self._write(charged_again=list(window))
+        # Rounds under the new root are on record before they are released, as those under the old one were.
+        self._leased = self._leased_from = window.first
 
     # --- from the engine --------------------------------------------------------------------------------------------
 

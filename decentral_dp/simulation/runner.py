@@ -23,6 +23,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
+from decentral_dp.simulation.charged_again import all_released, charged_again
 from decentral_dp.simulation.interrupted_run import Found, continued, find, scenario_begun
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
@@ -161,6 +162,7 @@ def resume(
     partition: Any = None,
     rounds: int | None = None,
     priced: Callable[[Plan], None] | None = None,
+    charge_again: bool = False,
 ) -> Run:
     """Go on with a run that was cut off, from the last state in its folder.
 
@@ -168,20 +170,25 @@ def resume(
     release. The run is then what it would have been without the interruption. With more rounds it is, to the bit, a run
     of so many rounds with the noise of this one: its schedule stays, and a budget that was a target is passed.
 
+    Where secret noise was not kept (`run(keep_secret=False)`), what was in flight is released with other noise, and is
+    charged once more: the ledger and the budget have both passes.
+
     Args:
         folder: of the run, whose status is "running", "interrupted" or "failed".
         progress: told of progress at every evaluation.
         problem, algorithm, mechanism, topology, data, partition: the objects that `run` was given, if any.
         rounds: in all, more than planned; by default as planned.
-        priced: told of the plan of these rounds before any of them is run.
+        priced: told of the plan of what is run, where it costs more than planned first, before any of it is run.
+        charge_again: whether you agree to pay once more for what was in flight where secret noise was not kept;
+            default False.
 
     Returns:
         The finished run.
 
     Raises:
         InputError: there is nothing to go on with, the run is under way, the records or the versions are others than
-            those of the beginning, its secret noise was not kept, or so many rounds would pass a cap or have other
-            noise.
+            those of the beginning, its secret noise was not kept and nobody agreed to pay again, or it would pass a
+            cap or have other noise.
         Stopped: interrupted again.
 
     Example:
@@ -201,12 +208,18 @@ def resume(
 
         first = made(load(scenario_begun(folder)))
         root = continued(found, first, folder)
-        job = lengthened(first, found, folder, rounds, made).keyed(root)
-        if rounds is not None and priced is not None:
+        job, window = lengthened(first, found, folder, rounds, made), None
+        if root is None:
+            job, window = charged_again(job, found, folder, charge_again)
+        else:
+            job = job.keyed(root)
+        if priced is not None and (rounds is not None or window is not None):
             priced(Plan.of(job))
         kept = RunInProgress(folder, job, lock, found)
         if rounds is not None:
             kept.extend()
+        if window is not None:
+            kept.charge_again(window)
     except BaseException:
         lock.close()
         raise
@@ -224,7 +237,8 @@ def _finished(
     metrics = measuring.frame(rows)
     result = result_of(job, outcome, metrics, seconds)
     last, folder = outcome.last, None if kept is None else kept.folder
-    return Run(job.scenario, job, metrics, outcome.ledger, last.released, last.published, last.state, result, folder)
+    ledger = all_released(job, outcome.ledger)
+    return Run(job.scenario, job, metrics, ledger, last.released, last.published, last.state, result, folder)
 
 
 def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, found: Found | None = None) -> Run:

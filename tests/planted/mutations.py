@@ -15,6 +15,7 @@ _BATCH = "tests/participants/test_batch.py"
 _LEDGER = "tests/privacy/test_ledger.py"
 _CLIPS = "tests/problems/bilevel/test_problems_sensitivity.py"
 _GRANULAR = "tests/constants/test_granular.py"
+_AGAIN = "tests/simulation/test_charged_again.py::test_every_release_of_every_process_is_in_the_ledger"
 _NOISE = "tests/simulation/test_noise_and_records.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
@@ -459,6 +460,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         'self._asked = saved["state"], saved["asked"]',
         'self._asked = saved["state"], saved["asked"] + 100',
         ("tests/simulation/test_resume.py::test_other_programs_go_on_too[dp_sgd_dual]",),
+    ),
+    Mutation(
+        "what the end of a round sends, not charged again",
+        "privacy/released_again.py",
+        "c.rounds >= window.first * per_round",
+        "c.rounds > window.first * per_round",
+        (f"{_AGAIN}[course0-True]",),
+    ),
+    Mutation(
+        "a second interruption that charges what the first one did",
+        "simulation/interrupted_run.py",
+        "            in_flight = windows[-1].first\n",
+        "            in_flight = 0\n",
+        (f"{_AGAIN}[course2-True]",),
+    ),
+    Mutation(
+        "what was in flight released again and charged once",
+        "simulation/charged_again.py",
+        "    ledger = released_again(job.course, job.course, windows)\n",
+        "    ledger = job.course\n",
+        (f"{_AGAIN}[course0-True]",),
+    ),
+    Mutation(
+        "releases of one batch amplified twice",
+        "privacy/released_again.py",
+        "np.where(inside[:, None], 1.0, r)",
+        "np.where(inside[:, None], r, r)",
+        ("tests/simulation/test_charged_again.py::test_batches_amplify_nothing_of_what_was_released_twice",),
     ),
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
