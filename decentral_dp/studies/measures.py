@@ -52,7 +52,7 @@ _METRICS = (
     "epsilon_spent",
 )
 _SPENT = ("epsilon_max", "epsilon_pure_max", "claimed")
-_FACTS = ("ok", "rounds", "spectral_gap", "self_weight", "agents")
+_FACTS = ("ok", "rounds", "spectral_gap", "neighbour_weight", "agents")
 # Known of a cell that diverged, too: its price and what it was, not how well it did.
 OF_EVERY_CELL = (*_SPENT, *_FACTS, "seconds", "diverged", "finite_data", "endless_stream", "claimed_endless")
 # Over rounds, and at the end.
@@ -131,6 +131,10 @@ def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:
         raise InputError(f'{place}: {quoted(name)} is measured in a run, not in a plan; set kind = "run".')
     if kind == "run" and _is_known(name, "plan", over_rounds=False):
         raise InputError(f'{place}: {quoted(name)} is known of a plan, not of a run; set kind = "plan".')
+    if name == "self_weight":
+        raise InputError(
+            f"{place}: {quoted(name)} is called neighbour_weight now, being the weight of the neighbours, |w_ii|."
+        )
     raise InputError(f"{place}: {quoted(name)} is not measured{_hint(name, names_of(kind, over_rounds))}.")
 
 
