@@ -41,7 +41,17 @@ def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any]) -
 def _graph(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> list[Html]:
     if privacy.is_trusted or graph.get("central") or graph.get("agents") == 1:
         return []
-    return [tag("p", f"{capitalised(topology_name(graph))}, {graph['weights']} weights: {graph_text(graph)}.")]
+    return [
+        tag(
+            "p",
+            f"{capitalised(topology_name(graph))}, {graph['weights']} weights: {graph_text(graph)}.",
+            *_notes(graph),
+        )
+    ]
+
+
+def _notes(graph: Mapping[str, Any]) -> list[str]:
+    return [f" {capitalised(str(note))}." for note in graph.get("notes") or []]
 
 
 def _budgets(privacy: PrivacyStatement) -> list[Html]:

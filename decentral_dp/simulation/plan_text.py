@@ -71,7 +71,8 @@ def _graph(plan: Plan) -> list[tuple[str, str]]:
     graph = plan.topology
     if plan.privacy.is_trusted or graph["central"] or plan.n_agents == 1:
         return []
-    return [("Graph", f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}.")]
+    told = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
+    return [("Graph", told), *(("", f"{note}.") for note in graph["notes"])]
 
 
 def _seen(privacy: PrivacyStatement) -> list[tuple[str, str]]:

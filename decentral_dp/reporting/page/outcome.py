@@ -118,6 +118,7 @@ def topology_section(folder: Path, result: RunResult) -> list[Html]:
         parts.append(f" {pace} ρ = {rho:.4f}, 1 less the spectral gap.")
     elif rho is not None:
         parts.append(" One round agrees: ρ = 0." if rho == 0 else f" ρ = {rho:.4f}.")
+    parts += [f" {capitalised(str(note))}." for note in graph.get("notes") or []]
     if not drawing:
         parts.append(" The graph is too large to draw.")
     return [tag("h2", "Topology"), tag("p", *parts), *drawing]
