@@ -98,8 +98,8 @@ Written to the folder: report.html (one page with everything, which loads nothin
 sorts), table.md and table.tex (the means at the end; the second needs no LaTeX package), results.parquet (cell, seed,
 one column per axis, round, last, name, value), summary.parquet and summary.csv (one row per combination and name: n,
 cells, failed, mean, low, high, interval; n = 0 where all cells failed), cells.parquet (guarantee, δ, status and reason
-of every cell), claims.json, study.toml, plots/*.png (.svg, .pdf; those of plots that the study has no more are
-removed), and cells/, from which it goes on.
+of every cell), claims.json, study.toml, plots/*.png (.svg, .pdf; those that the study drew here before and does
+not draw any more, by name or by format, are removed, which is said), and cells/, from which it goes on.
 
 A kept cell is used as long as its settings, the content of the files that its scenario names, and the sources of this
 package are what they were. Where the files or the package changed, the cell is computed anew, which is said, and its

@@ -129,6 +129,11 @@ def test_a_new_kind_takes_nothing_over_and_a_variant_may_have_its_own_base(make:
         ([{"kind": "ring", "agents": 9}, {"file": "abilene"}], ("ring", "abilene")),
         ([{"scale": 0.5}, {"scale": 1.0}], ("scale 0.5", "scale 1")),
         ([True, False], ("true", "false")),
+        (["ring", "my_graphs.py:wheel"], ("ring", "wheel")),
+        ([{"kind": "my_graphs.py:wheel", "agents": a} for a in (5, 6)], ("wheel agents 5", "wheel agents 6")),
+        # The own name alone would be that of two.
+        (["star", "my_graphs.py:star"], ("star", "my_graphs.py:star")),
+        (["a.py:star", "b.py:star", "b.py:disc"], ("a.py:star", "b.py:star", "disc")),
     ],
 )
 def test_values_are_named_by_what_tells_them_apart(values: list[Any], labels: tuple[Any, ...]) -> None:
@@ -403,10 +408,16 @@ def test_pictures_are_written_in_the_formats_asked_for(make: Make, tmp_path: Pat
     (tmp_path / "out" / "cells").mkdir(parents=True)
     (tmp_path / "out" / "plots").mkdir()
     (tmp_path / "out" / "plots" / "p.png").write_bytes(b"of an earlier study")
-    conduct(study, tmp_path / "out", jobs=1)
+    found = conduct(study, tmp_path / "out", jobs=1)
     drawn = {p.suffix[1:]: p.read_bytes()[:5] for p in (tmp_path / "out" / "plots").iterdir()}
     starts = {"png": b"\x89PNG\r", "svg": b"<?xml", "pdf": b"%PDF-"}
-    assert drawn == {ending: starts[ending] for ending in formats}
+    # What nobody knows to be of this study is left.
+    assert drawn == {"png": b"of an"} | {ending: starts[ending] for ending in formats}
+    assert found.removed == []
+    again = conduct(study.model_copy(update={"formats": ["pdf"]}), tmp_path / "out", jobs=1)
+    assert again.removed == [f"p.{ending}" for ending in sorted(formats) if ending != "pdf"]
+    left = {p.suffix[1:] for p in (tmp_path / "out" / "plots").iterdir()}
+    assert left == {"pdf"} | ({"png"} - set(formats))
 
 
 def test_a_mixed_study_says_what_it_did_not_draw(mixed: Findings) -> None:
@@ -437,6 +448,7 @@ def test_what_came_to_nothing_is_said_and_its_picture_is_removed(make: Make, tmp
     )
     assert again.computed == 0
     assert sorted(p.name for p in (out / "plots").iterdir()) == ["mine.png", "other.png"]
+    assert again.removed == ["by_graph.png", "curves.png"]
     assert again.warnings == [
         'measure: no cell has measured "weight_clean".',
         'plots (curves): not drawn, for no cell was measured at the rounds of the study; set rounds = "all".',
