@@ -34,7 +34,7 @@ _MINIMAX = (
         f"test_{name}"
         for name in (
             *("auc", "f1", "worst_class_accuracy", "robust_loss", "worst_group_loss"),
-            *("mspbe", "return_error", "critic_auc", "distance", "mean_gap"),
+            *("mspbe", "return_error", "critic_auc", "distance", "mean_gap", "spread"),
         )
     ),
 )
@@ -66,10 +66,21 @@ _QUALIFIED = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
 
 
+def plain_name(name: str, valid: Collection[str]) -> str:
+    """The name without its endings, where what is left is a name too.
+
+    Example:
+        >>> plain_name("test_loss_last_min", ["test_loss"]), plain_name("epsilon_max", [])
+        ('test_loss', 'epsilon_max')
+    """
+    stem = _QUALIFIED.sub("", name)
+    return stem if stem in valid else name
+
+
 def _hint(name: str, valid: Sequence[str]) -> str:
     """The nearest name; where none is near, all but those that only qualify another."""
     hint = nearest_of(name, valid)
-    plain = [v for v in valid if (stem := _QUALIFIED.sub("", v)) == v or stem not in valid]
+    plain = [v for v in valid if plain_name(v, valid) == v]
     return hint if hint.startswith(";") else nearest_of(name, plain)
 
 
