@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
+from typing import Any
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -93,6 +94,55 @@ def price_text(prices: Sequence[float] | None, unit: str) -> str:
     return high if high == "∞" else f"{unit} {low}" if low == high else f"{unit} {low} to {high}"
 
 
+def rounded_up(value: float, digits: int) -> float:
+    """Round up to so many digits.
+
+    Args:
+        value: of any sign; what is not finite stays as it is.
+        digits: at least 1.
+
+    Example:
+        >>> rounded_up(8.811, 3), rounded_up(8.82, 3), rounded_up(math.inf, 3)
+        (8.82, 8.82, inf)
+    """
+    if not math.isfinite(value) or value == 0.0:
+        return value
+    exact = Decimal(repr(float(value)))
+    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=ROUND_CEILING))
+
+
+def graph_text(graph: Mapping[str, Any]) -> str:
+    """Print links, degrees, spectral gap and weights of a graph, least and greatest.
+
+    Args:
+        graph: what `result.json` has under "topology".
+
+    Returns:
+        Words without a full stop; agents of equal degree or weight have one number.
+
+    Example:
+        >>> path = {"agents": 3, "edges": [[0, 1], [1, 2]], "spectral_gap": 1 / 3, "neighbour_weight": [0.5, 1.0, 0.5]}
+        >>> graph_text(path)
+        "2 links, degree 1 to 2, spectral gap 0.3333, neighbours' weight 0.500 to 1.000"
+    """
+    edges = graph.get("edges") or []
+    degrees = [0] * int(graph.get("agents") or 0)
+    for agent in (agent for edge in edges for agent in edge):
+        degrees[agent] += 1
+    parts = ["1 link" if len(edges) == 1 else f"{len(edges)} links"]
+    parts += [f"degree {_from_to([str(min(degrees)), str(max(degrees))])}"] if degrees else []
+    gap, weights = graph.get("spectral_gap"), [w for w in graph.get("neighbour_weight") or [] if w is not None]
+    # Four decimals of a gap that is far smaller would be 0.
+    parts += [f"spectral gap {gap:.4f}" if gap >= 1e-3 else f"spectral gap {gap:.2g}"] if gap else []
+    if weights:
+        parts.append(f"neighbours' weight {_from_to([f'{min(weights):.3f}', f'{max(weights):.3f}'])}")
+    return ", ".join(parts)
+
+
+def _from_to(ends: Sequence[str]) -> str:
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
 def least_text(value: float) -> str:
     """Print a number above 0 with three digits, rounded up.
 
@@ -100,5 +150,4 @@ def least_text(value: float) -> str:
         >>> least_text(0.36123)
         '0.362'
     """
-    exact = Decimal(repr(float(value)))
-    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)):g}"
+    return f"{rounded_up(value, 3):g}"

@@ -51,12 +51,12 @@ def sentences_of(
     out = []
     if status == "broken":
         out.append(
-            f"Broken: two equal worlds are told apart (ε ≥ {bound.null:.3g}), so nothing else here can be believed."
+            f"Broken: two equal worlds are told apart ({_shown(bound.null)}), so nothing else here can be believed."
         )
     elif status == "refuted":
         out.append(
-            f"Refuted: ε is at least {bound.epsilon:.4g} {at}, above the certified {epsilon_text(certified)}. A bug, "
-            "or a broken guarantee."
+            f"Refuted: {_shown(bound.epsilon)} {at}, and {epsilon_text(certified)} is certified. A bug, or a broken "
+            "guarantee."
         )
     elif math.isinf(certified):
         out.append("No finite ε is certified here, so nothing that is shown contradicts the certificate.")
@@ -75,7 +75,7 @@ def sentences_of(
         "all, what is shown is exact for these two records.",
         "likelihood": f"From exact likelihood ratios of {bound.runs} runs of each world, with confidence {percent}.",
         "counting": f"By counting {bound.runs} runs of each world, with confidence {percent}: so many can show at most "
-        f"{plan.most_shown:.3g}.",
+        f"{epsilon_text(plan.most_shown)}.",
         "difference": "No noise hides the record: the same coins give other values in the other world."
         if bound.epsilon
         else "No noise hides the record, but what is seen from here does not depend on it.",
@@ -90,6 +90,10 @@ def sentences_of(
     if bound.contradicted:
         out.append(bound.contradicted)
     return [*out, *_last(status)]
+
+
+def _shown(epsilon: float) -> str:
+    return "no finite ε holds" if math.isinf(epsilon) else f"ε is at least {at_least_text(epsilon).removeprefix('≥ ')}"
 
 
 def _of_canaries(plan: AuditPlan, shown: Shown, percent: str) -> list[str]:

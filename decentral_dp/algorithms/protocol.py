@@ -41,7 +41,7 @@ class Public(NamedTuple):
     """Everything public that prices depend on, one entry per column (a column stands for agents that are alike).
 
     averaged: kind → (T, g) records averaged at each round. rate: kind → (g,) share drawn afresh each round.
-    self_weight: (g,). touches: term → kind. clip, constants: bounds and constants of the queries.
+    neighbour_weight: (g,) |w_ii|. touches: term → kind. clip, constants: bounds and constants of the queries.
     """
 
     rounds: int

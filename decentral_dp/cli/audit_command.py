@@ -144,12 +144,14 @@ def print_plan(plan: AuditPlan) -> None:
         job, risk = plan.job, 1.0 - plan.confidence
         gaussian = gaussian_throughout(job)
         most = one_run_bound(*_all_right(plan.canaries), job.scenario.privacy.delta, risk, gaussian)
-        text = f"One run with {plan.canaries} canaries, which can show at most ε = {most:.3g}, if all are guessed."
+        shown = f"at most ε = {epsilon_text(most)}, if all are guessed"
+        text = f"One run with {plan.canaries} canaries, which can show {shown}."
         console().print(Text(text))
         return
     text = (
         f"{plan.runs} runs of each of two worlds, seen from {plan.vantage!r}. Counting can show at most "
-        f"ε = {plan.most_shown:.3g} with confidence {100.0 * plan.confidence:g} %; likelihood ratios have no limit."
+        f"ε = {epsilon_text(plan.most_shown)} with confidence {100.0 * plan.confidence:g} %; likelihood ratios have "
+        "no limit."
     )
     console().print(Text(text))
 

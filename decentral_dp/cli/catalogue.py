@@ -18,8 +18,9 @@ from rich.text import Text
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.cli.key_entries import ANY, key_entries, key_names
-from decentral_dp.cli.reference import option_lines
+from decentral_dp.cli.reference import measure_lines, option_lines
 from decentral_dp.config.algorithm_components import outside_entry
+from decentral_dp.config.algorithm_schema import AlgorithmTable
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.config.shown import shown
@@ -85,6 +86,9 @@ def print_entry(name: str) -> None:
     # What a file or a package brings may be a component of any kind, and only the thing itself says which.
     if in_file(name) is not None or name.lower().endswith(".py") or any(name in installed(what) for what in GROUPS):
         print(printable(shown(name) or _outside(name)))
+        return
+    if name == "measures":
+        print(f"measures (of studies)\n\n{measure_lines()}")
         return
     lists = registries(titles=False)
     # An experiment goes by its short name, too.
@@ -180,6 +184,9 @@ def _details(registry: str, name: str) -> str:
 def algorithm_page(entry: Entry) -> str:
     """What an algorithm is, its keys, and how a scenario names it."""
     own = "\n".join(_key(option) for option in entry.keys)
+    if entry.private:
+        field = AlgorithmTable.model_fields["protocol"]
+        own += f"\n  protocol: {field.description}; {field.default} if left out"
     keys = f"Keys:\n{own}\n\n" if own else ""
     text = inspect.getdoc(entry.algorithm) or "" if entry.origin else _docstring(entry.home)
     return f"{text}\n\n{keys}In a scenario:\n\n{algorithm_tables(entry)}"

@@ -15,11 +15,17 @@ from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, Topolog
 from decentral_dp.data import DATASETS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.studies.measure_words import ENDINGS, grouped
 from decentral_dp.studies.study_schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, names, title
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "reference"
 _HEAD = "<!-- Written by python -m decentral_dp.cli.reference; do not edit. -->\n"
+_MEASURED = (
+    "What a study can name under measure, in plots, gains and claims. Runs measure what fits their problem, and a "
+    "study says at its end what none has measured."
+)
+_DISTANCES = "An algorithm that sends other variables than x, y and z has consensus_NAME of each."
 _TABLES: Mapping[str, type[BaseModel]] = {
     "problem": ProblemTable,
     "topology": TopologyTable,
@@ -34,6 +40,7 @@ def pages() -> dict[str, str]:
     out.update(algorithm_pages())
     out["scenario.md"] = _table_page("A scenario", Scenario, nested=False)
     out["studies.md"] = _table_page("A study", Study)
+    out["measures.md"] = _measures()
     out["problem_kinds.md"] = _problems()
     out["data_sets.md"] = _page("Data sets", "`problem.data` is one of these.", _listed(DATASETS))
     out["topologies.md"] = _topologies()
@@ -101,6 +108,31 @@ def option_lines(options: Sequence[str], needed: Sequence[str] = ()) -> str:
     """Lines on keys of the [problem] table, as `show` prints them."""
     fields = ProblemTable.model_fields
     return "".join(f"  {k}: {fields[k].description}{' Required.' if k in needed else ''}\n" for k in options)
+
+
+def measure_lines() -> str:
+    """The measured names of studies, as `show measures` prints them."""
+    groups, lines = grouped(), [_MEASURED]
+    wide = max(len(m.name) for found in groups.values() for m in found)
+    for head, found in groups.items():
+        lines += ["", f"{head}:"]
+        lines += [f"  {m.name:<{wide}}  {'; '.join([m.meaning, *_ended(m.endings)])}" for m in found]
+    ends = [f"  {ending:<{wide}}  {words}" for ending, words in ENDINGS.items()]
+    return "\n".join([*lines, "", "Endings:", *ends, "", _DISTANCES])
+
+
+def _ended(endings: Sequence[str]) -> list[str]:
+    return [f"also {' '.join(endings)}"] if endings else []
+
+
+def _measures() -> str:
+    parts = []
+    for head, found in grouped().items():
+        parts += [f"## {head}\n", "| name | meaning | endings |", "|---|---|---|"]
+        parts += [f"| `{m.name}` | {_cell(m.meaning)} | {' '.join(f'`{e}`' for e in m.endings)} |" for m in found]
+        parts.append("")
+    ends = [f"- `{ending}`: {words}." for ending, words in ENDINGS.items()]
+    return _page("Measured names", _MEASURED, *parts, "## Endings\n", *ends, "", _DISTANCES)
 
 
 def _problems() -> str:

@@ -32,12 +32,17 @@ def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list
 
 Shown = Annotated[
     str,
-    typer.Argument(metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, or a key: privacy.share.'),
+    typer.Argument(
+        metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
+    ),
 ]
 
 
 def show(name: Shown) -> None:
-    """Print a scenario, or what a registered algorithm, problem, topology, weight rule, data set or a key is."""
+    """Print a scenario, or what a registered algorithm, problem, topology, weight rule, data set or a key is.
+
+    `show measures` lists what a study can measure.
+    """
     from decentral_dp.cli.catalogue import print_entry
 
     print_entry(name)

@@ -79,7 +79,9 @@ def print_findings(found: Findings) -> None:
     out.print()
     for warning in found.warnings:
         out.print(Text("Warning:", style="bold"), warning)
-    if found.warnings:
+    if found.removed:
+        out.print(f"Removed from plots, where the study draws them no more: {', '.join(found.removed)}.")
+    if found.warnings or found.removed:
         out.print()
     # Not wrapped, so that it can be clicked and copied.
     if found.folder is not None:

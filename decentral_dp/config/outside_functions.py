@@ -16,6 +16,7 @@ from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.topology import Topology, from_edges, from_networkx
+from decentral_dp.topology.parameters import unknown_key
 from decentral_dp.user_code import USER_ERRORS, blamed, call, reason
 
 # What a mapping of a data set may hold.
@@ -40,6 +41,9 @@ def build_topology(s: Scenario, found: Any, seed: int) -> Topology:
     if table.agents is None:
         raise InputError("topology.agents: missing. Say how many agents the graph is to have.")
     own = {k: v for k, v in known.items() if k not in ("agents", "seed")}
+    for key in options:
+        if key not in own:
+            raise unknown_key(key, name, own)
     chosen = checked_options(own, options, "topology", f"{name}{source_of(found)}")
     chosen |= {"agents": table.agents} | ({"seed": seed} if "seed" in known else {})
     graph = _called(found, chosen, "topology.kind", name)
@@ -51,6 +55,13 @@ def _is_graph(found: Any) -> bool:
     return hasattr(found, "nodes") and hasattr(found, "edges")
 
 
+def _listed(graph: Any) -> Any:
+    """What numpy makes an array of: a sparse matrix written out, an array as it is, all else as a list."""
+    if hasattr(graph, "todense"):
+        return graph.todense()
+    return graph if isinstance(graph, np.ndarray) else list(graph)
+
+
 def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents: int | None = None) -> Topology:
     if _is_graph(graph):
         if agents is not None and graph.number_of_nodes() != agents:
@@ -59,13 +70,27 @@ def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents
                 "function, or set topology.agents."
             )
         return from_networkx(graph, weights, name)
+    wanted = "a networkx.Graph, pairs of agents from 0, or a symmetric matrix of 0 and 1 with a zero diagonal"
+    refused = f"topology.kind: {name} gives {type(graph).__name__}; wanted {wanted}."
     try:
-        pairs = np.array(list(graph), dtype=np.int64).reshape(-1, 2)
+        numbers = np.asarray(_listed(graph), dtype=np.float64)
     except USER_ERRORS as error:
+        raise InputError(refused) from error
+    square = numbers.ndim == 2 and len(numbers) == numbers.shape[1] and len(numbers) != 2
+    if square and (not np.isin(numbers, (0.0, 1.0)).all() or np.any(numbers != numbers.T) or numbers.trace()):
         raise InputError(
-            f"topology.kind: {name} gives {type(graph).__name__}; wanted a networkx.Graph, or pairs of agents from 0."
-        ) from error
-    return from_edges(pairs, agents, weights, name)
+            f"topology.kind: {name} gives a {len(numbers)} × {len(numbers)} array, which is no matrix of links: wanted "
+            f"{wanted}. Weights are chosen by topology.weights."
+        )
+    if square and agents is not None and len(numbers) != agents:
+        raise InputError(
+            f"topology.kind: {name} gives a matrix of {len(numbers)} agents, and {agents} were asked for. Mend the "
+            "function, or set topology.agents."
+        )
+    pairs = np.argwhere(np.triu(numbers)) if square else numbers
+    if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2 or np.any(pairs != np.floor(pairs))):
+        raise InputError(refused)
+    return from_edges(pairs.astype(np.int64).reshape(-1, 2), len(numbers) if square else agents, weights, name)
 
 
 # Data sets.

@@ -52,7 +52,7 @@ class TopologyTable(BaseModel):
         "parameters are keys beside it. `list topologies` lists them."
     )
     file: str | None = optional(
-        'A named network such as "abilene", or the path of a .toml, .graphml or edge list; in place of kind.'
+        'A named network such as "abilene", or the path of a .toml, .graphml, .gml or edge list; in place of kind.'
     )
     agents: Count | None = optional("Number of agents; of a file only checked.")
     weights: str | dict[str, Any] | None = optional(
@@ -64,7 +64,7 @@ class TopologyTable(BaseModel):
     def _one(self) -> TopologyTable:
         if (self.kind is None) == (self.file is None):
             raise ValueError(
-                "give either kind (a generator) or file (a GraphML, an edge list or a named network); "
+                "give either kind (a generator) or file (a graph file or a named network); "
                 "to replace one by the other, set the whole table: --set 'topology={file=\"abilene\"}'"
             )
         if self.kind is not None and self.agents is None:

@@ -55,7 +55,7 @@ class Directions(NamedTuple):
 class LocalDataset:
     """A block of b agents: their records, and what is public about them.
 
-    agents: (b,) numbers. self_weight: (b, 1) |w_ii|. counts: kind → (b,) public numbers of records.
+    agents: (b,) numbers. neighbour_weight: (b, 1) |w_ii|. counts: kind → (b,) public numbers of records.
     box: bounds on the arguments of the oracle (x from above, y and z both ways), used where the state is private.
     """
 

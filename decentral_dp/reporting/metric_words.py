@@ -19,7 +19,7 @@ METRIC_WORDS: Mapping[str, str] = MappingProxyType(
         "epsilon_spent": "ε spent by the worst agent",
         "finite_data": "ε of the worst agent for T → ∞ on these data",
         "hypergradient_norm": "‖∇F‖₂ at the average x",
-        "self_weight": "smallest total weight of an agent's neighbours",
+        "neighbour_weight": "smallest total weight of an agent's neighbours",
         "spectral_gap": "spectral gap 1 − ρ",
         "test_accuracy": "accuracy on held-out records",
         "test_auc": "AUC on held-out records",

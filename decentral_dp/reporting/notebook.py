@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from decentral_dp.formatting import graph_text
 from decentral_dp.reporting.page.budgets import budget_table
 from decentral_dp.reporting.page.figures import image
 from decentral_dp.reporting.page.guarantee import verdict
 from decentral_dp.reporting.page.markup import Html, join, tag
 from decentral_dp.reporting.page.opening import lead
 from decentral_dp.reporting.page.outcome import score_table
+from decentral_dp.reporting.text import capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import PrivacyStatement
 
@@ -28,11 +31,27 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:
     return tag("div", *parts, *_budgets(result.privacy), *([] if scores is None else [scores]), *images).markup
 
 
-def plan_view(title: str, privacy: PrivacyStatement) -> str:
-    """Markup of a plan."""
+def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any]) -> str:
+    """Markup of a plan; graph: as in `result.json`."""
     notes = [tag("li", note) for note in privacy.notes]
-    parts = [tag("h4", title or "Plan"), verdict(privacy), *_budgets(privacy)]
+    parts = [tag("h4", title or "Plan"), verdict(privacy), *_graph(privacy, graph), *_budgets(privacy)]
     return tag("div", *parts, *([tag("ul", join(notes))] if notes else [])).markup
+
+
+def _graph(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> list[Html]:
+    if privacy.is_trusted or graph.get("central") or graph.get("agents") == 1:
+        return []
+    return [
+        tag(
+            "p",
+            f"{capitalised(topology_name(graph))}, {graph['weights']} weights: {graph_text(graph)}.",
+            *_notes(graph),
+        )
+    ]
+
+
+def _notes(graph: Mapping[str, Any]) -> list[str]:
+    return [f" {capitalised(str(note))}." for note in graph.get("notes") or []]
 
 
 def _budgets(privacy: PrivacyStatement) -> list[Html]:

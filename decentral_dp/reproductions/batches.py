@@ -16,6 +16,7 @@ import pandas as pd
 from scipy.special import expit
 
 from decentral_dp.bounded import Array
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting.accountants import epsilon_at
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of
@@ -123,7 +124,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     return checks, [
         f"Noise that is right for all {RECORDS} records is z = {noise(10):.2g}, {noise(100):.2g} and {noise(1000):.2g} "
         "clips on batches of 10, 100 and 1000; the theorem needs batches of about nε/√T, though it allows any.",
-        f"At a tenth of nε/√T the certified ε is {certified[100]:.3g}.",
+        f"At a tenth of nε/√T the certified ε is {epsilon_text(certified[100])}.",
         "For the full rate in n batches must grow with the square of what Remark 12 says.",
     ]
 

@@ -78,7 +78,7 @@ def _clip(job: GossipJob) -> dict[str, Any]:
 
 
 class _Known(NamedTuple):
-    """How far a record moves private states, by kind of record and self-weights: agents mostly share it."""
+    """How far a record moves private states, by kind of record and neighbours' weights: agents mostly share it."""
 
     moved: dict[tuple[Split | float, ...], Array]
 
@@ -195,7 +195,7 @@ def _queries(
 def _endless_printed(
     job: GossipJob, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array, known: _Known
 ) -> float | None:
-    """Recursion for the first rounds, then its invariant bound; worst kind of record and worst self-weight."""
+    """Recursion for the first rounds, then its invariant bound; worst kind of record and worst neighbours' weight."""
     rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
     steps = {c: getattr(algorithm, c) for c in CHANNELS}
     seen = job.stream.warm_start + batch * np.arange(1.0, rounds + 1.0)

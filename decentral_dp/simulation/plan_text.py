@@ -15,7 +15,7 @@ from rich.text import Text
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.errors import printable
-from decentral_dp.formatting import delta_text, epsilon_text, price_text
+from decentral_dp.formatting import delta_text, epsilon_text, graph_text, price_text
 from decentral_dp.simulation.statement import Horizon, PrivacyStatement, ReleasePrice
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def print_plan(plan: Plan, out: Console | None = None) -> None:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     # Where there is a guarantee, its notes tell of the data, too.
     stated = () if privacy.is_noisy else plan.data_notes
-    print_items(out, [("Data", note) for note in stated] + guarantee(privacy))
+    print_items(out, _graph(plan) + [("Data", note) for note in stated] + guarantee(privacy))
     if privacy.is_noisy:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
@@ -64,6 +64,15 @@ def print_plan(plan: Plan, out: Console | None = None) -> None:
     if plan.settings is not None:
         print_items(out, _settled_values(plan.settings) + _seen(privacy))
     _print_theorem(out, plan.theorem)
+
+
+def _graph(plan: Plan) -> list[tuple[str, str]]:
+    """The graph in one line; none where it plays no part."""
+    graph = plan.topology
+    if plan.privacy.is_trusted or graph["central"] or plan.n_agents == 1:
+        return []
+    told = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
+    return [("Graph", told), *(("", f"{note}.") for note in graph["notes"])]
 
 
 def _seen(privacy: PrivacyStatement) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.plan_text import console, print_plan
-from decentral_dp.simulation.result import title_of
+from decentral_dp.simulation.result import title_of, topology_summary
 from decentral_dp.simulation.statement import PrivacyStatement, Setting
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Plan:
     Args:
         title: of the scenario. setting: who trusts whom, and what is solved.
         rounds: that would be run; status and reason say why they are fewer than asked for, where they are.
-        n_agents: number of agents. privacy: the guarantee and its price.
+        n_agents: number of agents. topology: their graph, as in `result.json`. privacy: the guarantee and its price.
         data_notes: in what the records are others than those that were named.
         settings: the hyper-parameters of a coordinator's program, else None.
         theorem: the conditions of a convergence theorem, where one is known.
@@ -52,6 +52,7 @@ class Plan:
     status: str
     reason: str | None
     n_agents: int
+    topology: Mapping[str, Any]
     privacy: PrivacyStatement
     data_notes: tuple[str, ...]
     settings: Mapping[str, Any] | None
@@ -68,6 +69,7 @@ class Plan:
             status=job.status,
             reason=job.reason,
             n_agents=job.n_agents,
+            topology=topology_summary(job),
             privacy=job.statement(),
             data_notes=tuple(job.shards.notes),
             settings=job.settings(),
@@ -96,7 +98,7 @@ class Plan:
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.notebook import plan_view
 
-        return plan_view(self.title, self.privacy)
+        return plan_view(self.title, self.privacy, self.topology)
 
     def __str__(self) -> str:
         text = io.StringIO()

@@ -79,6 +79,10 @@ class RunResult(Mapping[str, Any]):
     def from_content(cls, content: Mapping[str, Any]) -> RunResult:
         """The result with the keys and values of `result.json`."""
         solves = str((content.get("problem") or {}).get("solves") or "bilevel")
+        graph = content.get("topology")
+        if isinstance(graph, Mapping) and "self_weight" in graph:
+            # So the weight of an agent's neighbours was called in older folders.
+            content = {**content, "topology": {"neighbour_weight": graph["self_weight"], **graph}}
         return cls(PrivacyStatement.from_dict(content.get("privacy") or {}, solves), content)
 
     @property
@@ -316,7 +320,7 @@ def topology_summary(job: Job) -> dict[str, Any]:
         "edges": t.edges.tolist(),
         "rho": t.rho,
         "spectral_gap": t.spectral_gap,
-        "self_weight": t.neighbour_weight.tolist(),
+        "neighbour_weight": t.neighbour_weight.tolist(),
         "weights": t.weights,
         "labels": list(t.labels),
         "notes": list(t.notes),

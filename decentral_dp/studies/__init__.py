@@ -72,11 +72,11 @@ The values of an axis are named as they stand in the file; tables by their kind 
 "ring", "random_regular degree 3", "dirichlet alpha 0.1".
 
 Measured at the end of a run: its final metrics (upper_loss, test_accuracy, consensus_y, …; none if it diverged),
-epsilon_max, epsilon_pure_max, claimed, rounds, spectral_gap, self_weight (the smallest), agents, seconds, and diverged
-(0 or 1). Over rounds: all metrics. Of a plan, over rounds and at the end: epsilon_max, epsilon_pure_max and claimed; at
-the end also finite_data (ε for T → ∞ on these data), endless_stream (if the stream of records never ended),
-claimed_endless, rounds, spectral_gap, self_weight and agents. Of every cell, failed ones too: ok (0 or 1). A name that
-no cell can measure is refused; one that none has measured is warned of at the end.
+epsilon_max, epsilon_pure_max, claimed, rounds, spectral_gap, neighbour_weight (least |w_ii|), agents, seconds, and
+diverged (0 or 1). Over rounds: all metrics. Of a plan, over rounds and at the end: epsilon_max, epsilon_pure_max and
+claimed; at the end also finite_data (ε for T → ∞ on these data), endless_stream (if the stream of records never ended),
+claimed_endless, rounds, spectral_gap, neighbour_weight and agents. Of every cell, failed ones too: ok (0 or 1). A name
+that no cell can measure is refused; one that none has measured is warned of at the end.
 
 A claim is compared for each combination: "reproduced" if it holds for all, "holds in 2 of 3", "not reproduced" if for
 none; and "not measured" where cells failed, so that nothing was tested. The numbers below it are those of the
@@ -98,8 +98,8 @@ Written to the folder: report.html (one page with everything, which loads nothin
 sorts), table.md and table.tex (the means at the end; the second needs no LaTeX package), results.parquet (cell, seed,
 one column per axis, round, last, name, value), summary.parquet and summary.csv (one row per combination and name: n,
 cells, failed, mean, low, high, interval; n = 0 where all cells failed), cells.parquet (guarantee, δ, status and reason
-of every cell), claims.json, study.toml, plots/*.png (.svg, .pdf; those of plots that the study has no more are
-removed), and cells/, from which it goes on.
+of every cell), claims.json, study.toml, plots/*.png (.svg, .pdf; those that the study drew here before and does
+not draw any more, by name or by format, are removed, which is said), and cells/, from which it goes on.
 
 A kept cell is used as long as its settings, the content of the files that its scenario names, and the sources of this
 package are what they were. Where the files or the package changed, the cell is computed anew, which is said, and its

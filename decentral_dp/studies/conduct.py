@@ -227,7 +227,6 @@ def _write(
     out: Path,
 ) -> Findings:
     # matplotlib is slow to import.
-    from decentral_dp.reporting.plots.style import remove_figure
     from decentral_dp.studies.gain_plots import write_gain_plots
     from decentral_dp.studies.study_plots import write_study_plots
 
@@ -240,8 +239,10 @@ def _write(
     drawn = write_study_plots(out / "plots", study, varied, means, table)
     gains = gain_table(study, measured, table)
     drawn += write_gain_plots(out / "plots", study, gains, table)
-    for name in before - {path.stem for path in drawn}:
-        remove_figure(out / "plots" / name)
+    left = {out / "plots" / name for name in before} - set(drawn)
+    removed = sorted(path.name for path in left if path.is_file())
+    for name in removed:
+        (out / "plots" / name).unlink()
     found = Findings(
         study,
         varied,
@@ -253,6 +254,7 @@ def _write(
         unmeasured(study, measured, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
         out,
         gains,
+        removed,
     )
     for name in ("results", "summary", "cells"):
         _replace(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
@@ -286,10 +288,11 @@ def _write(
 
 
 def _plots_before(out: Path) -> set[str]:
-    """The pictures of the study that was in this folder before, none where that cannot be read any more."""
+    """Files of pictures of the study that was in this folder before; none where that cannot be read any more."""
     with suppress(InputError):
         before = load_study(out / "study.toml")
-        return {plot.name for plot in before.plots} | {gain.name for gain in before.gains}
+        names = [plot.name for plot in before.plots] + [gain.name for gain in before.gains]
+        return {f"{name}.{ending}" for name in names for ending in before.formats}
     return set()
 
 

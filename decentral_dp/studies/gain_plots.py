@@ -16,8 +16,7 @@ from decentral_dp.reporting.plots.style import (
     STYLE,
     new_figure,
     package_style,
-    remove_figure,
-    save_figure,
+    write_figure,
 )
 from decentral_dp.studies.axis_labels import axis_label, metric_stem, words_of
 from decentral_dp.studies.gains import COSTS, FAILED, OPEN, PAYS, UNEQUAL
@@ -62,11 +61,10 @@ def write_gain_plots(folder: Path, study: Study, table: pd.DataFrame, cells: pd.
         for gain in study.gains:
             rows = table[table["gain"] == gain.name]
             if not rows["mean"].notna().any():
-                remove_figure(folder / gain.name)
                 continue
             figure = _lines(gain, rows, cells) if gain.y is None else _diagram(gain, rows, cells)
             _finish(figure, gain, rows, study.confidence)
-            written += save_figure(figure, folder / gain.name, study.formats)
+            written += write_figure(figure, folder / gain.name, study.formats)
     return written
 
 

@@ -278,10 +278,13 @@ def label_all(values: Sequence[Any]) -> tuple[Label, ...]:
         ('ring agents 10', 'ring agents 20')
         >>> label_all([0.1, 1])
         (0.1, 1)
+        >>> label_all(["ring", "my_graphs.py:wheel", "a/graphs.py:star", "b/graphs.py:star"])
+        ('ring', 'wheel', 'a/graphs.py:star', 'b/graphs.py:star')
     """
     if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
         return tuple(values)
-    named = [(_name(v), v) for v in values]
+    full = [_name(v) for v in values]
+    named = list(zip(_without_files(full), values, strict=True))
     return tuple(_label(name, v, [o for n, o in named if n == name]) for name, v in named)
 
 
@@ -289,6 +292,15 @@ def _name(value: Any) -> str:
     if isinstance(value, Mapping):
         return str(value.get("kind") or value.get("file") or "")
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _without_files(names: Sequence[str]) -> list[str]:
+    """A component of a file by its own name, where no other value has that name too."""
+    short = [parts[1] if (parts := in_file(name)) is not None else name for name in names]
+    of: dict[str, set[str]] = {}
+    for own, name in zip(short, names, strict=True):
+        of.setdefault(own, set()).add(name)
+    return [own if len(of[own]) == 1 else name for own, name in zip(short, names, strict=True)]
 
 
 def _label(name: str, value: Any, alike: Sequence[Any]) -> str:

@@ -34,7 +34,7 @@ _MINIMAX = (
         f"test_{name}"
         for name in (
             *("auc", "f1", "worst_class_accuracy", "robust_loss", "worst_group_loss"),
-            *("mspbe", "return_error", "critic_auc", "distance", "mean_gap"),
+            *("mspbe", "return_error", "critic_auc", "distance", "mean_gap", "spread"),
         )
     ),
 )
@@ -52,7 +52,7 @@ _METRICS = (
     "epsilon_spent",
 )
 _SPENT = ("epsilon_max", "epsilon_pure_max", "claimed")
-_FACTS = ("ok", "rounds", "spectral_gap", "self_weight", "agents")
+_FACTS = ("ok", "rounds", "spectral_gap", "neighbour_weight", "agents")
 # Known of a cell that diverged, too: its price and what it was, not how well it did.
 OF_EVERY_CELL = (*_SPENT, *_FACTS, "seconds", "diverged", "finite_data", "endless_stream", "claimed_endless")
 # Over rounds, and at the end.
@@ -66,10 +66,21 @@ _QUALIFIED = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
 
 
+def plain_name(name: str, valid: Collection[str]) -> str:
+    """The name without its endings, where what is left is a name too.
+
+    Example:
+        >>> plain_name("test_loss_last_min", ["test_loss"]), plain_name("epsilon_max", [])
+        ('test_loss', 'epsilon_max')
+    """
+    stem = _QUALIFIED.sub("", name)
+    return stem if stem in valid else name
+
+
 def _hint(name: str, valid: Sequence[str]) -> str:
     """The nearest name; where none is near, all but those that only qualify another."""
     hint = nearest_of(name, valid)
-    plain = [v for v in valid if (stem := _QUALIFIED.sub("", v)) == v or stem not in valid]
+    plain = [v for v in valid if plain_name(v, valid) == v]
     return hint if hint.startswith(";") else nearest_of(name, plain)
 
 
@@ -131,6 +142,10 @@ def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:
         raise InputError(f'{place}: {quoted(name)} is measured in a run, not in a plan; set kind = "run".')
     if kind == "run" and _is_known(name, "plan", over_rounds=False):
         raise InputError(f'{place}: {quoted(name)} is known of a plan, not of a run; set kind = "plan".')
+    if name == "self_weight":
+        raise InputError(
+            f"{place}: {quoted(name)} is called neighbour_weight now, being the weight of the neighbours, |w_ii|."
+        )
     raise InputError(f"{place}: {quoted(name)} is not measured{_hint(name, names_of(kind, over_rounds))}.")
 
 

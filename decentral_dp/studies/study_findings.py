@@ -31,6 +31,7 @@ class Findings:
         warnings: what of the study came to nothing, one sentence each.
         folder: where tables and pictures are, None where nothing was kept.
         gains: paired differences of variants, a row for every pair and level, with a verdict.
+        removed: pictures of the study that was in the folder before, which this one does not draw.
     """
 
     study: Study
@@ -43,6 +44,7 @@ class Findings:
     warnings: Sequence[str]
     folder: Path | None
     gains: pd.DataFrame
+    removed: Sequence[str] = ()
 
     @property
     def gain_sentences(self) -> list[tuple[str, list[str]]]:

@@ -19,8 +19,7 @@ from decentral_dp.reporting.plots.style import (
     STYLE,
     new_figure,
     package_style,
-    remove_figure,
-    save_figure,
+    write_figure,
 )
 from decentral_dp.studies.axis_labels import axis_label, words_of
 from decentral_dp.studies.failed_cells import (
@@ -74,10 +73,8 @@ def write_study_plots(
     with package_style():
         for plot in study.plots:
             figure = _drawn(plot, axes, summary, selected(cells, plot.where), study.confidence)
-            if figure is None:
-                remove_figure(folder / plot.name)
-            else:
-                written += save_figure(figure, folder / plot.name, study.formats)
+            if figure is not None:
+                written += write_figure(figure, folder / plot.name, study.formats)
     return written
 
 

@@ -228,7 +228,7 @@ def _spent(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: f
 def _network(job: Job) -> dict[str, float]:
     return {
         "spectral_gap": job.topology.spectral_gap,
-        "self_weight": float(job.topology.neighbour_weight.min()),
+        "neighbour_weight": float(job.topology.neighbour_weight.min()),
         "agents": job.n_agents,
     }
 

@@ -123,7 +123,8 @@ class Study(Table):
         ),
     )
     measure: list[str] = Field(
-        default=[], description="Measured names that tables show; what plots and claims name is measured as well."
+        default=[],
+        description="Measured names that tables show, of `show measures`; those of plots and claims are measured, too.",
     )
     unset: list[str] = Field(default=[], description="Keys that are taken out of every scenario.")
     set: dict[str, Any] = Field(default={}, description="Key of the scenario → value, in every run.")

@@ -15,7 +15,7 @@ import pandas as pd
 
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.text import power_text
-from decentral_dp.studies.epsilons import BUDGETS, deltas, described, guarantees
+from decentral_dp.studies.epsilons import BUDGETS, CLAIMS, deltas, described, guarantees
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.intervals import described_intervals, spread_text
 from decentral_dp.studies.study_runs import GOOD
@@ -182,7 +182,7 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
     ok = int(part["status"].isin(GOOD).sum())
     if row is None or not row["n"]:
         return "–" if ok else FAILED
-    mean = epsilon_text(row["mean"]) if name in BUDGETS else power_text(row["mean"])
+    mean = epsilon_text(row["mean"]) if name in (*BUDGETS, *CLAIMS) else power_text(row["mean"])
     # Fewer than ended ok: the others have no such number.
     fewer = "" if row["n"] in (ok, len(part)) else f" (n = {row['n']})"
     return f"{mean}{spread_text(row['mean'], row['low'], row['high'])}{fewer}"

@@ -11,7 +11,9 @@ import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.formatting import rounded_up
 from decentral_dp.reporting.text import power_text
+from decentral_dp.studies.epsilons import BUDGETS, CLAIMS
 from decentral_dp.studies.grid import Axis, Label
 from decentral_dp.studies.intervals import spread_text
 from decentral_dp.studies.study_schema import Claim, Side, Study, Where
@@ -31,6 +33,7 @@ class Point(NamedTuple):
         mean: over them.
         low: end of the interval, NaN for a single seed.
         high: end of the interval, NaN for a single seed.
+        is_epsilon: whether it is a budget or a claimed one, which is never printed smaller than it is.
     """
 
     labels: Mapping[str, Label]
@@ -38,6 +41,7 @@ class Point(NamedTuple):
     mean: float
     low: float
     high: float
+    is_epsilon: bool = False
 
 
 class Verdict(NamedTuple):
@@ -173,7 +177,8 @@ def _points(side: Side, summary: pd.DataFrame, axes: Sequence[Axis]) -> list[Poi
     for labels in itertools.product(*(_left(axis, side.where) for axis in axes)):
         row = found.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
         named = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
-        points.append(Point(named, int(row["n"]), float(row["mean"]), float(row["low"]), float(row["high"])))
+        mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
+        points.append(Point(named, int(row["n"]), mean, low, high, side.measure in (*BUDGETS, *CLAIMS)))
     return points if side.best is None else _best(points, side.best)
 
 
@@ -213,22 +218,22 @@ def _numbers(claim: Claim, pair: tuple[Point, Point], shared: Sequence[str]) -> 
     there = ", ".join(f"{name} {pair[0].labels[name]}" for name in shared)
     holds = _margin(claim, pair) > 0.0
     sign = _SIGNS[claim.compare][not holds]
-    digits = next(d for d in _DIGITS if d == _DIGITS[-1] or (_margin(claim, _rounded(pair, d)) > 0.0) == holds)
+    shown = {d: (_rounded(pair[0], d), _rounded(pair[1], d)) for d in _DIGITS}
+    digits = next(d for d in _DIGITS if d == _DIGITS[-1] or (_margin(claim, shown[d]) > 0.0) == holds)
     sides = f"{_mean(pair[0], digits)} {sign} {factor}{_mean(pair[1], digits)}{width}"
     return f"{sides}{f' at {there}' if there else ''}"
 
 
-def _rounded(pair: tuple[Point, Point], digits: int) -> tuple[Point, Point]:
-    """The pair as `_mean` prints it."""
-    left, right = (
-        point._replace(mean=float(f"{point.mean:.{0 if whole else digits}{'f' if whole else 'g'}}"))
-        for point in pair
-        for whole in [digits == _DIGITS[0] and 999.5 <= abs(point.mean) < 1e5]
-    )
-    return left, right
+def _rounded(point: Point, digits: int) -> Point:
+    """The point as `_mean` prints it: an ε rounded up, all else to the nearest."""
+    whole = digits == _DIGITS[0] and 999.5 <= abs(point.mean) < 1e5
+    if point.is_epsilon:
+        return point._replace(mean=float(math.ceil(point.mean)) if whole else rounded_up(point.mean, digits))
+    return point._replace(mean=float(f"{point.mean:.{0 if whole else digits}{'f' if whole else 'g'}}"))
 
 
 def _mean(point: Point, digits: int) -> str:
     spread = spread_text(point.mean, point.low, point.high)
     counted = f"{spread} (n = {point.n})" if spread else ""
-    return f"{power_text(point.mean) if digits == _DIGITS[0] else f'{point.mean:.{digits}g}'}{counted}"
+    mean = _rounded(point, digits).mean
+    return f"{power_text(mean) if digits == _DIGITS[0] else f'{mean:.{digits}g}'}{counted}"

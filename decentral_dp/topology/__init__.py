@@ -21,8 +21,9 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.topology.generators import GENERATORS, Generator, generate
 from decentral_dp.topology.graph import Array, Graph, IntArray, canonical, require_connected
-from decentral_dp.topology.graph_files import find_named, names, read, read_networkx, title
-from decentral_dp.topology.parameters import Parameter
+from decentral_dp.topology.graph_files import find_named, names, read, title
+from decentral_dp.topology.networkx_graphs import read_networkx
+from decentral_dp.topology.parameters import Parameter, unknown_key
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule, weigh
 
 __all__ = [
@@ -157,14 +158,23 @@ def build(
             f'topology.kind: "{kind}" is a network that comes with the package, so it is a file; replace kind and '
             f'agents by file = "{kind}".'
         )
+    taken = [p.name for p in GENERATORS[kind].parameters] if kind in GENERATORS else list(params or {})
     for key in params or {}:
-        if kind in GENERATORS and key not in [p.name for p in GENERATORS[kind].parameters] and of_a_rule(key):
-            raise InputError(f"topology.{key}: no parameter of {kind}; {of_a_rule(key)}.")
+        if key not in taken:
+            rule = of_a_rule(key)
+            raise (
+                InputError(f"topology.{key}: no parameter of {kind}; {rule}.")
+                if rule
+                else unknown_key(key, kind, taken)
+            )
     return _topology(kind, generate(kind, agents, params or {}, seed), weights)
 
 
 def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, agents: int | None = None) -> Topology:
-    """Read a topology from a file: `.toml`, `.graphml`, or an edge list `.edges`, `.txt`, `.csv`.
+    """Read a topology from a file.
+
+    An edge list ends in `.edges`, `.edgelist`, `.txt` or `.csv`. Others are `.toml`, GraphML, GML, GEXF, Pajek (`.net`)
+    and adjacency lists (`.adjlist`).
 
     Args:
         path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
@@ -239,12 +249,22 @@ def from_edges(
         >>> from_edges(np.array([[0, 1], [1, 2]])).degrees.tolist()
         [1, 2, 1]
     """
-    pairs = canonical(np.asarray(edges))
+    given = np.asarray(edges)
+    if given.size and (given.ndim != 2 or given.shape[1] != 2):
+        raise InputError(f"topology: {name} has shape {given.shape}; wanted (links, 2), a pair of agents a row.")
+    pairs = canonical(given)
     known = int(pairs.max(initial=0)) + 1
     if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):
         of = "" if agents is None else f"; agents are 0 to {agents - 1}"
         raise InputError(f"topology: {name} links agents {int(pairs.min())} to {int(pairs.max())}{of}. Number from 0.")
-    return _topology(name, Graph(known if agents is None else agents, pairs), weights)
+    loops = given[given[:, 0] == given[:, 1]] if given.size else given
+    if loops.size:
+        raise InputError(
+            f"topology: {name} links agent {int(loops[0, 0])} to itself; remove it, W has its own diagonal."
+        )
+    repeated = len(given) - len(pairs)
+    notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
+    return _topology(name, Graph(known if agents is None else agents, pairs, notes=notes), weights)
 
 
 def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topology:
@@ -252,6 +272,9 @@ def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topo
     result = weigh(graph, weights)
     labels = graph.labels or tuple(str(i) for i in range(graph.agents))
     used = result.graph
+    unread: tuple[str, ...] = ()
+    if graph.weighted and result.rule != "file":
+        unread = (f'{result.rule} weights do not use the weights that {graph.weighted} links have; "file" would',)
     return Topology(
         name,
         result.rule,
@@ -261,7 +284,7 @@ def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topo
         used.positions,
         result.delta2,
         result.delta_max,
-        used.notes,
+        (*used.notes, *unread),
     )
 
 

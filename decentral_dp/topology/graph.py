@@ -26,7 +26,9 @@ class Graph(NamedTuple):
         ends: second smallest and largest eigenvalue of the unweighted Laplacian where a closed form is known.
         positions: (m, 2) coordinates for drawing.
         labels: names of the agents, numbers if empty.
-        given: (E,) weights that came with the edges.
+        given: (E,) weights that came with the edges; None where one of them has none above 0.
+        weighted: how many links came with a weight.
+        wrong_weight: the first link without one weight above 0, in words.
         notes: what was converted on the way, in sentences.
 
     Example:
@@ -40,6 +42,8 @@ class Graph(NamedTuple):
     positions: Array | None = None
     labels: tuple[str, ...] = ()
     given: Array | None = None
+    weighted: int = 0
+    wrong_weight: str = ""
     notes: tuple[str, ...] = ()
 
     @property

@@ -1,4 +1,10 @@
-"""Graphs in files: GraphML, edge lists, and TOML files that name a generator or one of these.
+"""Graphs in files: edge lists, the formats of `networkx_graphs`, and TOML files that name a generator or one of these.
+
+An edge list has one link a line: two agents, and at most a weight. Columns are separated by commas, semicolons, tabs
+or white space; `#` and `%` start a comment, and a first line such as `source,target` is a header.
+
+    Zurich  Bern    0.25
+    Bern    Geneva  0.5
 
 A TOML file describes one network:
 
@@ -8,33 +14,29 @@ A TOML file describes one network:
     weights = "metropolis"            # or { kind = "constant", value = 0.3 }
 
 Gossip needs every link both ways, so a directed graph is taken only if every arc has its reverse. Parallel links count
-once, and a note says so. An agent linked to itself is refused. A third column of an edge list (in GraphML the edge
-attribute `weight`) is read only for weights = "file".
+once, and a note says so. An agent linked to itself is refused. A third column of an edge list (elsewhere the edge
+attribute `weight`) is read only for weights = "file", and a note says where it is not used.
 """
 
 from __future__ import annotations
 
 import csv
-import io
-import math
+import re
 import tomllib
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_file, regular
 from decentral_dp.topology.generators import GENERATORS, generate
-from decentral_dp.topology.graph import Array, Graph, unknown
+from decentral_dp.topology.graph import Graph, unknown
+from decentral_dp.topology.links import Link, collect, finite
+from decentral_dp.topology.networkx_graphs import FORMATS, read_format
 
-EDGE_LISTS = (".edges", ".txt", ".csv")
+EDGE_LISTS = (".edges", ".edgelist", ".txt", ".csv")
 HEADERS = {("source", "target"), ("from", "to"), ("agent", "neighbour"), ("node1", "node2")}
-COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("x", "y"))
-# Coordinates place agents in a picture; farther out than this they place nobody.
-_FARTHEST = 1e9
+_WEIGHT = re.compile(r"['\"]weight['\"]\s*:\s*([^\s,}]+)")
 # Installed beside the modules; in a checkout beside the package.
 FOLDERS = (Path(__file__).parents[1] / "topologies", Path(__file__).parents[2] / "topologies")
 
@@ -45,20 +47,6 @@ class Content(NamedTuple):
     name: str
     graph: Graph
     weights: str | Mapping[str, Any] | None = None
-
-
-class Link(NamedTuple):
-    """One link as written, with its place in the file for messages.
-
-    Args:
-        ends: names of the two agents.
-        weight: None where it is absent or not a number.
-        place: file and line, or link.
-    """
-
-    ends: tuple[str, str]
-    weight: float | None
-    place: str
 
 
 def folder() -> Path:
@@ -126,11 +114,11 @@ def read(path: str | Path) -> Content:
 
 
 def _graph(path: Path) -> Graph:
-    if path.suffix == ".graphml":
-        return _graphml(path)
+    if path.suffix in FORMATS:
+        return read_format(path, _bytes(path))
     if path.suffix in EDGE_LISTS:
         return _edge_list(path)
-    wanted = ", ".join([".toml", ".graphml", *EDGE_LISTS])
+    wanted = ", ".join([".toml", *FORMATS, *EDGE_LISTS])
     raise InputError(f'topology.file: {path} ends in "{path.suffix}", wanted one of {wanted}.')
 
 
@@ -167,7 +155,7 @@ def _from_toml(path: Path) -> Content:
         if table:
             raise unknown(f"topology.file: {path}", next(iter(table)), ("file", "source", "title", "weights"))
         if not isinstance(other, str) or Path(other).suffix == ".toml":
-            raise InputError(f"topology.file: {path}: file = {other!r}, wanted a GraphML or an edge list beside it.")
+            raise InputError(f"topology.file: {path}: file = {other!r}, wanted a graph file beside it.")
         return Content(path.stem, _graph(path.parent / other), weights)
     missing = [key for key in ("kind", "agents") if key not in table]
     if missing:
@@ -182,7 +170,7 @@ def _from_toml(path: Path) -> Content:
 
 
 def _edge_list(path: Path) -> Graph:
-    """Two or three columns a line, separated by comma, semicolon or white space; # and % start a comment."""
+    """Two or three columns a line, separated by comma, semicolon, tab or white space; # and % start a comment."""
     links: list[Link] = []
     for number, line in enumerate(_text(path).splitlines(), start=1):
         fields = _fields(line)
@@ -193,19 +181,24 @@ def _edge_list(path: Path) -> Graph:
             raise InputError(
                 f"{place} is {quoted(line.strip())}, wanted two agents and at most a weight; mend the line."
             )
-        links.append(Link((fields[0], fields[1]), _number(fields[2]) if len(fields) == 3 else None, place))
+        links.append(Link((fields[0], fields[1]), finite(fields[2]) if len(fields) == 3 else None, place))
     if not links:
         raise InputError(f"topology.file: {path} has no links; write one pair of agents a line.")
     agents = list(dict.fromkeys(agent for link in links for agent in link.ends))
     if all(a.isdecimal() for a in agents):
         agents.sort(key=int)
-    return _collect(agents, links)
+    return collect(agents, links)
 
 
 def _fields(line: str) -> list[str]:
     bare = line.split("#")[0].strip()
     if not bare or bare.startswith("%"):
         return []
+    if bare.endswith("}") and "{" in bare:
+        # networkx writes attributes as a dict of Python's: its weight is the third column.
+        bare, _, attributes = bare.partition("{")
+        weight = _WEIGHT.search(attributes)
+        bare = bare.strip() if weight is None else f"{bare.strip()} {weight[1]}"
     separator = next((s for s in ",;\t" if s in bare), None)
     try:
         fields = next(csv.reader([bare], delimiter=separator)) if separator else bare.split()
@@ -213,102 +206,3 @@ def _fields(line: str) -> list[str]:
         # A cell of more letters than csv reads is the name of no agent.
         return [bare]
     return [f.strip() for f in fields]
-
-
-def _number(text: Any) -> float | None:
-    try:
-        value = float(text)
-    except (TypeError, ValueError):
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _graphml(path: Path) -> Graph:
-    from xml.etree.ElementTree import ParseError
-
-    import networkx as nx
-
-    content = io.BytesIO(_bytes(path))
-    try:
-        with warnings.catch_warnings():
-            # It warns of attributes without a declared type, which are not needed.
-            warnings.simplefilter("ignore")
-            graph = nx.read_graphml(content, node_type=str)
-    except (nx.NetworkXError, ParseError, KeyError, ValueError) as error:
-        raise InputError(f"topology.file: {path} is not readable GraphML ({error}).") from error
-    return read_networkx(graph, f"topology.file: {path}")
-
-
-def read_networkx(graph: Any, place: str) -> Graph:
-    """Read a networkx graph, its attributes as those of a GraphML file.
-
-    Args:
-        graph: directed or undirected; a directed one needs every arc both ways.
-        place: begins the messages.
-
-    Returns:
-        The graph; its labels are the nodes' names where labels repeat.
-
-    Raises:
-        InputError: no nodes, an arc without its reverse, or an agent linked to itself.
-    """
-    if graph.number_of_nodes() == 0:
-        raise InputError(f"{place} has no nodes.")
-    nodes = [str(n) for n in graph.nodes]
-    if graph.is_directed():
-        lonely = next(((a, b) for a, b in graph.edges() if not graph.has_edge(b, a)), None)
-        if lonely is not None:
-            raise InputError(
-                f"{place} is directed and has {lonely[0]} → {lonely[1]} but not the reverse, and gossip "
-                'needs every link both ways; add it, or set edgedefault="undirected".'
-            )
-        # Both arcs of a link are one link: an arc is dropped where its reverse has been seen.
-        order = {n: k for k, n in enumerate(nodes)}
-        kept = [(a, b, d) for a, b, d in graph.edges(data=True) if order[str(a)] <= order[str(b)]]
-    else:
-        kept = list(graph.edges(data=True))
-    links = [Link((str(a), str(b)), _number(data.get("weight")), f"{place}: link {a} – {b}") for a, b, data in kept]
-    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in graph.nodes(data=True)]
-    shown = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
-    # Labels that repeat name nobody.
-    labels = shown if len(set(shown)) == len(shown) else nodes
-    return _collect(nodes, links)._replace(labels=tuple(map(printable, labels)), positions=_coordinates(attributes))
-
-
-def _coordinates(attributes: list[dict[str, Any]]) -> Array | None:
-    """(m, 2) from the first pair of coordinates that every agent has; degrees are drawn with their true proportions."""
-    for pair in COORDINATES:
-        rows = [[_number(a.get(key)) for key in pair] for a in attributes]
-        if all(value is not None and abs(value) < _FARTHEST for row in rows for value in row):
-            points = np.array(rows, dtype=np.float64)
-            if pair != ("x", "y"):
-                points[:, 0] *= math.cos(math.radians(float(points[:, 1].mean())))
-            return points
-    return None
-
-
-def _collect(agents: list[str], links: list[Link]) -> Graph:
-    """A graph from links as written: loops refused, parallel links merged with a note."""
-    number = {agent: k for k, agent in enumerate(agents)}
-    weights: dict[tuple[int, int], float | None] = {}
-    parallel = 0
-    for link in links:
-        a, b = sorted(number[agent] for agent in link.ends)
-        if a == b:
-            raise InputError(f"{link.place} links {link.ends[0]} to itself; remove it, W has its own diagonal.")
-        if (a, b) in weights:
-            parallel += 1
-            # Which of two different weights is meant cannot be known: neither is, and "file" weights are refused.
-            weights[a, b] = link.weight if link.weight == weights[a, b] else None
-        else:
-            weights[a, b] = link.weight
-    pairs = sorted(weights)
-    given = [weights[p] for p in pairs]
-    complete = all(w is not None and w > 0.0 for w in given)
-    return Graph(
-        len(agents),
-        np.array(pairs, dtype=np.int64).reshape(-1, 2),
-        labels=tuple(map(printable, agents)),
-        given=np.array(given, dtype=np.float64) if complete and given else None,
-        notes=(f"parallel links count once: {parallel} left out",) if parallel else (),
-    )

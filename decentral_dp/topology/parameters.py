@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.topology.graph import MAX_EDGES, unknown
+
+# Keys of every topology with a kind.
+SHARED = ("agents", "weights", "seed")
 
 
 class Parameter(NamedTuple):
@@ -69,6 +73,31 @@ def _value(where: str, p: Parameter, got: Any) -> Any:
     if isinstance(got, bool) or not is_number or not p.valid(got):
         raise InputError(f"{where}: {p.name} = {got!r}, wanted {p.constraint}.")
     return p.type(got)
+
+
+def unknown_key(key: str, kind: str, parameters: Iterable[str]) -> InputError:
+    """Make the error for a key of a topology that its graph does not take.
+
+    Args:
+        key: the unknown one.
+        kind: of the graph.
+        parameters: what that kind takes beside `SHARED`.
+
+    Returns:
+        The error, with the nearest key, and how to replace the graph as a whole.
+
+    Example:
+        >>> print(unknown_key("agent", "star", []))
+        topology.agent: star takes no such key; did you mean "agents"? It takes agents, weights, seed. To take another \
+graph, replace the whole table: topology = {kind = "star", agents = 10}.
+    """
+    known = [*parameters, *SHARED]
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    hint = f'did you mean "{near[0]}"? It' if near else "it"
+    return InputError(
+        f"topology.{key}: {kind} takes no such key; {hint} takes {', '.join(known)}. To take another graph, replace "
+        f'the whole table: topology = {{kind = "{kind}", agents = 10}}.'
+    )
 
 
 def whole(where: str, got: Any) -> int:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import decentral_dp
 from decentral_dp.adversaries import audit_plan, audit_runs, audit_tables
 from decentral_dp.adversaries.audit_plan import planned
 from decentral_dp.adversaries.audit_result import AuditResult
+from decentral_dp.adversaries.audit_sentences import LowerBound, sentences_of
 from decentral_dp.adversaries.audit_tables import audit_table, write_table
 from decentral_dp.adversaries.audited_systems import GUARANTEES, System, scenario_of, systems
 from decentral_dp.adversaries.audits import audit, play
@@ -32,6 +34,20 @@ LAPLACE = [*ONE, 'privacy.mechanism="laplace"']
 # Movements depend on the transcript.
 RING = ["algorithm.rounds=8", "topology.agents=3", "run.average=1"]
 LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "privacy.epsilon=30.0"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [(np.inf, "no finite ε holds at δ = "), (3.4567, "ε is at least 3.45 at δ = ")],
+)
+def test_what_is_refuted_is_told_in_rounded_down_numbers(shown: float, words: str) -> None:
+    plan = planned(decentral_dp.load("network_view", ONE), runs=20, vantage="everybody")
+    worlds = SimpleNamespace(split="train", victim=0, copies=False)
+    refuted = sentences_of(plan, worlds, LowerBound("difference", shown, 0.0, 0.95, 20, None), "refuted", 2.001, None)
+    assert refuted[0].startswith(f"Refuted: {words}")
+    assert ", and 2.01 is certified." in refuted[0]
+    broken = sentences_of(plan, worlds, LowerBound("difference", 0.0, shown, 0.95, 20, None), "broken", 2.0, None)
+    assert f"({words.removesuffix(' at δ = ')})" in broken[0]
 
 
 @pytest.mark.parametrize("delta", [1e-5, 1e-2])

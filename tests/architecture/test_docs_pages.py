@@ -194,7 +194,12 @@ REFUSED = {
     "a missing class": ("huber", "problem.kind", "my_problem.py:Hubert", "defines no Hubert"),
     "a missing file": ("huber", "problem.kind", "mine.py:Huber", "there is no such file"),
     "another's option": ("worse_class", "problem.discount", 0.5, "problem.discount: unknown key"),
-    "an unknown parameter": ("caveman", "topology.sise", 3, 'topology.sise: unknown key; did you mean "size"'),
+    "an unknown parameter": (
+        "caveman",
+        "topology.sise",
+        3,
+        'topology.sise: my_graph.py:caveman takes no such key; did you mean "size"',
+    ),
     "a wrong parameter": ("caveman", "topology.size", "a", "topology.size: got"),
     "too many agents": ("caveman", "topology.agents", 7, "gives 6 agents, and 7 were asked for"),
     "a scale that is fitted": ("clouds", "problem.scale", "standard", "standard"),

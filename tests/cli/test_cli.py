@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.run_folder import resolved_toml
+from decentral_dp.studies.measures import names_of, plain_name
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
 MAIN = "ring_breast_cancer"
@@ -119,6 +121,23 @@ def test_list_and_show_agree(command: Command, what: str) -> None:
         if what not in ("scenarios", "studies"):
             assert "In a scenario:" in shown.out
             assert line in shown.out
+
+
+def test_show_lists_what_a_study_can_measure(command: Command) -> None:
+    shown = command("show", "measures").out
+    plain = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+    for kind in ("run", "plan"):
+        every = names_of(kind, over_rounds=False)
+        assert {plain_name(name, every) for name in every} <= plain
+    assert re.search(r"^  test_loss  .*loss on held-out records; also _min _max _last _unreleased$", shown, re.M)
+    assert "Of plans, over rounds and at the end; of runs, at the end:" in shown
+
+
+def test_show_lists_every_key_of_an_algorithm(command: Command) -> None:
+    assert re.search(
+        r'^#   protocol: "released": .* "private".*; released if left out$', command("show", "ldp_dsbo").out, re.M
+    )
+    assert "  protocol:" not in command("show", "dp_sgda").out
 
 
 def test_show_says_how_to_use_what_it_shows(command: Command) -> None:

@@ -41,7 +41,17 @@ def test_a_plan_shows_its_guarantee_and_notes() -> None:
     markup = plan._repr_html_()
     assert "An adversary who sees every message ever sent" in markup
     assert all(note.split("'")[0] in markup for note in plan.privacy.notes)
+    graph = "10 links, degree 2, spectral gap 0.1273, neighbours' weight 0.667."
+    assert f"Graph    ring (metropolis): {graph}" in str(plan)
+    assert f"Ring of 10 agents, metropolis weights: {graph}".replace("'", "&#x27;") in markup
+    assert plan.topology["neighbour_weight"] == pytest.approx([2 / 3] * 10)
     assert "nothing is private" in decentral_dp.plan("ring_breast_cancer_no_privacy")._repr_html_()
+
+
+def test_a_plan_without_gossip_shows_no_graph() -> None:
+    plan = decentral_dp.plan("dp_sgda")
+    assert "Graph " not in str(plan)
+    assert "links" not in plan._repr_html_()
 
 
 def test_pictures_are_those_of_the_folder(run: Run, tmp_path: Path) -> None:

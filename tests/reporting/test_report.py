@@ -275,6 +275,11 @@ def test_an_unknown_limit_is_no_infinite_one(tmp_path: Path) -> None:
     assert "ε → ∞" not in text
 
 
+def test_the_graph_is_told_in_numbers(tmp_path: Path) -> None:
+    text = page_of(tmp_path / "run").text
+    assert "A ring of 10 agents: 10 links, degree 2, spectral gap 0.1273, neighbours' weight 0.667." in text
+
+
 def test_where_a_server_asks_nobody_gossips(tmp_path: Path) -> None:
     graph = json.loads((write_run(tmp_path / "known") / "result.json").read_text(encoding="utf-8"))["topology"]
     text = of_algorithm(tmp_path / "run", "bsa", changes={"topology": {**graph, "central": True}}).text

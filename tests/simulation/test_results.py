@@ -55,6 +55,11 @@ def test_what_an_old_result_lacks_has_a_default() -> None:
         RunResult.from_json("[]")
 
 
+def test_an_older_folder_calls_the_weight_of_neighbours_otherwise() -> None:
+    older = RunResult.from_json('{"topology": {"agents": 2, "self_weight": [0.5, 0.5]}}')
+    assert older.topology["neighbour_weight"] == [0.5, 0.5]
+
+
 def test_a_plan_prints_what_the_command_prints() -> None:
     plan = decentral_dp.plan("regularisation_tuner")
     assert plan.setting == "coordinator_bilevel"

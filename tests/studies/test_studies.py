@@ -129,6 +129,11 @@ def test_a_new_kind_takes_nothing_over_and_a_variant_may_have_its_own_base(make:
         ([{"kind": "ring", "agents": 9}, {"file": "abilene"}], ("ring", "abilene")),
         ([{"scale": 0.5}, {"scale": 1.0}], ("scale 0.5", "scale 1")),
         ([True, False], ("true", "false")),
+        (["ring", "my_graphs.py:wheel"], ("ring", "wheel")),
+        ([{"kind": "my_graphs.py:wheel", "agents": a} for a in (5, 6)], ("wheel agents 5", "wheel agents 6")),
+        # The own name alone would be that of two.
+        (["star", "my_graphs.py:star"], ("star", "my_graphs.py:star")),
+        (["a.py:star", "b.py:star", "b.py:disc"], ("a.py:star", "b.py:star", "disc")),
     ],
 )
 def test_values_are_named_by_what_tells_them_apart(values: list[Any], labels: tuple[Any, ...]) -> None:
@@ -168,6 +173,7 @@ BAD = {
     "plots.0.name": {"plots": [{"name": "../p", "y": "m"}]},
     'two are called "a"': {"variants": [{"name": "a"}, {"name": "a"}]},
     'measure: "test_acuracy" is not measured; did you mean "test_accuracy".': {"measure": ["ok", "test_acuracy"]},
+    'measure: "self_weight" is called neighbour_weight now': {"measure": ["self_weight"]},
     'measure: "upper_loss" is measured in a run, not in a plan': {"measure": ["upper_loss"], "kind": "plan"},
     'measure: "endless_stream" is known of a plan, not of a run': {"measure": ["endless_stream"]},
     'plots (p).x: "topologie" is no axis, and is not measured; did you mean "topology".': {
@@ -402,10 +408,16 @@ def test_pictures_are_written_in_the_formats_asked_for(make: Make, tmp_path: Pat
     (tmp_path / "out" / "cells").mkdir(parents=True)
     (tmp_path / "out" / "plots").mkdir()
     (tmp_path / "out" / "plots" / "p.png").write_bytes(b"of an earlier study")
-    conduct(study, tmp_path / "out", jobs=1)
+    found = conduct(study, tmp_path / "out", jobs=1)
     drawn = {p.suffix[1:]: p.read_bytes()[:5] for p in (tmp_path / "out" / "plots").iterdir()}
     starts = {"png": b"\x89PNG\r", "svg": b"<?xml", "pdf": b"%PDF-"}
-    assert drawn == {ending: starts[ending] for ending in formats}
+    # What nobody knows to be of this study is left.
+    assert drawn == {"png": b"of an"} | {ending: starts[ending] for ending in formats}
+    assert found.removed == []
+    again = conduct(study.model_copy(update={"formats": ["pdf"]}), tmp_path / "out", jobs=1)
+    assert again.removed == [f"p.{ending}" for ending in sorted(formats) if ending != "pdf"]
+    left = {p.suffix[1:] for p in (tmp_path / "out" / "plots").iterdir()}
+    assert left == {"pdf"} | ({"png"} - set(formats))
 
 
 def test_a_mixed_study_says_what_it_did_not_draw(mixed: Findings) -> None:
@@ -436,6 +448,7 @@ def test_what_came_to_nothing_is_said_and_its_picture_is_removed(make: Make, tmp
     )
     assert again.computed == 0
     assert sorted(p.name for p in (out / "plots").iterdir()) == ["mine.png", "other.png"]
+    assert again.removed == ["by_graph.png", "curves.png"]
     assert again.warnings == [
         'measure: no cell has measured "weight_clean".',
         'plots (curves): not drawn, for no cell was measured at the rounds of the study; set rounds = "all".',
@@ -544,7 +557,7 @@ PRINTED = {"guarantee": "as_printed", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **{
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def judged(make: Make, means: tuple[float, float, float] = (1.0, 2.0, 10.0), **claim: Any) -> Verdict:
+def judged(make: Make, means: tuple[float, float, float] = (1.0, 2.0, 10.0), name: str = "m", **claim: Any) -> Verdict:
     """A claim over two topologies × two ε with known means of a loss: ring 1 and 2, complete 10 and nothing."""
     study = make(
         grid={"topology": RINGS, "privacy.epsilon": [1.0, 2.0]},
@@ -554,7 +567,7 @@ def judged(make: Make, means: tuple[float, float, float] = (1.0, 2.0, 10.0), **c
     rows = [(*where, m) for where, m in zip([("ring", 1.0), ("ring", 2.0), ("complete", 1.0)], means, strict=True)]
     frame = pd.DataFrame(
         [
-            {"topology": t, "privacy.epsilon": e, "round": 4, "last": True, "name": "m", "n": 3}
+            {"topology": t, "privacy.epsilon": e, "round": 4, "last": True, "name": name, "n": 3}
             | dict.fromkeys(("mean", "low", "high"), m)
             for t, e, m in rows
         ]
@@ -657,6 +670,34 @@ def test_what_is_printed_of_a_comparison_is_true(make: Make, left: float, claim:
     found = judged(make, (left, 0.0, 0.0), left={"measure": "m", "where": FIRST}, **claim)
     assert found.numbers == numbers
     assert bool(found.reproduced) == (not set("≥≤≉") & set(numbers))
+
+
+@pytest.mark.parametrize(
+    ("left", "compare", "right", "numbers"),
+    [
+        (8.811, "greater", 8.0, "8.82 > 8"),
+        (8.82, "greater", 8.0, "8.82 > 8"),
+        (0.0012341, "less", 1.0, "0.00124 < 1"),
+        (12349.1, "greater", 1.0, "12350 > 1"),
+        # Rounded up to 8.82 it would not be less than 8.815.
+        (8.811, "less", 8.815, "8.811 < 8.815"),
+        (math.inf, "greater", 1.0, "∞ > 1"),
+    ],
+)
+@pytest.mark.parametrize("name", ["epsilon_max", "claimed"])
+def test_an_epsilon_of_a_claim_is_rounded_up(
+    name: str, left: float, compare: str, right: float, numbers: str, make: Make
+) -> None:
+    side = {"measure": name, "where": FIRST}
+    assert judged(make, (left, 0.0, 0.0), name, left=side, right=right, **{"is": compare}).numbers == numbers
+
+
+def test_claimed_numbers_of_a_table_are_rounded_up(make: Make) -> None:
+    cells = pd.DataFrame({"guarantee": ["as_printed"], "mechanism": "laplace", "delta": 1e-5, "status": "ok"})
+    row = {"round": 1, "last": True, "n": 1, "interval": "none", "mean": 8.811, "low": math.nan, "high": math.nan}
+    study = make(measure=["claimed", "epsilon_max", "upper_loss"])
+    means = pd.DataFrame([{"name": name, **row} for name in study.measure])
+    assert list(study_table(study, [], means, cells).rows[0][-3:]) == ["8.82", "8.82", "8.81"]
 
 
 def test_what_was_not_measured_was_not_tested(make: Make) -> None:

@@ -57,7 +57,7 @@ def replay(
 ) -> list[dict[str, Value]]:
     """What the agent wants to release at indices 0..rounds·exchanges, given what it said and what it received.
 
-    own: per index, channel → (1, d). received: per exchange, (1, D) messages of one neighbour with weight self_weight.
+    own: per index, channel → (1, d). received: per exchange, (1, D) of one neighbour, with weight neighbour_weight.
     """
     script = Script(own)
     dataset = LocalDataset(

@@ -141,7 +141,7 @@ def write_run(
             "edges": [[i, (i + 1) % agents] for i in range(agents)] if agents > 2 else [],
             "rho": 0.8727,
             "spectral_gap": 0.1273,
-            "self_weight": [2 / 3] * agents,
+            "neighbour_weight": [2 / 3] * agents,
             "weights": "metropolis",
         },
         "problem": {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology import build, find_named, from_file, layout, names, title
+from decentral_dp.topology import build, find_named, from_edges, from_file, layout, names, title
 from tests.support.topology_oracle import check, graph_of
 
 SIZES = {
@@ -82,6 +82,7 @@ def save(folder: Path, name: str, text: str) -> Path:
         ("a.csv", "a;b\nb;c\n", ("a", "b", "c")),
         ("a.csv", '"x, y",b\nb,c\n', ("x, y", "b", "c")),
         ("a.csv", "\ufeffa,b\nb,c\n", ("a", "b", "c")),
+        ("a.edgelist", "0 1 {}\n1 2 {'colour': 'red'}\n", ("0", "1", "2")),
     ],
 )
 def test_edge_lists(name: str, text: str, labels: tuple[str, ...], tmp_path: Path) -> None:
@@ -91,10 +92,41 @@ def test_edge_lists(name: str, text: str, labels: tuple[str, ...], tmp_path: Pat
     assert topology.name == "a"
 
 
+@pytest.mark.parametrize(
+    ("ending", "write"),
+    [
+        (".edgelist", nx.write_edgelist),
+        (".gml", nx.write_gml),
+        (".graphml", nx.write_graphml),
+        (".gexf", nx.write_gexf),
+        (".net", nx.write_pajek),
+        (".adjlist", nx.write_adjlist),
+    ],
+)
+def test_what_networkx_writes_is_read(ending: str, write: Any, tmp_path: Path) -> None:
+    graph = nx.Graph()
+    graph.add_weighted_edges_from([("n0", "n1", 0.25), ("n1", "n2", 0.5), ("n2", "n3", 0.125), ("n0", "n3", 0.25)])
+    write(graph, tmp_path / f"a{ending}")
+    topology = from_file(tmp_path / f"a{ending}")
+    check(topology)
+    found = {frozenset(topology.labels[i] for i in edge) for edge in topology.edges.tolist()}
+    assert found == {frozenset(pair) for pair in graph.edges}
+    if ending == ".adjlist":
+        assert topology.notes == ()
+    else:
+        assert topology.notes == ('metropolis weights do not use the weights that 4 links have; "file" would',)
+        assert from_file(tmp_path / f"a{ending}", "file").neighbour_weight.max() == 0.75
+
+
 def test_parallel_links_count_once(tmp_path: Path) -> None:
     topology = from_file(save(tmp_path, "a.edges", "a b\nb a\nb c\na b\n"))
     assert topology.edges.tolist() == [[0, 1], [1, 2]]
     assert topology.notes == ("parallel links count once: 2 left out",)
+    assert from_edges(np.array([[0, 1], [1, 0], [1, 2]])).notes == ("parallel links count once: 1 left out",)
+    with pytest.raises(InputError, match="links agent 1 to itself"):
+        from_edges(np.array([[0, 1], [1, 1]]))
+    with pytest.raises(InputError, match=r"has shape \(4, 4\); wanted \(links, 2\)"):
+        from_edges(np.eye(4, dtype=np.int64))
 
 
 def test_weights_from_the_file(tmp_path: Path) -> None:
@@ -109,13 +141,23 @@ def test_weights_from_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a b 0.2\nb c\n", "a b x\nb c 0.2\n", "a b -1\nb c 0.2\n", "a b 0.1\nb a 0.2\nb c 0.1\n"]
+    ("text", "flaw"),
+    [
+        ("a b 0.2\nb c\n", "line 2 has none"),
+        ("a b x\nb c 0.2\n", "line 1 has none"),
+        ("a b -1\nb c 0.2\n", "line 1 has -1"),
+        ("a b 0.1\nb a 0.2\nb c 0.1\n", "line 2 has another weight than before"),
+    ],
 )
-def test_weights_that_the_file_does_not_give(text: str, tmp_path: Path) -> None:
+def test_weights_that_the_file_does_not_give(text: str, flaw: str, tmp_path: Path) -> None:
     path = save(tmp_path, "a.edges", text)
-    assert from_file(path).n_agents == 3
-    with pytest.raises(InputError, match="every link one weight above 0"):
+    unread = from_file(path)
+    assert unread.n_agents == 3
+    assert unread.notes[-1].startswith("metropolis weights do not use the weights that ")
+    with pytest.raises(InputError, match=f"every link one weight above 0, and .*a.edges: {flaw}; mend the file"):
         from_file(path, "file")
+    with pytest.raises(InputError, match="every link one weight above 0; mend the file"):
+        from_file(save(tmp_path, "b.edges", "a b\nb c\n"), "file")
 
 
 GRAPHML = """<?xml version="1.0" encoding="{encoding}"?>
@@ -183,16 +225,24 @@ def test_directed_graphml(tmp_path: Path) -> None:
         ("a.edges", "a b\nc c\n", "line 2 links c to itself; remove it"),
         ("a.edges", "# nothing\n", "has no links"),
         ("a.edges", "a b\nc d\nd e\n", "falls into 2 components of 3 and 2 agents, and gossip needs one"),
-        ("a.gml", "graph []", 'ends in ".gml", wanted one of .toml, .graphml, .edges, .txt, .csv'),
-        ("a.graphml", "<graphml", "is not readable GraphML"),
-        ("a.graphml", "<graphml/>", "is not readable GraphML"),
+        (
+            "a.pickle",
+            "graph []",
+            'ends in ".pickle", wanted one of .toml, .graphml, .gml, .gexf, .net, .adjlist, .edges',
+        ),
+        ("a.gml", "graph []", "a.gml has no nodes"),
+        ("a.gml", "graph [ node [ id", "is not readable as GML"),
+        ("a.gexf", "<gexf", "is not readable as GEXF"),
+        ("a.net", "*Vertices x", "is not readable as Pajek"),
+        ("a.graphml", "<graphml", "is not readable as GraphML"),
+        ("a.graphml", "<graphml/>", "is not readable as GraphML"),
         ("a.toml", "kind = ", "is not valid TOML"),
         ("a.toml", "kind = 'ring'", "agents is missing"),
         ("a.toml", "agents = 3", "kind is missing"),
         ("a.toml", "kind = 'ring'\nagents = 3\ndegree = 2", 'a.toml: .*got "degree"'),
         ("a.toml", "kind = 'rign'\nagents = 3", 'did you mean "ring"'),
         ("a.toml", "file = 'b.edges'", "b.edges does not exist"),
-        ("a.toml", "file = 'b.toml'", "file = 'b.toml', wanted a GraphML or an edge list"),
+        ("a.toml", "file = 'b.toml'", "file = 'b.toml', wanted a graph file beside it"),
         ("a.toml", "file = 'b.edges'\nwieghts = 'metropolis'", 'got "wieghts", .* did you mean "weights"'),
     ],
 )

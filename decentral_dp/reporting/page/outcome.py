@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from decentral_dp.formatting import graph_text
 from decentral_dp.reporting.folder import published_x
 from decentral_dp.reporting.page import trusted, trusted_facts
 from decentral_dp.reporting.page.figures import figures
-from decentral_dp.reporting.page.markup import Html, Part, formula, tag
+from decentral_dp.reporting.page.markup import Html, Part, tag
 from decentral_dp.reporting.setting_words import WORDS
 from decentral_dp.reporting.text import article, capitalised, power_text, topology_name
 from decentral_dp.simulation.result import RunResult
@@ -110,21 +111,14 @@ def topology_section(folder: Path, result: RunResult) -> list[Html]:
     if graph.get("central"):
         return [tag("h2", "Topology"), tag("p", "A server asks every agent; the scenario's graph plays no part.")]
     rho, gap = number(graph.get("rho")), number(graph.get("spectral_gap"))
-    weights = [w for w in map(number, graph.get("self_weight") or []) if w is not None]
-    edges, drawing = len(graph.get("edges") or []), figures(folder, "topology")
-    parts: list[Part] = [f"{capitalised(article(topology_name(graph)))} with {edges} edge{'' if edges == 1 else 's'}."]
+    drawing = figures(folder, "topology")
+    parts: list[Part] = [f"{capitalised(article(topology_name(graph)))}: {graph_text(graph)}."]
     if rho is not None and gap and rho > 0:
         pace = "Each round of gossip shrinks disagreement at least by the factor"
-        parts.append(f" {pace} ρ = {rho:.4f} (spectral gap 1 − ρ = {gap:.4f}).")
+        parts.append(f" {pace} ρ = {rho:.4f}, 1 less the spectral gap.")
     elif rho is not None:
         parts.append(" One round agrees: ρ = 0." if rho == 0 else f" ρ = {rho:.4f}.")
-    if weights:
-        low, high = min(weights), max(weights)
-        parts += [
-            " Weight on neighbours ",
-            formula("|w_ii|"),
-            f": {low:.3f}" + ("." if low == high else f" to {high:.3f}."),
-        ]
+    parts += [f" {capitalised(str(note))}." for note in graph.get("notes") or []]
     if not drawing:
         parts.append(" The graph is too large to draw.")
     return [tag("h2", "Topology"), tag("p", *parts), *drawing]

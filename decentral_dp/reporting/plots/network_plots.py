@@ -68,8 +68,8 @@ def topology(figure: Figure, d: Drawing) -> bool:
 def _node_values(result: RunResult, m: int) -> tuple[Array | None, str]:
     """ε of every agent where it differs, else |w_ii| where that does, else None; and what it is."""
     epsilon = np.asarray([agent.epsilon or 0.0 for agent in result.privacy.agents])
-    weight = np.asarray([number(w) or 0.0 for w in result.topology.get("self_weight") or []])
-    for values, label in ((epsilon, "certified ε"), (weight, "weight on neighbours |w_ii|")):
+    weight = np.asarray([number(w) or 0.0 for w in result.topology.get("neighbour_weight") or []])
+    for values, label in ((epsilon, "certified ε"), (weight, "neighbours' weight |w_ii|")):
         if values.size == m and np.all(np.isfinite(values)) and np.ptp(values) > 1e-3 * np.abs(values).max():
             return values, label
     if not epsilon.size or not epsilon.max() > 0:

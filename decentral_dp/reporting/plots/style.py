@@ -135,17 +135,24 @@ def save_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)
     Returns:
         The paths that were written.
     """
+    for ending in FORMATS:
+        if ending not in formats:
+            path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)
+    return write_figure(figure, path, formats)
+
+
+def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
+    """Write a figure in each of these formats, and return the paths; path: without an ending."""
     written = []
     for ending in FORMATS:
         file = path.with_name(f"{path.name}.{ending}")
-        if ending in formats:
-            if ending == "png":
-                save_png(figure, file)
-            else:
-                figure.savefig(file, metadata=dict(_UNSAID[ending]))
-            written.append(file)
+        if ending == "png" and ending in formats:
+            save_png(figure, file)
+        elif ending in formats:
+            figure.savefig(file, metadata=dict(_UNSAID[ending]))
         else:
-            file.unlink(missing_ok=True)
+            continue
+        written.append(file)
     return written
 
 

@@ -1,0 +1,98 @@
+"""Graphs from functions: what may be returned, and keys that the function does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import tomli_w
+
+import decentral_dp
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError
+from decentral_dp.topology import Topology
+
+SQUARE = np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
+LINKS = [[0, 1], [0, 3], [1, 2], [2, 3]]
+
+
+def built(graph: Any) -> Topology:
+    return decentral_dp.build(load("quadratic", ["algorithm.rounds=1"]), topology=graph).topology
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [SQUARE, SQUARE.tolist(), SQUARE.astype(float), SQUARE.astype(bool), scipy.sparse.csr_array(SQUARE), LINKS],
+    ids=["integers", "lists", "floats", "booleans", "sparse", "pairs"],
+)
+def test_a_matrix_of_links_is_read_as_one(graph: Any) -> None:
+    assert built(graph).edges.tolist() == LINKS
+    assert built(graph).n_agents == 4
+
+
+def test_pairs_of_two_links_are_pairs() -> None:
+    assert built([[0, 1], [1, 2]]).edges.tolist() == [[0, 1], [1, 2]]
+    assert built([[0, 1], [1, 0]]).n_agents == 2
+
+
+@pytest.mark.parametrize(
+    ("graph", "sentence"),
+    [
+        (0.5 * SQUARE, "gives a 4 × 4 array, which is no matrix of links: wanted .* chosen by topology.weights"),
+        (np.triu(SQUARE), "gives a 4 × 4 array, which is no matrix of links"),
+        (SQUARE + np.eye(4), "gives a 4 × 4 array, which is no matrix of links"),
+        (
+            SQUARE[:3],
+            "gives ndarray; wanted a networkx.Graph, pairs of agents from 0, or a symmetric matrix of 0 and 1",
+        ),
+        (np.array([[0.5, 1.0], [1.0, 2.0]]), "gives ndarray; wanted"),
+        ([["a", "b"]], "gives list; wanted"),
+    ],
+)
+def test_what_is_no_graph_is_refused(graph: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        built(graph)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Callable[..., list[Any]]:
+    """Path of a scenario whose graph is that of a function, as an argument for `plan`."""
+    (tmp_path / "graphs.py").write_text(
+        "import numpy as np\n\n\n"
+        "def hops(agents, reach: int = 1):\n"
+        "    return [(i, (i + k) % agents) for i in range(agents) for k in range(1, reach + 1)]\n\n\n"
+        "def small(agents):\n    return 1 - np.eye(agents - 1)\n"
+    )
+    content = load("quadratic", ["algorithm.rounds=1"]).model_dump(exclude_unset=True, exclude_none=True)
+    content["topology"] = {"kind": "graphs.py:hops", "agents": 6, "reach": 2}
+    path = tmp_path / "scenario.toml"
+    path.write_text(tomli_w.dumps(content))
+    return lambda *overrides: [path, [f"topology.{o}" for o in overrides]]
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("agent=5", 'topology.agent: graphs.py:hops takes no such key; did you mean "agents"? It takes reach, agents'),
+        ("reech=5", 'topology.reech: graphs.py:hops takes no such key; did you mean "reach"'),
+        (
+            'kind="star"',
+            "topology.reach: star takes no such key; it takes agents, weights, seed. To take another graph, ",
+        ),
+        ('kind="graphs.py:small"', "topology.reach: graphs.py:small takes no such key"),
+    ],
+)
+def test_a_key_that_a_graph_does_not_take(override: str, sentence: str, scenario: Callable[..., list[Any]]) -> None:
+    with pytest.raises(InputError) as refused:
+        decentral_dp.plan(*scenario(override))
+    assert sentence in str(refused.value)
+
+
+def test_a_matrix_of_another_size_is_refused(scenario: Callable[..., list[Any]]) -> None:
+    path, _ = scenario()
+    with pytest.raises(InputError, match=r"graphs\.py:small gives a matrix of 5 agents, and 6 were asked for"):
+        decentral_dp.plan(path, ['topology={kind="graphs.py:small", agents=6}'])
