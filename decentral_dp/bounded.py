@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,13 @@ class Sensitivity(NamedTuple):
     rate: Array
     batch: int | None
     sampling: str = "fixed"
+
+
+# What a value that one record moves a known distance keeps its bound under.
+_LINEAR = (
+    "a Bounded value can be added, subtracted and multiplied by public numbers, and nothing else, for its sensitivity "
+    "would be lost; normalise, select or compare what was released"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,12 @@ class Bounded:
 
     def __rsub__(self, other: Array) -> Bounded:
         return (-self) + other
+
+    def __float__(self) -> NoReturn:
+        raise TypeError(_LINEAR)
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise TypeError(_LINEAR)
 
     def in_l1(self) -> Bounded:
         """Bound the same value in l1, which Laplace noise needs.

@@ -62,6 +62,10 @@ GROUPS: Mapping[str, str] = {
 }
 
 
+class UserCodeError(RuntimeError):
+    """Code of the user's own raised in a run; the message says in which round, and in which line."""
+
+
 class InFile(NamedTuple):
     """A component's place as a scenario writes it: "file.py:Name"."""
 
@@ -236,10 +240,27 @@ def untyped_options(found: type) -> list[str]:
 
 def blamed(error: BaseException) -> str:
     """The reason of an error with the file and line of the user's own that it came from, where one is known."""
-    package = str(Path(__file__).parent)
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<"))]
+    frames = _frames(error)
     own = [f for f in frames if "site-packages" not in f.filename] or frames
     return f"{reason(error)}, in line {own[-1].lineno} of {own[-1].filename}" if own else reason(error)
+
+
+def is_users(error: BaseException) -> bool:
+    """Whether an error came up in code of the user's own, or in a library that this code called."""
+    return any("site-packages" not in f.filename for f in _frames(error))
+
+
+def failed(error: Exception, t: int) -> Exception:
+    """What ends a run: a sentence where code of the user's own raised in round t, else the error itself."""
+    if isinstance(error, InputError) or not is_users(error):
+        return error
+    return UserCodeError(f"round {t}: {blamed(error)}. Mend it there.")
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Where an error came from, without this package's own code."""
+    package = str(Path(__file__).parent)
+    return [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<"))]
 
 
 def reason(error: BaseException) -> str:

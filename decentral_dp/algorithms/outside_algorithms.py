@@ -64,6 +64,8 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
         )
     plans = hasattr(algorithm, "planned_releases")
     _check_complete(algorithm, kind, trusted, plans)
+    if not (trusted or plans):
+        _check_declared_gossip(algorithm, kind)
     setting = _setting(algorithm, trusted)
     return Entry(
         kind,
@@ -105,6 +107,23 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
         raise InputError(
             f"algorithm.kind: {kind} states the term {term!r}, and no problem has it"
             f"{place_in_class(algorithm, 'QUERIES' if trusted else 'RELEASES', term)}; {_terms(term, trusted)}."
+        )
+
+
+def _check_declared_gossip(algorithm: type, kind: str) -> None:
+    """Refuse channels that metrics could not do without, and a number of exchanges that is not read."""
+    channels = getattr(algorithm, "channels", ())
+    missing = [c for c in ("x", "y") if isinstance(channels, tuple | list) and c not in channels]
+    if missing:
+        raise InputError(
+            f"algorithm.kind: channels of {kind} lack {missing[0]}{place_in_class(algorithm, 'channels')}; metrics "
+            "read x and y, so both are among them. Add it: a variable that is not in RELEASES is sent at the end alone."
+        )
+    if getattr(algorithm, "releases_per_round", 1) != 1:
+        raise InputError(
+            f"algorithm.kind: {kind} states releases_per_round{place_in_class(algorithm, 'releases_per_round')}, and a "
+            "gossip algorithm with RELEASES makes one exchange a round. Send all channels in one Gossip, or state "
+            "releases and planned_releases in the place of RELEASES."
         )
 
 

@@ -19,6 +19,7 @@ from decentral_dp.engines.protocol import (
     Snapshot,
 )
 from decentral_dp.exchange import Ask, ClippedQuery, ClippedSum, Pool, Release
+from decentral_dp.user_code import USER_ERRORS, failed
 
 # Calls a method of every block of agents, and returns what they answer, in their order.
 Everywhere = Callable[..., list[Any]]
@@ -87,6 +88,8 @@ class _Coordinator:
                 except StopIteration as done:
                     self._state = done.value
                     break
+                except USER_ERRORS as error:
+                    raise failed(error, t + 1) from error
                 if isinstance(request, Release):
                     index += 1
                     reply = self.releaser.release(index, request.values)

@@ -12,6 +12,7 @@ from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines.protocol import AgentNode, Divergence
 from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, Reply
 from decentral_dp.privacy.recorder import Recorder
+from decentral_dp.user_code import USER_ERRORS, failed
 
 # Up to so many neighbours a Python loop over them is faster than a sparse product.
 _FEW_NEIGHBOURS = 16
@@ -71,8 +72,11 @@ class Host:
         """
         # Overflow is a result (see `divergence`), not a warning.
         with np.errstate(all="ignore"):
-            values = self._next_round() if self._own is None else self._reply(messages)
-            self._own = self._releaser.release(self._index, values)
+            try:
+                values = self._next_round() if self._own is None else self._reply(messages)
+                self._own = self._releaser.release(self._index, values)
+            except USER_ERRORS as error:
+                raise failed(error, self._round + 1) from error
             message = self._own.concatenated()
             # A sum that is finite has finite terms, and is quicker than a look at each.
             if self._divergence is None and not (np.isfinite(message.sum()) or np.isfinite(message).all()):

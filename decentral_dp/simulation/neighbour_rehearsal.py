@@ -92,6 +92,11 @@ class Script:
         self._first = False
         return out
 
+    @property
+    def place(self) -> str:
+        """The last exchange that was made, as ", in line 3 of file.py"; "" where it is not known."""
+        return self._logs[-1].place if self._logs else ""
+
     def releases(self) -> dict[str, Array]:
         """ "participant/index/channel" → what was released in the first rehearsal, and is prescribed to others."""
         return {key: value for k, log in enumerate(self._logs) for key, value in log.releases(str(k))}

@@ -26,7 +26,7 @@ from decentral_dp.models.row_locality import Apart
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.neighbour_rehearsal import Replaced, Script
-from decentral_dp.user_code import USER_ERRORS, reason
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
 _OURS = "decentral_dp."
 _PACKAGE = str(Path(__file__).parent.parent) + "/"
@@ -90,8 +90,8 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
         # Ours release what they plan, and a plan of more rounds may end otherwise than one of few.
         if entry_of(job.scenario).origin and not job.covers(recorded):
             raise InputError(
-                f"{name} releases something else than it plans: {difference(recorded, planned)}; nothing was run. "
-                "Mend what it states that it releases, or its step."
+                f"{name} releases something else than it plans: {difference(recorded, planned)}{script.place}; nothing "
+                "was run. Mend what it states that it releases, or its step."
             )
         if job.scenario.privacy.guarantee == "certified":
             for other, replaced in neighbouring(shards):
@@ -151,6 +151,8 @@ def _with_another(shards: Shards, record: int) -> Shards:
 
 def went_wrong(error: BaseException) -> str:
     """What went wrong, in words."""
+    if isinstance(error, UserCodeError) and error.__cause__ is not None:
+        error = error.__cause__
     # It was caught where the rehearsal was begun, so that all frames are below.
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and Path(frames[-1].filename).name == "scheduled_releaser.py":
@@ -172,6 +174,8 @@ def difference(recorded: Ledger, planned: Ledger) -> str:
     for name, made in mine.items():
         plan = theirs[name]
         if made.mechanism != plan.mechanism:
+            if not made.mechanism.charged:
+                return f"{name} is planned with {plan.mechanism.name} noise and leaves without, as a plain array"
             return f"{name} is planned as {plan.mechanism.name} and released as {made.mechanism.name}"
         if made.dimension != plan.dimension:
             return f"{name} is planned with {plan.dimension} numbers and released with {made.dimension}"

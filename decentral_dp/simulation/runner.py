@@ -35,7 +35,7 @@ from decentral_dp.simulation.run_folder import check_writable, write_contents
 from decentral_dp.simulation.run_in_progress import RunInProgress, begin
 from decentral_dp.simulation.run_numbers import result_of
 from decentral_dp.simulation.spending_curve import SPENT, evaluated_rounds, priced, spent_after
-from decentral_dp.user_code import USER_ERRORS
+from decentral_dp.user_code import USER_ERRORS, UserCodeError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -265,6 +265,11 @@ def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, 
                 raise OSError(
                     f"{folder} could not be written ({error}). Up to round {kept.released} of {job.rounds} may have "
                     f'been released. Make room, then "decentral-dp resume {folder}" goes on.'
+                ) from error
+            if isinstance(error, UserCodeError):
+                raise UserCodeError(
+                    f"{error} Up to round {kept.released} of {job.rounds} may have been released, and is on record in "
+                    f"{folder}."
                 ) from error
         raise
     kept.complete()

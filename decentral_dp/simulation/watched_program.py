@@ -66,6 +66,12 @@ class WatchedProgram:
             if not isinstance(request, Gossip | Ask | Pool | Release):
                 raise self._no_exchange(f"yields {type(request).__name__}", place or self._place_of("step"))
             self._places.place, made = place, made + 1
+            if self._gossips and made > (stated := self._program.releases_per_round):
+                raise InputError(
+                    f"{self._name}: step makes {made} exchanges{place}, wanted {stated} a round; nothing was run. Send "
+                    "all channels in one Gossip(x=…, y=…). Several a round are for a class that plans its releases "
+                    "itself: with releases_per_round, releases and planned_releases in the place of RELEASES."
+                )
             reply = yield request
 
     @property

@@ -256,7 +256,8 @@ REFUSED_CODE = {
     ),
     ('"lower_grad_y": "y"', '"lower_grad_y": "eta"'): 'names the factor "eta", and HeavyBall has none',
     # It plans less than it makes, in three ways, and more.
-    ("        mixed =", "        yield Gossip(y=s.y)\n        mixed ="): "made 2 exchanges, and",
+    ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
+    ("return State(s.x, moved", "gradient[0]\n        return State(s.x, moved"): "normalise, select or compare",
     ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "one train record moves y by up to",
     ('{"y": {"lower_grad_y": "y"}}', "{}"): "no release touches any data",
     ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "one train record moves y by up to",
@@ -302,6 +303,22 @@ PLACED = {
         "RELEASES",
         "states the term 'lower_gard_y', and no problem has it, in line LINE of FILE; did you mean lower_grad_y, of "
         "lower_grad_y, lower_hvp, lower_jvp, upper_grad_y, upper_grad_x.",
+    ),
+    ("        mixed =", "        yield Gossip(y=s.y)  # 2\n        mixed ="): (
+        "# 2",
+        "step makes 2 exchanges, in line LINE of FILE, wanted 1 a round; nothing was run. Send all channels in one",
+    ),
+    ('    channels = ("x", "y")', '    channels = ("x", "y")\n    releases_per_round = 2'): (
+        "releases_per_round",
+        "states releases_per_round, in line LINE of FILE, and a gossip algorithm with RELEASES makes one exchange",
+    ),
+    ('channels = ("x", "y")', 'channels = ("y",)'): (
+        "channels =",
+        "lack x, in line LINE of FILE; metrics read x and y",
+    ),
+    ("moved - self.y(t) * gradient", "(moved - self.y(t) * gradient).value"): (
+        "yield Gossip",
+        "y is planned with gaussian noise and leaves without, as a plain array, in line LINE of FILE; nothing was run.",
     ),
     ("    friction: float = option", "    friction = option"): (
         "friction =",
@@ -483,3 +500,33 @@ def test_what_a_later_round_was_not_priced_for_is_not_released(
     assert found["status"] == "failed"
     # On Ray rounds are asked for ahead, and the folder knows no more than what may have been released.
     assert found["rounds"] <= 5 or engine == "ray"
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.usefixtures("undrawn")
+def test_what_raises_later_ends_the_run_with_its_line(
+    folder: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    """Rehearsals are of two rounds; what comes after them is on record, and the sentence says where to look."""
+    if engine == "ray":
+        request.getfixturevalue("ray_cluster")
+    scenario = changed(folder, "heavy_ball", "return State(s.x, moved", "return State(s.x, 1 / (4 - t) + moved")
+    given = scenario.model_copy(update={"run": scenario.run.model_copy(update={"engine": engine})})
+    line = next(n for n, text in enumerate((folder / "heavy_ball.py").read_text().splitlines(), 1) if "4 - t" in text)
+    said = f"round 5: ZeroDivisionError: division by zero, in line {line} of {folder / 'heavy_ball.py'}. Mend it there."
+    with pytest.raises(RuntimeError, match=re.escape(said)) as ended:
+        decentral_dp.run(given, out=folder / "out")
+    assert f"may have been released, and is on record in {folder / 'out'}" in str(ended.value)
+    assert json.loads((folder / "out" / "result.json").read_text())["status"] == "failed"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_one_that_diverges_at_once_is_cut_short_and_covered(folder: Path) -> None:
+    """x is sent at the end alone, so that a run cut short has not sent it: its releases are those planned till then."""
+    run = decentral_dp.run(
+        changed(folder, "heavy_ball", "return State(s.x, moved", "return State(s.x, float('nan') * moved"),
+        out=folder / "out",
+    )
+    assert run.result.has_diverged
+    assert run.job.covers(run.records)
+    assert [c.channel for c in run.records.channels] == ["y"]

@@ -133,7 +133,7 @@ def require_known(words: list[str], text: str) -> None:
             if name != "audits":
                 load_study(name, overrides)
         elif words[0] in ("show", "check"):
-            assert name in registered(), name
+            assert name in registered() or (words[0] == "show" and name == "measures"), name
         else:
             load(name, overrides)
 

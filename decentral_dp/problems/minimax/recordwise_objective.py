@@ -24,11 +24,13 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
+from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluated, try_rows
 from decentral_dp.problems.minimax.binary_scores import classification
 from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import Known
+from decentral_dp.user_code import USER_ERRORS, blamed
 
 NEEDED = ("sizes", "loss", "slopes", "project_y")
 
@@ -57,11 +59,26 @@ class RecordwiseObjective(Objective):
 
     @property
     def start(self) -> Mapping[str, Array]:
-        y = self.author.start_y() if hasattr(self.author, "start_y") else self.project_y(np.zeros(self.q))
-        return {"extra": np.zeros(0), "y": np.asarray(y, dtype=np.float64).reshape(self.q)}
+        own = hasattr(self.author, "start_y")
+        y = self._vector("start_y") if own else self.project_y(np.zeros(self.q))
+        return {"extra": np.zeros(0), "y": y}
 
     def project_y(self, y: Array) -> Array:
-        return np.asarray(self.author.project_y(y), dtype=np.float64).reshape(self.q)
+        return self._vector("project_y", y)
+
+    def _vector(self, method: str, *given: Array) -> Array:
+        """What a method gives, (q,). Raises InputError where it raises, or gives another shape."""
+        try:
+            found = np.asarray(getattr(self.author, method)(*given), dtype=np.float64)
+        except USER_ERRORS as error:
+            raise InputError(f"{self.name}: {method} does not run: {blamed(error)}. Mend it.") from error
+        if found.shape != (self.q,):
+            place = place_in_class(type(self.author), method)
+            raise InputError(
+                f"{self.name}: {method} gives shape {found.shape}{place}; wanted ({self.q},), for "
+                f"sizes({self.n_classes}) says that y has dimension {self.q}. Mend it."
+            )
+        return found
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
         both = evaluated(
@@ -77,14 +94,14 @@ class RecordwiseObjective(Objective):
     def public(self, term: str, extra: Array, y: Array) -> Array:
         if term == "grad_x" or not hasattr(self.author, "regulariser_grad"):
             return super().public(term, extra, y)
-        return np.asarray(self.author.regulariser_grad(y), dtype=np.float64).reshape(self.q)
+        return self._vector("regulariser_grad", y)
 
     def scores(
         self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Callable[[Array], float]
     ) -> Mapping[str, float]:
         found = {"objective": self._value(outputs, y, labels)}
         if hasattr(self.author, "best_y"):
-            best = np.asarray(self.author.best_y(outputs, labels), dtype=np.float64).reshape(self.q)
+            best = self._vector("best_y", outputs, labels)
             found |= {"primal": self._value(outputs, best, labels), "gradient_norm": gradient(best)}
         return found
 
