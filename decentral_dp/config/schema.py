@@ -201,6 +201,10 @@ class RunTable(Table):
             "The mean of the last so many released values is evaluated and published. Read by gossip algorithms."
         ),
     )
+    keep_releases: bool = Field(
+        default=False,
+        description="Whether released values are written, as releases.parquet. Read where a run has a folder.",
+    )
     device: Literal["cpu", "cuda"] = Field(
         default="cpu", description='Where models of minimax problems compute: "cpu" or "cuda".'
     )

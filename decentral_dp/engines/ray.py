@@ -39,10 +39,10 @@ _HEARTBEAT, _SAVE_EVERY, _RESTARTS, _PAUSE, _LONGEST_PAUSE = 1.0, 5.0, 3, 0.25, 
 class Actor:
     """A `Host` in a process of its own."""
 
-    def __init__(self, node: AgentNode, rounds: int, saved: Mapping[str, Any] | None) -> None:
+    def __init__(self, node: AgentNode, rounds: int, saved: Mapping[str, Any] | None, keeps_releases: bool) -> None:
         # As in the local engine: one agent's products are too small to share among threads.
         threadpool_limits(limits=1)
-        self._host = Host(node, rounds, saved)
+        self._host = Host(node, rounds, saved, keeps_releases)
         self._failed: Exception | None = None
 
     def advance(self, *messages: Any) -> Any:
@@ -61,6 +61,9 @@ class Actor:
 
     def save(self) -> dict[str, Any]:
         return self._sound().save()
+
+    def drain(self, ending: bool) -> list[Any]:
+        return self._sound().drain(ending)
 
     def alive(self) -> bool:
         return bool(self._sound())
@@ -191,7 +194,8 @@ class RayEngine:
         with cluster(self.address):
             while True:
                 parts = [None] * len(nodes) if kept.saved is None else kept.saved.parts
-                arguments = [(node, rounds, part) for node, part in zip(nodes, parts, strict=True)]
+                given = zip(nodes, parts, strict=True)
+                arguments = [(node, rounds, part, control.keeps_releases) for node, part in given]
                 try:
                     with _actors(Actor, arguments) as actors:
                         return _drive(actors, nodes, rounds, control, kept)
@@ -304,9 +308,10 @@ def _drive(
     kept: _Kept,
 ) -> Outcome:
     def look(t: int) -> Snapshot:
-        return snapshot(
-            t, ray.get([a.view.remote() for a in actors]), lambda: ray.get([a.save.remote() for a in actors])
-        )
+        def everywhere(method: str, *given: Any) -> Any:
+            return ray.get([getattr(a, method).remote(*given) for a in actors])
+
+        return snapshot(t, everywhere("view"), lambda: everywhere("save"), lambda end: everywhere("drain", end))
 
     def observe(last: Snapshot) -> bool | None:
         kept.observed = last.round

@@ -26,6 +26,7 @@ from decentral_dp.simulation.charged_again import all_released, charged_again
 from decentral_dp.simulation.interrupted_run import Found, continued, find, scenario_begun
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.kept_releases import intact
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plans import Plan
 from decentral_dp.simulation.result import RunResult
@@ -206,7 +207,7 @@ def resume(
             return build(scenario, problem, algorithm, mechanism, topology, data, partition)
 
         first = made(load(scenario_begun(folder)))
-        root = continued(found, first, folder)
+        root, found = continued(found, first, folder), intact(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
         if root is None:
             job, window = charged_again(job, found, folder, charge_again)
@@ -310,6 +311,8 @@ def _perform(
 
     def observe(s: Snapshot) -> bool:
         if s.divergence is not None:
+            if kept is not None:
+                kept.passed(s, rows)
             return True
         if s.round in listed and s.round > measured:
             evaluate(s)
@@ -336,7 +339,7 @@ def _perform(
     engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
     control = RunControl(evaluation_rounds, observe, saved=saved)
     if kept is not None:
-        control = control._replace(due=kept.due)
+        control = control._replace(due=kept.due, keeps_releases=kept.keeps_releases)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
         return rows, job.start(engine, control)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -50,6 +51,19 @@ def test_ray_gives_the_same_numbers_and_the_same_ledger(
     for channel, value in local.released.items():
         np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
         np.testing.assert_allclose(remote.state[channel], local.state[channel], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgd_dual"])
+def test_released_values_are_kept_on_both_engines(name: str, ray_cluster: None, tmp_path: Path) -> None:
+    base = ["algorithm.rounds=5", "run.keep_releases=true", "run.evaluate_every=2"]
+    tables = []
+    for engine in ("local", "ray"):
+        more = ['run.engine="ray"', "run.agents_per_actor=4"] if engine == "ray" else []
+        decentral_dp.run(decentral_dp.load(name, [*base, *more]), out=tmp_path / engine)
+        tables.append(pd.read_parquet(tmp_path / engine / "releases.parquet"))
+    pd.testing.assert_frame_equal(*(t.drop(columns="values") for t in tables))
+    for one, other in zip(*(t["values"] for t in tables), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 5])
