@@ -205,6 +205,9 @@ class RunTable(Table):
         default=False,
         description="Whether released values are written, as releases.parquet. Read where a run has a folder.",
     )
+    log: Annotated[list[Literal["tensorboard", "mlflow"]], Field(max_length=2)] | None = optional(
+        'Where progress is written besides: "tensorboard" or "mlflow", each an extra. Read where a run has a folder.'
+    )
     device: Literal["cpu", "cuda"] = Field(
         default="cpu", description='Where models of minimax problems compute: "cpu" or "cuda".'
     )

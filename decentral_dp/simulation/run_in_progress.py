@@ -35,7 +35,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation import metrics as measuring
-from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked, write_synced
+from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, TENSORBOARD, digest, locked, write_synced
 from decentral_dp.simulation.interrupted_run import Found, given, machine
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.kept_releases import KeptReleases
@@ -242,6 +242,7 @@ def _cut(folder: Path) -> str:
 def _remove(folder: Path) -> None:
     """Remove the folder of a run that has released nothing, and folders above that it leaves empty."""
     shutil.rmtree(folder / IN_PROGRESS)
+    shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
     for path in folder.iterdir():
         if path.name.lstrip(".").removesuffix(".part") in ("scenario.toml", "result.json"):
             path.unlink()

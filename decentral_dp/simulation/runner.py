@@ -23,6 +23,7 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.charged_again import all_released, charged_again
+from decentral_dp.simulation.event_writers import check_installed, logged
 from decentral_dp.simulation.interrupted_run import Found, continued, find, scenario_begun
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
@@ -148,6 +149,7 @@ def run(
         return _finished(job, progress)
     folder = Path(out)
     check_writable(folder)
+    check_installed(loaded.run.log or ())
     return _recorded(job, begin(folder, job, keep_secret), progress)
 
 
@@ -207,6 +209,7 @@ def resume(
             return build(scenario, problem, algorithm, mechanism, topology, data, partition)
 
         first = made(load(scenario_begun(folder)))
+        check_installed(first.scenario.run.log or ())
         root, found = continued(found, first, folder), intact(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
         if root is None:
@@ -230,7 +233,9 @@ def _finished(
     job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
 ) -> Run:
     started = time.perf_counter()
-    with shown(progress, RunBar) as told:
+    names = () if kept is None else job.scenario.run.log or ()
+    place = Path() if kept is None else kept.folder
+    with shown(progress, RunBar) as bar, logged(names, place, job.scenario.title, bar) as told:
         rows, outcome = _perform(job, told, kept, found)
     _check_recorded(job, outcome.ledger)
     seconds = time.perf_counter() - started
