@@ -233,8 +233,7 @@ def _finished(
     job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
 ) -> Run:
     started = time.perf_counter()
-    names = () if kept is None else job.scenario.run.log or ()
-    place = Path() if kept is None else kept.folder
+    names, place = ((), Path()) if kept is None else (job.scenario.run.log or (), kept.folder)
     with shown(progress, RunBar) as bar, logged(names, place, job.scenario.title, bar) as told:
         rows, outcome = _perform(job, told, kept, found)
     _check_recorded(job, outcome.ledger)
@@ -341,7 +340,8 @@ def _perform(
             # Between two priced rounds the later one: never less than what is spent.
             progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
 
-    engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
+    table = job.scenario.run
+    engine = ENGINES[table.engine](table.address, table.place)
     control = RunControl(evaluation_rounds, observe, saved=saved)
     if kept is not None:
         control = control._replace(due=kept.due, keeps_releases=kept.keeps_releases)
