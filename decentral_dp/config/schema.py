@@ -190,6 +190,9 @@ class RunTable(Table):
     address: str | None = optional(
         'A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray.'
     )
+    place: Annotated[str, Field(min_length=1, max_length=100)] | None = optional(
+        'Resource of the machine that an agent\'s actor is to be on, such as "site-{agent}". Read by ray.'
+    )
     agents_per_actor: Count = Field(default=1, description="Agents of one actor. Read by ray.")
     blocks: Count = Field(default=1, description="Blocks that agents are computed in. Read by local.")
     evaluate_every: Count = Field(
@@ -200,6 +203,13 @@ class RunTable(Table):
         description=(
             "The mean of the last so many released values is evaluated and published. Read by gossip algorithms."
         ),
+    )
+    keep_releases: bool = Field(
+        default=False,
+        description="Whether released values are written, as releases.parquet. Read where a run has a folder.",
+    )
+    log: Annotated[list[Literal["tensorboard", "mlflow"]], Field(max_length=2)] | None = optional(
+        'Where progress is written besides: "tensorboard" or "mlflow", each an extra. Read where a run has a folder.'
     )
     device: Literal["cpu", "cuda"] = Field(
         default="cpu", description='Where models of minimax problems compute: "cpu" or "cuda".'

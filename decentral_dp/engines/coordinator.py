@@ -14,6 +14,7 @@ from decentral_dp.engines.protocol import (
     CoordinatorReleaser,
     Divergence,
     Outcome,
+    ReleasedValues,
     RunControl,
     Saved,
     Snapshot,
@@ -44,7 +45,7 @@ def coordinate(
     Returns:
         The last snapshot and the ledger of what was released, for all agents.
     """
-    coordinator = _Coordinator(coordinator_node, everywhere)
+    coordinator = _Coordinator(coordinator_node, everywhere, control.keeps_releases)
     first = 0
     if control.saved is not None:
         first = control.saved.round
@@ -66,7 +67,7 @@ def coordinate(
 
 
 class _Coordinator:
-    def __init__(self, coordinator_node: CoordinatorNode, everywhere: Everywhere) -> None:
+    def __init__(self, coordinator_node: CoordinatorNode, everywhere: Everywhere, keeps_releases: bool) -> None:
         self.releaser: CoordinatorReleaser = coordinator_node.make_releaser()
         self._coordinator_node = coordinator_node
         self._everywhere = everywhere
@@ -74,6 +75,8 @@ class _Coordinator:
         self._asked = 0
         self._pool: Any = None
         self._divergence: Divergence | None = None
+        self._keeps_releases = keeps_releases
+        self._kept: list[ReleasedValues] = []
 
     def round(self, t: int) -> None:
         program = self._coordinator_node.program
@@ -94,6 +97,8 @@ class _Coordinator:
                     index += 1
                     reply = self.releaser.release(index, request.values)
                     self._look_at(t + 1, reply.released)
+                    if self._keeps_releases:
+                        self._kept.append(ReleasedValues(index, dict(reply.released)))
                 elif isinstance(request, Ask):
                     reply = self._ask(request)
                 elif isinstance(request, Pool):
@@ -131,7 +136,12 @@ class _Coordinator:
         known: dict[str, Array] = {
             c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
         }
-        return Snapshot(t, known, known, known, self._divergence, lambda: Saved(t, (self._save(),)))
+        return Snapshot(t, known, known, known, self._divergence, lambda: Saved(t, (self._save(),)), self._drain)
+
+    def _drain(self, ending: bool) -> list[ReleasedValues]:
+        # Nothing of a finished round is released again.
+        kept, self._kept = self._kept, []
+        return kept
 
     def _save(self) -> dict[str, Any]:
         # Records were handed over once; after a restart they are handed over again, which is no release.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded
-from decentral_dp.engines.protocol import AgentNode, Divergence
+from decentral_dp.engines.protocol import AgentNode, Divergence, ReleasedValues
 from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, Reply
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.user_code import USER_ERRORS, failed
@@ -34,12 +34,15 @@ class Host:
         node: a block of agents with its program and data.
         rounds: T.
         saved: of `save`, to go on from there; by default it starts anew.
+        keeps_releases: whether released values are kept until `drain`; default False.
 
     Raises:
         ValueError: the program starts from data, but its start is published as it is.
     """
 
-    def __init__(self, node: AgentNode, rounds: int, saved: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, node: AgentNode, rounds: int, saved: Mapping[str, Any] | None = None, keeps_releases: bool = False
+    ) -> None:
         self._node = node
         self._rounds = rounds
         self._releaser = node.make_releaser()
@@ -57,6 +60,7 @@ class Host:
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
         self._divergence: Divergence | None = None
+        self._kept: deque[ReleasedValues] | None = deque() if keeps_releases else None
         if saved is not None:
             self._restore(saved)
 
@@ -82,6 +86,8 @@ class Host:
             if self._divergence is None and not (np.isfinite(message.sum()) or np.isfinite(message).all()):
                 bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
                 self._divergence = Divergence(-(-self._index // self._node.program.releases_per_round), bad)
+        if self._kept is not None:
+            self._kept.append(ReleasedValues(self._index, dict(self._own)))
         self._latest |= {c: v for c, v in self._own.items() if c in self._latest}
         if self._index % self._node.program.releases_per_round == 0:
             self._recent.append(dict(self._latest))
@@ -154,6 +160,19 @@ class Host:
             parts = {c: getattr(self._state, c) for c in self._node.program.channels}
             state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         return View(released, published, state, self._divergence)
+
+    def drain(self, ending: bool) -> list[ReleasedValues]:
+        """Return what is kept, and forget it.
+
+        Args:
+            ending: whether to return the first release of the next round, too, which is out already. A block that goes
+                on from here makes it again.
+        """
+        end = self._index if ending else self._round * self._node.program.releases_per_round
+        kept, out = self._kept, []
+        while kept and kept[0].at < end:
+            out.append(kept.popleft())
+        return out
 
     def recorder(self) -> Recorder:
         """Return the record of what this block has released."""

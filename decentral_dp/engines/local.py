@@ -9,7 +9,16 @@ import numpy as np
 
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
-from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Saved, Snapshot
+from decentral_dp.engines.protocol import (
+    UNATTENDED,
+    AgentNode,
+    CoordinatorNode,
+    Outcome,
+    ReleasedValues,
+    RunControl,
+    Saved,
+    Snapshot,
+)
 from decentral_dp.privacy.recorder import assemble
 
 
@@ -28,13 +37,16 @@ class LocalEngine:
         saved = control.saved
         first = 0 if saved is None else saved.round
         parts = [None] * len(nodes) if saved is None else saved.parts
-        hosts = [Host(node, rounds, part) for node, part in zip(nodes, parts, strict=True)]
+        hosts = [Host(node, rounds, part, control.keeps_releases) for node, part in zip(nodes, parts, strict=True)]
         releases_per_round = nodes[0].program.releases_per_round
         observed = control.observed(rounds)
         messages = [h.advance() for h in hosts]
 
+        def drain(ending: bool) -> list[list[ReleasedValues]]:
+            return [h.drain(ending) for h in hosts]
+
         def look(t: int) -> Snapshot:
-            return snapshot(t, [h.view() for h in hosts], lambda: [h.save() for h in hosts])
+            return snapshot(t, [h.view() for h in hosts], lambda: [h.save() for h in hosts], drain)
 
         last = look(first)
         done = observed(first) and control.observe(last)
@@ -60,13 +72,19 @@ class LocalEngine:
         return coordinate(coordinator_node, rounds, everywhere, control)
 
 
-def snapshot(index: int, views: Sequence[View], save: Callable[[], list[dict[str, Any]]]) -> Snapshot:
+def snapshot(
+    index: int,
+    views: Sequence[View],
+    save: Callable[[], list[dict[str, Any]]],
+    drain: Callable[[bool], list[list[ReleasedValues]]],
+) -> Snapshot:
     """Join the blocks' views in the order of the agents.
 
     Args:
         index: the round.
         views: one per block.
         save: returns what each block needs to go on from here.
+        drain: returns what each block keeps of what it has released.
 
     Returns:
         Arrays of (m, ·), and the first value of all blocks that was not finite.
@@ -77,4 +95,14 @@ def snapshot(index: int, views: Sequence[View], save: Callable[[], list[dict[str
         for part in ("released", "published", "state")
     ]
     divergence = min(troubles, default=None)
-    return Snapshot(index, joined[0], joined[1], joined[2], divergence, lambda: Saved(index, tuple(save())))
+
+    def released(ending: bool) -> list[ReleasedValues]:
+        return [_joined(blocks) for blocks in zip(*drain(ending), strict=True)]
+
+    return Snapshot(index, joined[0], joined[1], joined[2], divergence, lambda: Saved(index, tuple(save())), released)
+
+
+def _joined(blocks: Sequence[ReleasedValues]) -> ReleasedValues:
+    """What all blocks released at one index."""
+    first = blocks[0]
+    return ReleasedValues(first.at, {c: np.concatenate([b.values[c] for b in blocks]) for c in first.values})

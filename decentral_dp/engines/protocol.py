@@ -106,6 +106,22 @@ class Saved(NamedTuple):
     parts: tuple[Mapping[str, Any], ...]
 
 
+class ReleasedValues(NamedTuple):
+    """What was released at one index.
+
+    Args:
+        at: index of the release.
+        values: channel → (m, d), or (1, d) of a coordinator.
+    """
+
+    at: int
+    values: Mapping[str, Array]
+
+
+def _nothing(ending: bool) -> list[ReleasedValues]:
+    return []
+
+
 class Snapshot(NamedTuple):
     """What the simulator evaluates of all agents at one round; (m, ·) arrays by channel.
 
@@ -116,6 +132,8 @@ class Snapshot(NamedTuple):
         state: the agents' own state.
         divergence: the first released value that was not finite; None where all are.
         save: returns all that is needed to go on from here; to be called before the next round.
+        drain: returns the released values that are kept since the last call, where they are kept at all. Whatever the
+            state of this round releases again is left for the next call, unless the run is ending.
     """
 
     round: int
@@ -124,6 +142,7 @@ class Snapshot(NamedTuple):
     state: Mapping[str, Array]
     divergence: Divergence | None
     save: Callable[[], Saved]
+    drain: Callable[[bool], list[ReleasedValues]] = _nothing
 
 
 class Outcome(NamedTuple):
@@ -149,12 +168,14 @@ class RunControl(NamedTuple):
         observe: gets a snapshot before anything of the next round is released; True ends the run. By default nothing.
         due: whether to observe after a round that is not listed; by default never.
         saved: where the run goes on from; by default it starts anew.
+        keeps_releases: whether released values are kept for `Snapshot.drain`; default False.
     """
 
     rounds: Iterable[int] = ()
     observe: Callable[[Snapshot], bool | None] = _go_on
     due: Callable[[int], bool] = _never
     saved: Saved | None = None
+    keeps_releases: bool = False
 
     def observed(self, last: int) -> Callable[[int], bool]:
         """The rounds that are observed of a run with this last round.

@@ -8,7 +8,7 @@ from typing import TypeVar
 import ray
 import ray.exceptions
 
-from decentral_dp.engines.ray import cluster
+from decentral_dp.engines.ray_cluster import cluster
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")

@@ -12,6 +12,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.simulation.result import IN_PROGRESS
 
 JOURNAL, ROOT, LOCK, BEGUN = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
+# What TensorBoard reads, in the folder of the run.
+TENSORBOARD = "tensorboard"
 
 
 def locked(folder: Path) -> IO[bytes]:

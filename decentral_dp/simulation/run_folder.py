@@ -19,6 +19,7 @@ import tomli_w
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.errors import InputError
+from decentral_dp.simulation import kept_releases
 from decentral_dp.simulation.result import IN_PROGRESS
 
 if TYPE_CHECKING:
@@ -98,7 +99,11 @@ def write_contents(done: Run, folder: Path) -> None:
         np.savez_compressed(partial / "state.npz", allow_pickle=False, **arrays)
         done.metrics.to_parquet(partial / "metrics.parquet", index=False)
         done.records.to_parquet(partial / "ledger.parquet")
-        for name in ("scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet", "result.json"):
+        names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
+        if done.scenario.run.keep_releases:
+            kept_releases.join(folder / IN_PROGRESS, partial / kept_releases.NAME)
+            names.append(kept_releases.NAME)
+        for name in [*names, "result.json"]:
             (partial / name).replace(folder / name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -9,6 +9,7 @@ journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
 noise_root.json the root of all noise and what it was drawn for, readable by its owner only; gone when the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there.
+releases-A-B.parquet: released values, where they are kept (`kept_releases`).
 scenario.toml   as the run was begun, where it has more rounds since. lock: held while the run is.
 
 Rounds are leased in advance, for about a second each time, so that a record on disk does not cost more than the round.
@@ -34,9 +35,10 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation import metrics as measuring
-from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked, write_synced
+from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, TENSORBOARD, digest, locked, write_synced
 from decentral_dp.simulation.interrupted_run import Found, given, machine
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.kept_releases import KeptReleases
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.result import IN_PROGRESS, plain, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.run_folder import resolved_toml, versions
@@ -66,6 +68,8 @@ class RunInProgress:
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
         self._goes_on = found is not None
+        after = 0 if found is None or found.saved is None else found.saved[0]
+        self._releases = KeptReleases(self._place, job, after) if job.scenario.run.keep_releases else None
         self._journal = (self._place / JOURNAL).open("ab")
         if found is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
@@ -92,11 +96,25 @@ class RunInProgress:
     def due(self, t: int) -> bool:
         """Whether something is to be written before round t + 1 begins."""
         self._reached = max(self._reached, t)
-        return t < self._job.rounds and (t >= self._leased or time.monotonic() >= self._next_save)
+        full = self._releases is not None and self._releases.due(t)
+        return t < self._job.rounds and (t >= self._leased or full or time.monotonic() >= self._next_save)
+
+    @property
+    def keeps_releases(self) -> bool:
+        """Whether released values are written."""
+        return self._releases is not None
 
     def passed(self, s: Snapshot, rows: Sequence[Row]) -> None:
         """Write what is due. rows: all that was measured so far."""
         self._reached = max(self._reached, s.round)
+        ending = s.round == self._job.rounds or s.divergence is not None
+        if self._releases is not None and (
+            ending or self._releases.due(s.round) or time.monotonic() >= self._next_save
+        ):
+            # Before the state that goes on behind them.
+            self._releases.collect(s.round, s.drain(ending))
+        if s.divergence is not None:
+            return
         if time.monotonic() >= self._next_save:
             self._save(s, rows)
         if s.round >= self._leased and s.round < self._job.rounds:
@@ -224,6 +242,7 @@ def _cut(folder: Path) -> str:
 def _remove(folder: Path) -> None:
     """Remove the folder of a run that has released nothing, and folders above that it leaves empty."""
     shutil.rmtree(folder / IN_PROGRESS)
+    shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
     for path in folder.iterdir():
         if path.name.lstrip(".").removesuffix(".part") in ("scenario.toml", "result.json"):
             path.unlink()

@@ -24,9 +24,11 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.charged_again import all_released, charged_again
+from decentral_dp.simulation.event_writers import check_installed, logged
 from decentral_dp.simulation.interrupted_run import Found, continued, find, scenario_begun
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.kept_releases import intact
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plans import Plan
 from decentral_dp.simulation.result import RunResult
@@ -148,6 +150,7 @@ def run(
         return _finished(job, progress)
     folder = Path(out)
     check_writable(folder)
+    check_installed(loaded.run.log or ())
     return _recorded(job, begin(folder, job, keep_secret), progress)
 
 
@@ -207,7 +210,8 @@ def resume(
             return build(scenario, problem, algorithm, mechanism, topology, data, partition)
 
         first = made(load(scenario_begun(folder)))
-        root = continued(found, first, folder)
+        check_installed(first.scenario.run.log or ())
+        root, found = continued(found, first, folder), intact(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
         if root is None:
             job, window = charged_again(job, found, folder, charge_again)
@@ -230,7 +234,8 @@ def _finished(
     job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
 ) -> Run:
     started = time.perf_counter()
-    with shown(progress, RunBar) as told:
+    names, place = ((), Path()) if kept is None else (job.scenario.run.log or (), kept.folder)
+    with shown(progress, RunBar) as bar, logged(names, place, job.scenario.title, bar) as told:
         rows, outcome = _perform(job, told, kept, found)
     _check_recorded(job, outcome.ledger)
     seconds = time.perf_counter() - started
@@ -316,6 +321,8 @@ def _perform(
 
     def observe(s: Snapshot) -> bool:
         if s.divergence is not None:
+            if kept is not None:
+                kept.passed(s, rows)
             return True
         if s.round in listed and s.round > measured:
             evaluate(s)
@@ -339,10 +346,11 @@ def _perform(
             # Between two priced rounds the later one: never less than what is spent.
             progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
 
-    engine = ENGINES[job.scenario.run.engine](job.scenario.run.address)
+    table = job.scenario.run
+    engine = ENGINES[table.engine](table.address, table.place)
     control = RunControl(evaluation_rounds, observe, saved=saved)
     if kept is not None:
-        control = control._replace(due=kept.due)
+        control = control._replace(due=kept.due, keeps_releases=kept.keeps_releases)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
         return rows, job.start(engine, control)

@@ -66,7 +66,7 @@ TOP_LEVEL = {"__init__", "errors", "formatting", "statistics", "bounded", "user_
 TOP_LEVEL |= {"tuner"}
 # Third-party package → the only places that may import it.
 ONLY_IN = {
-    "ray": ["engines/ray.py", "engines/ray_tasks.py"],
+    "ray": ["engines/ray.py", "engines/ray_cluster.py", "engines/ray_tasks.py"],
     "networkx": ["topology"],
     "matplotlib": [
         "reporting/plots",

@@ -10,7 +10,8 @@ import numpy as np
 import ray
 
 from decentral_dp.engines.protocol import AgentNode, RunControl, blocks
-from decentral_dp.engines.ray import Actor, _drive, _Kept, _start
+from decentral_dp.engines.ray import Actor, _drive, _Kept
+from decentral_dp.engines.ray_cluster import started
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from tests.benchmarks.test_gossip import CHANNELS, DIMENSION, PureGossip, ring
@@ -54,7 +55,7 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
     placed = nodes()
     best = {"ours": float("inf"), "bare": float("inf")}
     for _ in range(4):
-        actors = _start(Actor, [(node, ROUNDS, None) for node in placed])
+        actors = started(Actor, [(node, ROUNDS, None) for node in placed], [{}] * len(placed))
         ray.get([a.__ray_ready__.remote() for a in actors])
         start = time.perf_counter()
         _drive(actors, placed, ROUNDS, RunControl(), _Kept(None, 0))

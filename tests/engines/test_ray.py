@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
-from decentral_dp.engines.ray import RayEngine, core_share
+from decentral_dp.engines.ray import RayEngine
+from decentral_dp.engines.ray_cluster import core_share
 from decentral_dp.simulation.job_builder import build
 
 Make = Callable[..., dict[str, Any]]
@@ -50,6 +52,19 @@ def test_ray_gives_the_same_numbers_and_the_same_ledger(
     for channel, value in local.released.items():
         np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
         np.testing.assert_allclose(remote.state[channel], local.state[channel], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgd_dual"])
+def test_released_values_are_kept_on_both_engines(name: str, ray_cluster: None, tmp_path: Path) -> None:
+    base = ["algorithm.rounds=5", "run.keep_releases=true", "run.evaluate_every=2"]
+    tables = []
+    for engine in ("local", "ray"):
+        more = ['run.engine="ray"', "run.agents_per_actor=4"] if engine == "ray" else []
+        decentral_dp.run(decentral_dp.load(name, [*base, *more]), out=tmp_path / engine)
+        tables.append(pd.read_parquet(tmp_path / engine / "releases.parquet"))
+    pd.testing.assert_frame_equal(*(t.drop(columns="values") for t in tables))
+    for one, other in zip(*(t["values"] for t in tables), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 5])
@@ -180,7 +195,7 @@ def test_the_image_has_what_the_package_is_built_from() -> None:
 
 JOINING = """
 import os, ray
-from decentral_dp.engines import ray as engine
+from decentral_dp.engines import ray_cluster as engine
 ray.init = lambda **options: print("mode", os.environ.get("RAY_AUTH_MODE"))
 engine._check_reachable = lambda address: None
 with engine.cluster("127.0.0.1:1"):
@@ -256,6 +271,55 @@ def test_two_nodes_run_a_scenario(scenario: Make, two_nodes: str, tmp_path: Path
     here = decentral_dp.run(scenario())
     released = np.load(tmp_path / "r" / "state.npz", allow_pickle=False)["released_y"]
     np.testing.assert_allclose(released, here.released["y"], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["scenario", "dp_sgd_dual"])
+def test_agents_are_where_their_machines_are(
+    scenario: Make, own_resources: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    import ray
+
+    from decentral_dp.engines import ray_cluster as module
+
+    asked: list[dict[str, float]] = []
+    wanted = module.wanted
+
+    def seen(place: str | None, agents: Any) -> dict[str, float]:
+        asked.append(wanted(place, agents))
+        return asked[-1]
+
+    monkeypatch.setattr("decentral_dp.engines.ray.wanted", seen)
+    given: Any = scenario(topology={"agents": 4}, algorithm={"rounds": 3}) if name == "scenario" else name
+    more = ["algorithm.rounds=3", "topology.agents=4", "run.agents_per_actor=2"]
+    there = decentral_dp.load(given, [*more, 'run.engine="ray"', 'run.place="site-{agent}"'])
+    held: list[dict[str, float]] = []
+
+    def look(*_: Any) -> None:
+        held.append(ray.available_resources())
+
+    done = decentral_dp.run(there, progress=look)
+    here = decentral_dp.run(decentral_dp.load(given, more))
+    for channel, value in here.released.items():
+        np.testing.assert_allclose(done.released[channel], value, atol=1e-9, rtol=0)
+    assert [sorted(a) for a in asked] == [["site-0", "site-1"], ["site-2", "site-3"]]
+    # While it ran, an actor held a trace of each of them.
+    assert all(0.0 < h[f"site-{agent}"] < 1.0 for h in held for agent in range(4))
+    nowhere = decentral_dp.load(given, [*more, 'run.engine="ray"', 'run.place="desk-{agent}"'])
+    with pytest.raises(decentral_dp.InputError, match=r'run\.place: no machine of the cluster has "desk-0", "desk-1"'):
+        decentral_dp.run(nowhere)
+
+
+@pytest.fixture
+def own_resources(ray_cluster: None) -> Iterator[None]:
+    """The shared Ray again, with resources that name sites."""
+    import ray
+
+    options: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False}
+    ray.shutdown()
+    ray.init(address="local", **options, resources={f"site-{agent}": 1 for agent in range(4)})
+    yield
+    ray.shutdown()
+    ray.init(address="local", **options, logging_level="ERROR")
 
 
 def test_actors_fit_on_the_machines_there_are() -> None:

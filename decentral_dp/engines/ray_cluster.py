@@ -1,0 +1,163 @@
+"""A Ray cluster: joining one, starting one, and placing actors on its machines."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from numpy.typing import NDArray
+
+from decentral_dp.errors import InputError
+
+# Of a resource that says where agents are, as little as Ray counts: it is no capacity.
+_TRACE = 1e-4
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[None]:
+    """Join the Ray at an address, or start one for the length of the block.
+
+    Args:
+        address: "auto" or "host:port"; None starts a Ray.
+
+    Raises:
+        InputError: no Ray is reachable there.
+
+    Limits:
+        An already connected driver is used as it is, and left so.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # "local": never the cluster of somebody else that happens to run on this machine.
+        options |= {"address": "local", "include_dashboard": False}
+    else:
+        _check_reachable(address)
+        _offer_token()
+        options["address"] = address
+    try:
+        ray.init(**options)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        raise _unreachable(address, str(error).strip().partition("\n")[0] or type(error).__name__) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _offer_token() -> None:
+    """Have this process show the token that is kept here, if there is one and nothing else was set.
+
+    Where one is kept, in RAY_AUTH_TOKEN or ~/.ray/auth_token, `ray start --head` asks for it. Ray itself shows it to
+    heads that it finds on this machine, and to no "host:port". A head that asks for none does not mind.
+    """
+    place = "ray._private.authentication.authentication_token_setup"
+    try:
+        setup = importlib.import_module(place)
+        offer = setup.maybe_enable_token_auth_if_token_available
+    except (ImportError, AttributeError):
+        # A Ray whose heads ask for no token.
+        return
+    # Its warning speaks of a cluster that would be started here.
+    logging.getLogger(place).setLevel(logging.ERROR)
+    offer(warn_if_disabled=False)
+
+
+def _check_reachable(address: str) -> None:
+    """Knock before ray.init does, which would wait for an absent head for minutes."""
+    where = address
+    if address == "auto":
+        # What `ray start` leaves behind for "auto"; without it ray.init says itself that there is nothing.
+        note = Path("/tmp/ray/ray_current_cluster")
+        where = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.is_file() else "")
+        if not where:
+            return
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise _unreachable(address, 'wanted "auto" or "host:port"')
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        raise _unreachable(address, str(error)) from error
+
+
+def _unreachable(address: str | None, reason: str) -> InputError:
+    return InputError(
+        f"run.address: no Ray cluster answers at {address!r} ({reason}). "
+        'Start one with "ray start --head", or leave the address out to start one for this run. Where it asks for a '
+        "token, set RAY_AUTH_TOKEN to that of its machine, which ~/.ray/auth_token there holds."
+    )
+
+
+def wanted(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
+    """The resources that the machine of some agents must have.
+
+    Args:
+        place: a name, in which {agent} stands for the agent's number; None for any machine.
+        agents: their numbers.
+
+    Example:
+        >>> import numpy as np
+        >>> sorted(wanted("site-{agent}", np.arange(2))), wanted(None, np.arange(2))
+        (['site-0', 'site-1'], {})
+    """
+    if place is None:
+        return {}
+    return {place.replace("{agent}", str(int(agent))): _TRACE for agent in agents}
+
+
+def started(kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]]) -> list[Any]:
+    """Start one actor for each, on a machine that has what it wants.
+
+    Args:
+        kind: of actor.
+        arguments: of each.
+        places: resources that each wants; where it wants some, no share of a core is set aside for it.
+
+    Raises:
+        InputError: no machine has them.
+    """
+    nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]  # type: ignore[no-untyped-call] # ray has no types for it
+    for place in places:
+        if not any(all(node.get(name, 0.0) >= least for name, least in place.items()) for node in nodes):
+            names = ", ".join(f'"{name}"' for name in place)
+            raise InputError(
+                f"run.place: no machine of the cluster has {names}. Start one with ray start --resources, such as "
+                f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
+            )
+    share = core_share([node.get("CPU", 0.0) for node in nodes], len(arguments))
+    spread = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", max_restarts=0)(kind)
+    placed = ray.remote(num_cpus=0, max_restarts=0)(kind)
+    return [
+        placed.options(resources=dict(place)).remote(*given) if place else spread.remote(*given)
+        for given, place in zip(arguments, places, strict=True)
+    ]
+
+
+def core_share(cores: Sequence[float], actors: int) -> float:
+    """Compute the largest share of a core, at most 1, at which that many actors fit on the machines.
+
+    Args:
+        cores: of each machine.
+        actors: their number.
+
+    Limits:
+        An actor does not span machines: five shares of 0.4 do not fit on two machines of one core, though they add up
+        to 2.
+
+    Example:
+        >>> core_share([4.0], actors=8), core_share([1.0, 1.0], actors=5)
+        (0.5, 0.3333)
+    """
+    candidates = {1.0, *(int(1e4 * c / k) / 1e4 for c in cores for k in range(1, actors + 1))}
+    fitting = [s for s in candidates if s > 0.0 and sum(int(c / s + 1e-9) for c in cores) >= actors and s <= 1.0]
+    return max(fitting, default=0.0)
