@@ -67,6 +67,11 @@ def with_algorithm(s: Scenario, algorithm: Any) -> Scenario:
 
     Raises InputError for what is no algorithm.
     """
+    if isinstance(algorithm, type):
+        raise InputError(
+            f"algorithm: got the class {algorithm.__name__}; wanted an object of it, {algorithm.__name__}(…) with its "
+            "options."
+        )
     made = type(algorithm)
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is made), None)
     entry = ours or entry_of_class(made, made.__name__, "a Python object", digest_of(made))

@@ -111,9 +111,10 @@ def _registered(what: str) -> Sequence[str]:
 
 
 def name_of(s: Scenario, what: str) -> str:
-    """What messages call it: as the scenario writes it, or the type of the object."""
+    """What messages call it: as the scenario writes it; of an object its name, or that of its type."""
     if is_given(s, what):
-        return type(s._components[what]).__name__
+        given = s._components[what]
+        return str(getattr(given, "__name__", type(given).__name__))
     place = KEYS[what]
     return str(getattr(getattr(s, place[0]), place[1]))
 
