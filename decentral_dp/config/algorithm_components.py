@@ -87,6 +87,8 @@ def with_algorithm(s: Scenario, algorithm: Any) -> Scenario:
     made_scenario = s.model_copy(update={"algorithm": OutsideAlgorithmTable.model_validate(common | given)})
     source = f"{entry.source} {digest_of(dict(sorted(hidden.items())))}"
     made_scenario._outside = (entry.kind, entry._replace(instance=algorithm, source=source))
+    if ours is None:
+        made_scenario._objects = {**s._objects, "algorithm": made.__name__}
     return made_scenario
 
 
