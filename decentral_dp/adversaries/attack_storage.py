@@ -30,7 +30,7 @@ def attack_fingerprint(given: Sequence[tuple[Scenario, dict[str, Array]]]) -> st
     """
     digest = blake2b(digest_size=8)
     for scenario, published in given:
-        content = scenario.model_dump(mode="json", exclude={"title", "description", "versions", "run"})
+        content = scenario.model_dump(mode="json", exclude={"title", "description", "versions", "objects", "run"})
         digest.update(json.dumps(content, sort_keys=True, default=str).encode())
         for name in sorted(published):
             digest.update(name.encode() + np.ascontiguousarray(published[name]).tobytes())

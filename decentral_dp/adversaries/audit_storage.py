@@ -78,7 +78,7 @@ def fingerprint(s: Scenario, runs: int, vantage: str, confidence: float, seed: i
     Returns:
         16 hexadecimal digits.
     """
-    content = s.model_dump(mode="json", exclude={"title", "description", "versions", "run"})
+    content = s.model_dump(mode="json", exclude={"title", "description", "versions", "objects", "run"})
     text = json.dumps([content, vantage, confidence, seed, package_digest()], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 

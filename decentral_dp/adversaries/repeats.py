@@ -242,7 +242,7 @@ def _require_alike(given: Sequence[RunFolder]) -> None:
 
 def _content(s: Scenario) -> dict[str, Any]:
     """Everything but names, seeds, and where and how often it is looked at."""
-    content = s.model_dump(mode="json", exclude={"seed", "title", "description", "versions", "run"})
+    content = s.model_dump(mode="json", exclude={"seed", "title", "description", "versions", "objects", "run"})
     for table in ("problem", "topology"):
         content[table].pop("seed", None)
     return content

@@ -90,7 +90,12 @@ def carry_out(out: Path | None, wishes: Wishes) -> None:
         require_new(path)
     except OSError as error:
         raise InputError(f"new: {quoted_path(path)} cannot be written ({error.strerror}). Give another path.") from None
-    typer.echo(printable(f"Written: {path}"))
+    typer.echo(printable(f"Written: {path} ({content['title']})"))
+    if wishes == Wishes():
+        typer.echo(
+            "Nothing was asked for, so all of it is a default: --csv FILE --label COLUMN takes your records, and "
+            '"decentral-dp new --help" lists the rest.'
+        )
     for warning in placeholders(notes):
         typer.echo(printable(warning))
     typer.echo(printable(f"Next: decentral-dp plan {path}, then decentral-dp run {path}"))

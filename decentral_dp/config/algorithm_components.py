@@ -67,6 +67,11 @@ def with_algorithm(s: Scenario, algorithm: Any) -> Scenario:
 
     Raises InputError for what is no algorithm.
     """
+    if isinstance(algorithm, type):
+        raise InputError(
+            f"algorithm: got the class {algorithm.__name__}; wanted an object of it, {algorithm.__name__}(…) with its "
+            "options."
+        )
     made = type(algorithm)
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is made), None)
     entry = ours or entry_of_class(made, made.__name__, "a Python object", digest_of(made))
@@ -82,6 +87,8 @@ def with_algorithm(s: Scenario, algorithm: Any) -> Scenario:
     made_scenario = s.model_copy(update={"algorithm": OutsideAlgorithmTable.model_validate(common | given)})
     source = f"{entry.source} {digest_of(dict(sorted(hidden.items())))}"
     made_scenario._outside = (entry.kind, entry._replace(instance=algorithm, source=source))
+    if ours is None:
+        made_scenario._objects = {**s._objects, "algorithm": made.__name__}
     return made_scenario
 
 

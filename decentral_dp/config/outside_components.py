@@ -12,7 +12,7 @@ By the name of an entry point of an installed package, and as a Python object to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import FunctionType
@@ -24,7 +24,7 @@ from decentral_dp.config.loading import explain
 from decentral_dp.config.problem_schema import SHARED_KEYS, ProblemTable
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, reason, untyped_options
@@ -64,6 +64,32 @@ def with_given(s: Scenario, given: GivenComponents) -> Scenario:
     chosen._components = {what: value for what in KEYS if (value := getattr(given, what)) is not None}
     chosen._given = frozenset(chosen._components)
     return chosen
+
+
+def require_objects(s: Scenario, handed: Collection[str]) -> Scenario:
+    """The scenario of a run folder, less the note of what its components were, once they are here again.
+
+    Args:
+        s: the scenario.
+        handed: components that are given as Python objects.
+
+    Raises:
+        InputError: one of them is missing, and what the scenario says in its place is another.
+    """
+    missing = next((what for what in s.objects if what not in handed), None)
+    if missing is None:
+        return s.model_copy(update={"objects": {}}) if s.objects else s
+    raise InputError(
+        f"objects.{missing}: this scenario is that of a run whose {missing} was a Python object "
+        f"({printable(s.objects[missing])}), which no file holds. Give it again in Python, "
+        f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
+    )
+
+
+def objects_of(s: Scenario) -> dict[str, str]:
+    """Component → what it was, of those that were given as Python objects and are in no file."""
+    found = {what: name_of(s, what) for what in sorted(s._given)}
+    return found | dict(s._objects)
 
 
 def component(s: Scenario, what: str) -> Any | None:
@@ -111,9 +137,10 @@ def _registered(what: str) -> Sequence[str]:
 
 
 def name_of(s: Scenario, what: str) -> str:
-    """What messages call it: as the scenario writes it, or the type of the object."""
+    """What messages call it: as the scenario writes it; of an object its name, or that of its type."""
     if is_given(s, what):
-        return type(s._components[what]).__name__
+        given = s._components[what]
+        return str(getattr(given, "__name__", type(given).__name__))
     place = KEYS[what]
     return str(getattr(getattr(s, place[0]), place[1]))
 

@@ -38,7 +38,9 @@ def with_mechanism(s: Scenario, given: Any) -> tuple[Scenario, Mechanism]:
     """The scenario with an object from outside for its mechanism, and the mechanism."""
     made = outside_mechanism(given, {})
     table = MechanismTable.model_construct(kind=made.name, **options_of(made))
-    return s.model_copy(update={"privacy": s.privacy.model_copy(update={"mechanism": table})}), made
+    chosen = s.model_copy(update={"privacy": s.privacy.model_copy(update={"mechanism": table})})
+    chosen._objects = {**s._objects, "mechanism": type(given).__name__}
+    return chosen, made
 
 
 def topology_of(s: Scenario) -> Topology:

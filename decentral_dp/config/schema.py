@@ -248,12 +248,18 @@ class Scenario(Table):
     versions: dict[str, str] = Field(
         default={}, description="Versions of the software that wrote a run folder; not read."
     )
+    objects: dict[str, str] = Field(
+        default={},
+        description="Written into a run folder: components that were Python objects, which another run needs again.",
+    )
 
     # Where relative paths start: the folder of the file it was read from.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     # Component → what was handed over as a Python object, or found in a file; and the names of the former.
     _components: dict[str, Any] = PrivateAttr(default_factory=dict)
     _given: frozenset[str] = PrivateAttr(default=frozenset())
+    # Algorithm or mechanism → its name, where it was handed over as a Python object that is in no registry.
+    _objects: dict[str, str] = PrivateAttr(default_factory=dict)
     # The kind and the entry of an algorithm from outside, once it is found: its file is run once.
     _outside: tuple[str, Any] | None = PrivateAttr(default=None)
 

@@ -212,8 +212,7 @@ def as_agents(raw: NDArray[Any], where: str) -> IntArray:
         if isinstance(key, str) or not key.is_integer() or not 0 <= key < 2**31:
             row = int(np.argmax(inverse == k))
             raise InputError(
-                f"{where}, row {row + 1} has an agent that is no whole number from 0; number agents 0, 1, … in the "
-                "file."
+                f"{where}, row {row + 1} has an agent that is no whole number from 0; number agents 0, 1, …."
             )
     return np.array(keys, dtype=np.float64).astype(np.int64)[inverse]
 

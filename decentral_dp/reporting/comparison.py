@@ -20,7 +20,7 @@ from decentral_dp.reporting.folder import broken, read_scenario
 from decentral_dp.simulation.result import RunResult, is_complete
 
 # Words about a scenario, and who computed it: no settings.
-_WORDS = ("title", "description", "versions")
+_WORDS = ("title", "description", "versions", "objects")
 _SPREAD = ("_min", "_max")
 _NOTHING = pd.DataFrame(
     {

@@ -91,7 +91,10 @@ def build(
         ('gossip', 8)
     """
     s = scenario if isinstance(scenario, Scenario) else load(scenario)
-    s = outside.with_given(s, outside.GivenComponents(problem, topology, data, partition))
+    given = outside.GivenComponents(problem, topology, data, partition)
+    handed = {**vars(given), "algorithm": algorithm, "mechanism": mechanism}
+    s = outside.require_objects(s, [what for what, part in handed.items() if part is not None])
+    s = outside.with_given(s, given)
     s = s if algorithm is None else with_algorithm(s, algorithm)
     s, chosen = (s, None) if mechanism is None else with_mechanism(s, mechanism)
     job = assembled(s, chosen)

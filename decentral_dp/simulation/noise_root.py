@@ -37,7 +37,10 @@ def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
     if s.seed is None:
         return secret_root()
     content = s.model_dump(
-        mode="json", exclude={"run", "title", "description", "versions"}, exclude_none=True, exclude_defaults=True
+        mode="json",
+        exclude={"run", "title", "description", "versions", "objects"},
+        exclude_none=True,
+        exclude_defaults=True,
     )
     if s.run.device != "cpu":
         # Another device rounds otherwise.

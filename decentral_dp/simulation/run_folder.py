@@ -17,6 +17,7 @@ import numpy as np
 import tomli_w
 
 from decentral_dp.config.algorithm_components import is_coordinated
+from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.errors import InputError
 from decentral_dp.simulation import kept_releases
@@ -113,7 +114,13 @@ def resolved_toml(scenario: Scenario) -> str:
     """The scenario with every default filled in, the versions and the seed (never a secret root)."""
     content = scenario.model_dump(exclude_none=True)
     content["versions"] = versions()
-    if is_coordinated(scenario) and "mechanism" not in scenario.privacy.model_fields_set:
+    content.pop("objects")
+    if objects := objects_of(scenario):
+        content["objects"] = objects
+    if "mechanism" in objects:
+        # Its name is in no registry, and would be refused as a misspelled one.
+        del content["privacy"]["mechanism"]
+    elif is_coordinated(scenario) and "mechanism" not in scenario.privacy.model_fields_set:
         # A coordinator's algorithm has its own, and refuses any other.
         del content["privacy"]["mechanism"]
     for place, path in scenario.files().items():

@@ -260,15 +260,23 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
         ledger = job.ledger.until(released)
         budget = price(ledger, job.scenario.privacy.delta)
         spent = replace(spent, rounds=released, ledger=ledger, budget=budget)
+    covered = "none were released" if not released else f"rounds 1 to {released}" if released > 1 else "round 1"
+    told = {
+        "running": f"This run is not complete. The budget is that of all {job.rounds} rounds, which may be released.",
+        "interrupted": f"This run was cut off and has no result. The budget is that of what may be out: {covered}.",
+        "failed": f"This run failed and has no result. The budget is that of what may be out: {covered}.",
+    }
     content = {
         "title": title_of(job),
         "status": status,
+        "incomplete": told[status],
         "reason": reason,
         "engine": job.scenario.run.engine,
         "rounds": 0 if status == "running" else released,
         "rounds_planned": job.scenario.algorithm.rounds,
         "metrics": {},
-        "privacy": spent.statement().to_dict(),
+        # The budget holds for what was released, and says nothing of a run that is whole.
+        "privacy": {"incomplete": told[status], **spent.statement().to_dict()},
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),

@@ -107,6 +107,7 @@ def check_names(study: Study, axes: Sequence[Axis]) -> None:
         for side in (claim.left, claim.right):
             if isinstance(side, Side):
                 _check(f"claims ({claim.statement}).measure", side.measure, study.kind, side.round is not None)
+                _check_round(f"claims ({claim.statement}).round", side.round, study.rounds)
     for plot in study.plots:
         _check_plot(plot, study.kind, [axis.name for axis in axes])
         if plot.x == "round" and study.rounds in ("last", []):
@@ -114,6 +115,17 @@ def check_names(study: Study, axes: Sequence[Axis]) -> None:
                 f"plots ({plot.name}): x is {quoted(plot.x)}, and no values of single rounds are kept. Set rounds = "
                 '"all", or to a list of rounds.'
             )
+
+
+def _check_round(place: str, at: int | None, kept: Literal["last", "all"] | list[int]) -> None:
+    """Refuse a round whose values the study does not keep."""
+    if at is None or kept == "all" or (kept != "last" and at in kept):
+        return
+    said = "the end alone" if kept in ("last", []) else f"rounds {', '.join(map(str, kept))}"
+    raise InputError(
+        f'{place}: got {at}, but of {said} the values are kept. Set rounds = "all", or to a list with {at}; leave '
+        "round out for the end."
+    )
 
 
 def _check_plot(plot: Plot, kind: Split, axes: Sequence[str]) -> None:

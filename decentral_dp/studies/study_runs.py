@@ -84,7 +84,9 @@ def task_of(cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int]) -
 def key_of(scenario: Scenario, priced: Any) -> str:
     """Name everything that decides the numbers: settings, the content of the files they name, and this package."""
     # Defaults are part of the package: one that knows a key more still has these settings.
-    content = scenario.model_dump(mode="json", exclude={"title", "description", "versions"}, exclude_defaults=True)
+    content = scenario.model_dump(
+        mode="json", exclude={"title", "description", "versions", "objects"}, exclude_defaults=True
+    )
     inputs = blake2b(digest_size=8)
     for _, path in sorted(scenario.files().items()):
         inputs.update(digest_of_file(path).encode())

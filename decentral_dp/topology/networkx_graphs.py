@@ -109,7 +109,7 @@ def read_networkx(graph: Any, place: str) -> Graph:
         if lonely is not None:
             raise InputError(
                 f"{place} is directed and has {lonely[0]} → {lonely[1]} but not the reverse, and gossip "
-                'needs every link both ways; add it, or set edgedefault="undirected".'
+                "needs every link both ways; add it, or make the graph undirected."
             )
         # Both arcs of a link are one link: an arc is dropped where its reverse has been seen.
         order = {n: k for k, n in enumerate(nodes)}

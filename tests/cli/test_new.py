@@ -52,7 +52,19 @@ def test_it_runs_at_once_and_says_what_every_key_means(tmp_path: Path, capsys: p
     assert told == keys != []
     assert "PLACEHOLDER" not in path.read_text()
     said = capsys.readouterr().out
-    assert said == f"Written: {path}\nNext: decentral-dp plan {path}, then decentral-dp run {path}\n"
+    title = tomllib.loads(path.read_text())["title"]
+    assert said == f"Written: {path} ({title})\nNext: decentral-dp plan {path}, then decentral-dp run {path}\n"
+
+
+def test_without_a_wish_it_says_that_all_is_a_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    carry_out(None, Wishes())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"Written: scenario.toml ({tomllib.loads(Path('scenario.toml').read_text())['title']})"
+    assert lines[1].startswith("Nothing was asked for, so all of it is a default: --csv FILE --label COLUMN takes")
+    assert lines[-1] == "Next: decentral-dp plan scenario.toml, then decentral-dp run scenario.toml"
 
 
 def test_records_are_not_looked_at(tmp_path: Path) -> None:

@@ -92,3 +92,30 @@ def test_a_plan_takes_what_a_run_takes() -> None:
     frame, graph = pd.read_csv(RECORDS), nx.path_graph(4)
     plan = decentral_dp.plan(load("own_csv", FEW), data=frame, topology=graph)
     assert plan.epsilon == decentral_dp.plan(load("own_csv", FEW)).epsilon
+
+
+def test_what_is_said_of_an_object_names_it_and_no_file() -> None:
+    frame = pd.read_csv(RECORDS).assign(agent=-1)
+    with pytest.raises(
+        InputError, match=r"row 1 has an agent that is no whole number from 0; number agents 0, 1, …\.$"
+    ):
+        shards(data=frame)
+    with pytest.raises(InputError, match='"file" needs every link to come with one weight above 0; give them or use'):
+        decentral_dp.build(load("quadratic", ['topology.weights="file"']), topology=nx.path_graph(5))
+    with pytest.raises(InputError, match=r"has 0 → 1 but not the reverse, .*; add it, or make the graph undirected\.$"):
+        decentral_dp.build(load("quadratic"), topology=nx.DiGraph([(0, 1)]))
+
+
+def test_a_function_is_called_by_its_name() -> None:
+    def wheel(nodes: int) -> Any:
+        return nx.wheel_graph(nodes)
+
+    with pytest.raises(InputError, match=r"^topology\.kind: wheel \(line \d+ of .*\) takes no agents"):
+        decentral_dp.build(load("quadratic"), topology=wheel)
+
+
+def test_a_class_in_place_of_an_object_is_refused() -> None:
+    from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+
+    with pytest.raises(InputError, match=r"^algorithm: got the class LdpDsbo; wanted an object of it, LdpDsbo\(…\)"):
+        decentral_dp.plan("quadratic", algorithm=LdpDsbo)

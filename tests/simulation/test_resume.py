@@ -160,6 +160,29 @@ def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
     assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
 
 
+@pytest.mark.parametrize(
+    ("kind", "status", "words"),
+    [
+        (KeyboardInterrupt, "interrupted", "This run was cut off and has no result. "),
+        (RuntimeError, "failed", "This run failed and has no result. "),
+    ],
+)
+def test_what_is_not_complete_says_so_beside_its_guarantee(
+    kind: type[BaseException], status: str, words: str, small: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises((Stopped, kind)):
+        decentral_dp.run(small, out=tmp_path / "run", progress=_cut_at(6, kind))
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["status"] == status
+    told = f"{words}The budget is that of what may be out: rounds 1 to {result['rounds']}."
+    assert result["incomplete"] == result["privacy"]["incomplete"] == told
+    assert next(iter(result["privacy"])) == "incomplete"
+    assert result["privacy"]["guarantee"] == "certified"
+    whole = decentral_dp.resume(tmp_path / "run")
+    assert whole.result.status == "ok"
+    assert "incomplete" not in whole.result.to_json()
+
+
 def test_no_value_is_released_before_it_is_on_record(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,6 +192,15 @@ BAD = {
     'claims (s).measure: "test_los" is not measured; did you mean "test_loss".': {
         "claims": [{"statement": "s", "left": {"measure": "ok"}, "is": "less", "right": {"measure": "test_los"}}]
     },
+    "claims (s).round: got 2, but of the end alone the values are kept. Set rounds = ": {
+        "claims": [{"statement": "s", "left": {"measure": "test_loss", "round": 2}, "is": "less", "right": 1.0}]
+    },
+    "claims (s).round: got 2, but of rounds 1, 4 the values are kept. Set rounds = ": {
+        "rounds": [1, 4],
+        "claims": [
+            {"statement": "s", "left": {"measure": "ok"}, "is": "less", "right": {"measure": "test_loss", "round": 2}}
+        ],
+    },
     'claims (s).measure: "seconds" is measured at the end only': {
         "claims": [{"statement": "s", "left": {"measure": "seconds", "round": 2}, "is": "less", "right": 1.0}]
     },

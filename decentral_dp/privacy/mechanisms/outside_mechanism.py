@@ -24,7 +24,7 @@ from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, no_slack, power_of_two_grid
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
-from decentral_dp.user_code import USER_ERRORS, reason
+from decentral_dp.user_code import USER_ERRORS, blamed
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
@@ -100,7 +100,7 @@ class OutsideMechanism:
         try:
             epsilon, delta = self.definition.float_slack(loss, width)
         except USER_ERRORS as error:
-            raise _wrong(self.name, f"float_slack fails with {reason(error)}") from error
+            raise _wrong(self.name, f"float_slack fails with {blamed(error)}") from error
         return np.broadcast_to(np.asarray(epsilon, float), loss.shape), np.broadcast_to(delta, loss.shape)
 
     def sample(self, asked: Unnoised) -> Array:
@@ -199,7 +199,7 @@ def _built(found: type, options: Mapping[str, Any], key: str) -> Any:
         raise
     except USER_ERRORS as error:
         raise InputError(
-            f"{key}: {found.__name__} cannot be made: {reason(error)}. Mend its values or its file."
+            f"{key}: {found.__name__} cannot be made: {blamed(error)}. Mend its values or its class."
         ) from error
 
 
@@ -237,7 +237,7 @@ def _numbers(name: str, method: str, call: Any, *args: Any) -> Array:
     except InputError:
         raise
     except USER_ERRORS as error:
-        raise _wrong(name, f"{method} fails with {reason(error)}") from error
+        raise _wrong(name, f"{method} fails with {blamed(error)}") from error
 
 
 def _lacks(given: Any, key: str, what: str) -> InputError:

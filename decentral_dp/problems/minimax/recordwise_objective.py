@@ -132,6 +132,31 @@ class RecordwiseObjective(Objective):
         return float(np.mean(self._losses(outputs, y, labels)) + own)
 
 
+def _try_methods(objective: RecordwiseObjective) -> None:
+    """Refuse a method beside the formulas of records that raises, or gives another shape. Raises InputError."""
+    author, name = objective.author, objective.name
+    trial = next(iter(trials(COUNTS, objective.outputs, objective.n_classes)))
+    made_up = {"best_y": trial.records, "predict": trial.records[:1]}
+    wanted = {"start_y": objective.q, "project_y": objective.q, "regulariser_grad": objective.q, "best_y": objective.q}
+    wanted |= {"radius_y": 1, "regulariser": 1, "predict": len(trial.records[1])}
+    for method, size in wanted.items():
+        if not hasattr(author, method):
+            continue
+        given: tuple[Any, ...] = made_up.get(method, ())
+        if method in ("project_y", "regulariser", "regulariser_grad"):
+            given = (np.zeros(objective.q) if method == "project_y" else objective.start["y"],)
+        try:
+            found = np.asarray(getattr(author, method)(*given))
+        except USER_ERRORS as error:
+            raise InputError(f"{name}: {method} does not run: {blamed(error)}. Mend it.") from error
+        if found.size != size:
+            raise InputError(f"{name}: {method} gives shape {found.shape}, wanted {_numbers(size)}. Mend it.")
+
+
+def _numbers(count: int) -> str:
+    return "one number" if count == 1 else f"{count} numbers"
+
+
 def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseObjective:
     """Make the objective of an author's formulas, and try it on made-up records.
 
@@ -148,5 +173,6 @@ def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseOb
         raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
     outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)
     objective = RecordwiseObjective(author, outputs, q, n_classes, name)
+    _try_methods(objective)
     objective.check_rows_apart(COUNTS)
     return objective

@@ -53,8 +53,12 @@ def _scenario_and_citation(folder: Path, result: RunResult, scenario: Json) -> l
     text, kind = scenario_text(folder), str((scenario.get("algorithm") or {}).get("kind") or "")
     summary = tag("summary", "The scenario, fully resolved")
     missing = tag("p", "The folder holds no scenario.toml.")
+    objects = scenario.get("objects") or {}
+    named = ", ".join(f"{what} ({kind})" for what, kind in objects.items())
+    alone = f"Given as Python objects: {named}. They are in no file, so the scenario alone does not run this again."
     return [
         tag("h2", "Scenario"),
+        *([tag("p", alone, class_="note")] if objects else []),
         tag("details", summary, tag("pre", text)) if text else missing,
         tag("h2", "How to cite"),
         *_citations(kind, result.privacy.guarantee),

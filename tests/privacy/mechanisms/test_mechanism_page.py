@@ -219,14 +219,14 @@ CHANGES = {
         "return 0 * sensitivity / scale": "cost is 0 for a sensitivity above 0",
         "return scale / (sensitivity + 1)": "grow with the sensitivity and fall with the scale",
         "return sensitivity * scale": "grow with the sensitivity and fall with the scale",
-        "return 1 / 0": "cost fails with ZeroDivisionError",
+        "return 1 / 0": r"cost fails with ZeroDivisionError: division by zero, in line 5 of .*mine\.py",
         "return 3.0": "one for each sensitivity",
     },
     "return np.rint(query / grid) * grid": {
         "return query": "off the grid",
         "return np.zeros(1 + query.size)": "finite numbers",
         "return np.full(query.size, np.nan)": "finite numbers",
-        "return generator.no_such_law()": "sample fails with AttributeError",
+        "return generator.no_such_law()": r"sample fails with AttributeError: .*, in line 6 of .*mine\.py",
     },
 }
 

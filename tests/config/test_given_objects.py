@@ -1,0 +1,73 @@
+"""Components that were Python objects: the run folder names them, and its scenario does not run without them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.algorithms.gossip.single_level import LdpSingleLevel
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError
+
+FEW = ["algorithm.rounds=2"]
+
+
+@dataclass(frozen=True)
+class Descent(LdpSingleLevel):
+    """The lower level alone, by another name."""
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Laplace noise, rounded to the grid."""
+
+    name, norm, deviation = "rounded", "l1", 2.0**0.5
+
+    def cost(self, sensitivity: Any, scale: Any, width: int) -> Any:
+        return sensitivity / scale
+
+    def sample(self, generator: Any, query: Any, grid: Any, scale: Any) -> Any:
+        return np.rint((query + generator.laplace(0.0, scale, query.shape)) / grid) * grid
+
+
+def dealt(labels: Any, agents: int) -> Any:
+    return np.arange(len(labels)) % agents
+
+
+GIVEN: dict[str, tuple[str, Any, str]] = {
+    "topology": ("quadratic", nx.petersen_graph(), "Graph"),
+    "algorithm": ("ring_breast_cancer", Descent(StepSize(0.1)), "Descent"),
+    "mechanism": ("ring_breast_cancer", Rounded(), "Rounded"),
+    "partition": ("ring_breast_cancer", dealt, "dealt"),
+}
+
+
+@pytest.mark.parametrize("what", GIVEN)
+def test_a_run_folder_names_what_no_file_holds(what: str, tmp_path: Path) -> None:
+    name, given, kind = GIVEN[what]
+    first = decentral_dp.run(load(name, FEW), out=tmp_path / "run", **{what: given})
+    path = tmp_path / "run" / "scenario.toml"
+    assert load(path).objects == {what: kind}
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"Given as Python objects: {what} ({kind}). They are in no file, so the scenario alone does not run" in page
+    with pytest.raises(InputError) as refused:
+        decentral_dp.plan(path)
+    assert f"whose {what} was a Python object ({kind}), which no file holds" in str(refused.value)
+    assert f"decentral_dp.run(scenario, {what}=…)" in str(refused.value)
+    again = decentral_dp.run(path, **{what: given})
+    for channel, value in first.released.items():
+        np.testing.assert_array_equal(again.released[channel], value)
+
+
+def test_a_run_without_objects_names_none(tmp_path: Path) -> None:
+    decentral_dp.run(load("quadratic", FEW), out=tmp_path / "run")
+    assert load(tmp_path / "run" / "scenario.toml").objects == {}
+    assert "Given as Python objects" not in (tmp_path / "run" / "report.html").read_text()
+    assert decentral_dp.plan(tmp_path / "run" / "scenario.toml").rounds == 2
