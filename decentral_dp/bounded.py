@@ -92,27 +92,27 @@ class Bounded:
 
     def __add__(self, other: Array | Bounded) -> Bounded:
         if isinstance(other, Bounded):
-            if other.norm != self.norm:
-                raise ValueError(f"a value bounded in {self.norm} cannot be added to one bounded in {other.norm}")
-            if other.private.shape != self.private.shape:
-                # What numpy spreads over more columns moves further than its sensitivity says.
-                raise ValueError(f"values of shapes {self.private.shape} and {other.private.shape} cannot be added")
-            sensitivities = _merge(self.sensitivities, other.sensitivities)
-            return Bounded(self.public + other.public, self.private + other.private, sensitivities, self.norm)
+            return Bounded(self.public + other.public, self.private + other.private, self._added(other), self.norm)
         return Bounded(self.public + other, self.private, self.sensitivities, self.norm)
 
     __radd__ = __add__
 
+    def _added(self, other: Bounded) -> dict[Split, Sensitivity]:
+        """The sensitivities of the sum, and of the difference."""
+        if other.norm != self.norm:
+            raise ValueError(f"a value bounded in {self.norm} cannot be added to one bounded in {other.norm}")
+        if other.private.shape != self.private.shape:
+            # What numpy spreads over more columns moves further than its sensitivity says.
+            raise ValueError(f"values of shapes {self.private.shape} and {other.private.shape} cannot be added")
+        return _merge(self.sensitivities, other.sensitivities)
+
     def __mul__(self, factor: float | Array) -> Bounded:
         """Scale by a public number, or by one public number per agent, shape (b, 1)."""
-        shape = np.shape(factor)
-        if shape not in ((), (len(self.private), 1)):
-            raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
-        size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
-        with np.errstate(invalid="ignore"):
-            # Nothing moves what is multiplied by zero, however far it might have moved.
-            sensitivity = {k: np.where(size == 0.0, 0.0, s.sensitivity * size) for k, s in self.sensitivities.items()}
-        sensitivities = {k: s._replace(sensitivity=sensitivity[k]) for k, s in self.sensitivities.items()}
+        if not isinstance(factor, float):
+            shape = np.shape(factor)
+            if shape not in ((), (len(self.private), 1)):
+                raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
+        sensitivities = {k: _scaled(s, factor) for k, s in self.sensitivities.items()}
         return Bounded(self.public * factor, self.private * factor, sensitivities, self.norm)
 
     __rmul__ = __mul__
@@ -121,10 +121,12 @@ class Bounded:
         return Bounded(-self.public, -self.private, self.sensitivities, self.norm)
 
     def __sub__(self, other: Array | Bounded) -> Bounded:
-        return self + (-other)
+        if isinstance(other, Bounded):
+            return Bounded(self.public - other.public, self.private - other.private, self._added(other), self.norm)
+        return Bounded(self.public - other, self.private, self.sensitivities, self.norm)
 
     def __rsub__(self, other: Array) -> Bounded:
-        return (-self) + other
+        return Bounded(other - self.public, -self.private, self.sensitivities, self.norm)
 
     def __float__(self) -> NoReturn:
         raise TypeError(_LINEAR)
@@ -150,6 +152,16 @@ class Bounded:
         factor = math.sqrt(self.private.shape[1]) * (1.0 + 1e-12)
         wider = {k: s._replace(sensitivity=factor * s.sensitivity) for k, s in self.sensitivities.items()}
         return Bounded(self.public, self.private, wider, "l1")
+
+
+def _scaled(s: Sensitivity, factor: float | Array) -> Sensitivity:
+    """The sensitivity of a multiple: by a public number, or by one per agent, (b, 1)."""
+    if isinstance(factor, float) and factor != 0.0:
+        return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling)
+    size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
+    with np.errstate(invalid="ignore"):
+        # Nothing moves what is multiplied by zero, however far it might have moved.
+        return s._replace(sensitivity=np.where(size == 0.0, 0.0, s.sensitivity * size))
 
 
 def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> dict[Split, Sensitivity]:

@@ -86,7 +86,14 @@ class LocalDataset:
         # Asked once: checking a protocol at run time costs as much as a small round.
         self._stackable = stacked(problem)
         self._steepening = problem if isinstance(problem, Steepening) else None
+        self._reads = dict(problem.reads_records)
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
+        # What follows from how many records are averaged, kept for as long as that stays: beside its numbers.
+        self._averaged_at = -1
+        self._averaged: dict[Split, NDArray[np.int64]] = {}
+        self._groups_of: dict[Split, tuple[NDArray[np.int64], list[Group]]] = {}
+        self._spreads: dict[str, tuple[NDArray[np.int64], Sensitivity]] = {}
+        self._all_of_pool = _frozen(np.ones(agents.size))
 
     def public(self, value: float, dimension: int) -> Array:
         """A constant start, (b, dimension)."""
@@ -109,7 +116,7 @@ class LocalDataset:
 
     def reads_records(self, channel: str) -> bool:
         """Whether any term that feeds this channel reads records."""
-        return any(CLIP_OF_TERM[term] == channel for term in self._problem.reads_records)
+        return any(CLIP_OF_TERM[term] == channel for term in self._reads)
 
     def untouched(self, value: Array) -> Bounded:
         """A private state that has not met any record yet."""
@@ -131,7 +138,7 @@ class LocalDataset:
 
         kept: whether what is computed from it outlives its first release, so that sampling amplifies nothing.
         """
-        used = {k: self._stream.averaged(t, self.counts[k]) for k in SPLITS}
+        used = self._used(t)
 
         def seen(split: Split, row: int) -> tuple[Any, float]:
             return self._seen(t, row, split, int(used[split][row]), draw)
@@ -160,7 +167,7 @@ class LocalDataset:
         means, used, rates = self._means(t, *at)
         out: dict[str, Value] = {}
         for term in TERMS:
-            split = self._problem.reads_records.get(term)
+            split = self._reads.get(term)
             public = regulariser[term.removeprefix("lower_")] if term.startswith("lower_") else None
             if hidden:
                 out[term] = self._at_private(term, split, means.get(term), public, used, hidden)
@@ -188,24 +195,27 @@ class LocalDataset:
         means = {
             term: np.empty((self.agents.size, self.p if CLIP_OF_TERM[term] == "x" else self.q))
             for term in TERMS
-            if term in self._problem.reads_records
+            if term in self._reads
         }
-        used = {k: self._stream.averaged(t, self.counts[k]) for k in SPLITS}
-        rates = {k: np.ones(self.agents.size) for k in SPLITS}
+        used, fresh = self._used(t), self._stream.kind == "minibatch"
+        rates = {k: np.ones(self.agents.size) if fresh else self._all_of_pool for k in SPLITS}
         if self._stackable is not None:
             for split in SPLITS:
-                if not (wanted := [term for term in means if self._problem.reads_records[term] == split]):
+                if not (wanted := [term for term in means if self._reads[term] == split]):
                     continue
                 for rows, stack, some in self._groups(t, split):
                     found = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
-                    rates[split][rows] = some
+                    if fresh:
+                        rates[split][rows] = some
                     for term in wanted:
                         means[term][rows] = getattr(found, term)
             return means, used, rates
         for row in range(self.agents.size):
             seen = {}
             for split in SPLITS:
-                seen[split], rates[split][row] = self._seen(t, row, split, int(used[split][row]))
+                seen[split], rate = self._seen(t, row, split, int(used[split][row]))
+                if fresh:
+                    rates[split][row] = rate
             terms = self._problem.terms(x[row], y[row], z[row], seen["train"], seen["validation"], self._clip)
             for term, out in means.items():
                 out[row] = getattr(terms, term)
@@ -213,13 +223,29 @@ class LocalDataset:
 
     def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
         """The records of this round, agents with equally many of them together."""
-        used = self._stream.averaged(t, self.counts[split])
+        used = self._used(t)[split]
+        known, groups = self._groups_of.get(split, (None, []))
+        if known is used and self._stream.kind != "minibatch":
+            return groups
         if split not in self._stacks:
             self._stacks[split] = _stacked(self._records[split], self.counts[split])
-        return [
+        groups = [
             Group(rows, *self._of_stack(t, rows, split, records, int(used[rows][0]), draw))
             for rows, records in self._stacks[split]
         ]
+        self._groups_of[split] = used, groups
+        return groups
+
+    def _used(self, t: int) -> dict[Split, NDArray[np.int64]]:
+        """How many records each agent averages at round t; the arrays of the round before where nothing changed."""
+        if t != self._averaged_at and not (self._averaged and self._stream.kind != "accumulate"):
+            counted = {k: self._stream.averaged(t, self.counts[k]) for k in SPLITS}
+            before = self._averaged
+            self._averaged = {
+                k: before[k] if before and np.array_equal(before[k], n) else _frozen(n) for k, n in counted.items()
+            }
+        self._averaged_at = t
+        return self._averaged
 
     def _of_stack(
         self, t: int, rows: NDArray[np.int64] | slice, split: Split, records: Any, n: int, draw_number: int
@@ -255,11 +281,14 @@ class LocalDataset:
     def _spread(
         self, t: int, term: str, split: Split, used: Mapping[Split, NDArray[np.int64]], rates: Mapping[Split, Array]
     ) -> Sensitivity:
-        width, drawn = self.p if CLIP_OF_TERM[term] == "x" else self.q, t * _DRAWS
-        fresh = self._stream.kind == "minibatch"
-        return mean_sensitivity(
-            self._clip.bound(CLIP_OF_TERM[term]), used[split], width, rates[split], drawn if fresh else None
-        )
+        width, fresh = self.p if CLIP_OF_TERM[term] == "x" else self.q, self._stream.kind == "minibatch"
+        known, kept = self._spreads.get(term, (None, None))
+        if kept is not None and known is used[split] and not fresh:
+            return kept
+        drawn = t * _DRAWS if fresh else None
+        spread = mean_sensitivity(self._clip.bound(CLIP_OF_TERM[term]), used[split], width, rates[split], drawn)
+        self._spreads[term] = used[split], spread._replace(sensitivity=_frozen(spread.sensitivity))
+        return self._spreads[term][1]
 
     def _at_private(
         self,
@@ -308,6 +337,12 @@ class LocalDataset:
         if regularised:
             total += self._constants.regulariser[v] @ state
         return np.asarray(total)
+
+
+def _frozen(array: Any) -> Any:
+    """The array, which nobody may change from now on, for it is handed out more than once."""
+    array.flags.writeable = False
+    return array
 
 
 def _drawn_afresh(split: Split, n: int, batch: int, generator: np.random.Generator) -> Draw:

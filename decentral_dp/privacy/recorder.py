@@ -52,6 +52,8 @@ class Recorder:
         self._amplified: dict[tuple[Split, int], int] = {}
         self._drawn: dict[tuple[Split, int], int] = {}
         self._mixed: set[Split] = set()
+        # Rates of every record are one array throughout a run; looked through once.
+        self._rates: dict[tuple[str, Split], tuple[Array, Array | float]] = {}
 
     def charge(
         self,
@@ -95,16 +97,24 @@ class Recorder:
         column.rounds.append(index)
         column.scale.append(_compact(scale))
         column.distortion = max(column.distortion, distortion)
-        drawn = [s for s in value.sensitivities.values() if s.batch is not None]
-        column.sampling |= {s.sampling for s in drawn if (s.rate < 1.0).any()}
-        if len(column.sampling) > 1:
-            raise ValueError(f"{channel} at index {index} mixes batches drawn in several ways")
+        if drawn := [s for s in value.sensitivities.values() if s.batch is not None]:
+            column.sampling |= {s.sampling for s in drawn if (s.rate < 1.0).any()}
+            if len(column.sampling) > 1:
+                raise ValueError(f"{channel} at index {index} mixes batches drawn in several ways")
         for split in column.sensitivity:
             sensitivity = value.sensitivities.get(split)
             if sensitivity is not None:
                 self._check_amplification(index, channel, split, sensitivity)
             column.sensitivity[split].append(0.0 if sensitivity is None else _compact(sensitivity.sensitivity))
-            column.rate[split].append(1.0 if sensitivity is None else _compact(sensitivity.rate))
+            column.rate[split].append(1.0 if sensitivity is None else self._rate(channel, split, sensitivity.rate))
+
+    def _rate(self, channel: str, split: Split, rate: Array) -> Array | float:
+        if rate.flags.writeable:
+            return _compact(rate)
+        seen = self._rates.get((channel, split))
+        if seen is None or seen[0] is not rate:
+            seen = self._rates[channel, split] = (rate, _compact(rate))
+        return seen[1]
 
     def _check_amplification(self, index: int, channel: str, split: Split, sensitivity: Sensitivity) -> None:
         """A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards."""

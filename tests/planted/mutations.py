@@ -82,8 +82,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a retry that draws anew",
         "privacy/randomness.py",
-        '            self._state["key"] = key\n            self._bits.state = self._full\n',
-        '            self._state["key"] = key\n',
+        '            state["counter"], state["key"] = counter, key\n            self._bits.state = self._full\n',
+        '            state["counter"], state["key"] = counter, key\n',
         (f"{_MECHANISMS}::test_a_retry_repeats_the_draw_and_placement_does_not_matter",),
     ),
     Mutation(

@@ -113,10 +113,11 @@ class Gaussian:
         key = (rows, columns, *(c.stop for c in wide))
         if key not in workspace:
             # Half everywhere rounds to the nearest.
-            workspace[key] = (np.empty((rows, 1, columns)), np.full((rows, columns if wide else 0), 0.5))
-        variates, uniforms = workspace[key]
-        for normals, uniform in zip(variates, uniforms, strict=True):
-            generator = next(generators)
+            variates, uniforms = np.empty((rows, 1, columns)), np.full((rows, columns if wide else 0), 0.5)
+            workspace[key] = (variates, uniforms, list(zip(variates, uniforms, strict=True)))
+        variates, uniforms, of_agents = workspace[key]
+        # Not strict: the generators of the agents after these are not asked for.
+        for (normals, uniform), generator in zip(of_agents, generators, strict=False):
             generator.standard_normal(out=normals)
             for part in wide:
                 generator.random(out=uniform[part])

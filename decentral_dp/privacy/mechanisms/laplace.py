@@ -98,10 +98,11 @@ class Laplace:
         generators, query, grid, scale, _, workspace = asked
         if query.shape not in workspace:
             rows, columns = query.shape
-            workspace[query.shape] = (np.empty((rows, 2, columns)), np.empty((rows, columns)))
-        variates, uniforms = workspace[query.shape]
-        for exponentials, uniform in zip(variates, uniforms, strict=True):
-            generator = next(generators)
+            variates, uniforms = np.empty((rows, 2, columns)), np.empty((rows, columns))
+            workspace[query.shape] = (variates, uniforms, list(zip(variates, uniforms, strict=True)))
+        variates, uniforms, of_agents = workspace[query.shape]
+        # Not strict: the generators of the agents after these are not asked for.
+        for (exponentials, uniform), generator in zip(of_agents, generators, strict=False):
             generator.standard_exponential(out=exponentials)
             generator.random(out=uniform)
         return laplace_integers(query, grid, scale, variates.transpose(1, 0, 2), uniforms)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Bundle, Value
-from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of, noise_of
+from decentral_dp.privacy.mechanisms import Mechanism, NoiseMechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.protocol import Unnoised, Workspace
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.recorder import Recorder
@@ -74,8 +76,10 @@ class ScheduledReleaser:
         """Everything that leaves the block at this index. Index 0 is data-independent and costs nothing."""
         bounded = {c: v for c, v in values.items() if isinstance(v, Bounded)}
         scales = self._scales(index, tuple(bounded))
-        if self.mechanism.adds_noise:
-            released = self._noised(index, bounded, scales)
+        whole = None
+        if self.mechanism.adds_noise and bounded:
+            released, noised_together = self._noised(index, bounded, scales)
+            whole = noised_together if len(bounded) == len(values) else None
         else:
             released = {c: v.value for c, v in bounded.items()}
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
@@ -87,20 +91,25 @@ class ScheduledReleaser:
             else:
                 out[channel] = value
                 self.recorder.free(index, channel, value.shape[1], FREE)
-        return Bundle(out)
+        return Bundle(out, whole)
 
     def _scales(self, index: int, channels: tuple[str, ...]) -> Array:
-        """Noise scales of these channels at one index, (channels, b); zeros without noise."""
+        """Noise scales of these channels at one index, (channels, b), or (channels, 1) where agents agree.
+
+        Zeros without noise.
+        """
         if not self.mechanism.adds_noise or not channels:
-            return np.zeros((len(channels), len(self._streams)))
+            return np.zeros((len(channels), 1))
         if channels not in self._stacked:
             used = [self.schedules[c] for c in channels]
-            self._stacked[channels] = NoiseSchedule(
-                np.stack([s.scale for s in used]), np.stack([s.decay for s in used])
-            )
+            scale, decay = np.stack([s.scale for s in used]), np.stack([s.decay for s in used])
+            if all(bool((v == v[:, :1]).all()) for v in (scale, decay)):
+                scale, decay = scale[:, :1], decay[:, :1]
+            self._stacked[channels] = NoiseSchedule(scale, decay)
         return self._stacked[channels].at(index // self.releases_per_round, self.mechanism)
 
-    def _noised(self, index: int, bounded: Mapping[str, Bounded], scales: Array) -> dict[str, Array]:
+    def _noised(self, index: int, bounded: Mapping[str, Bounded], scales: Array) -> tuple[dict[str, Array], Array]:
+        """The released values by channel, and the array whose columns they are."""
         mechanism = noise_of(self.mechanism, ", ".join(bounded))
         for channel, value in bounded.items():
             if value.norm != mechanism.norm:
@@ -108,14 +117,10 @@ class ScheduledReleaser:
                     f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
                 )
         channels = list(bounded)
-        if not channels:
-            return {}
         widths = tuple(value.private.shape[1] for value in bounded.values())
         # All channels side by side, (b, Σ widths): few calls where the block is small.
         queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
-        grids = np.stack([mechanism.grid(s, width) for s, width in zip(scales, widths, strict=True)])
-        ends = np.cumsum(widths).tolist()
-        columns = [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]
+        grids = _grids(mechanism, scales, widths)
         g, ratio = _per_column(grids, widths), _per_column(scales / grids, widths)
         positioned = self._streams.each(index, tag(",".join(channels)))
         released = np.empty((len(queries[0]), sum(widths)))
@@ -134,7 +139,16 @@ class ScheduledReleaser:
                 np.rint(sent, out=sent)
                 sent += integers
                 sent *= g_part
-        return {c: released[:, where] for c, where in zip(channels, columns, strict=True)}
+        ends = accumulate(widths)
+        columns = {c: released[:, end - width : end] for c, end, width in zip(channels, ends, widths, strict=True)}
+        return columns, released
+
+
+def _grids(mechanism: NoiseMechanism, scales: Array, widths: Sequence[int]) -> Array:
+    """The grid of every channel and agent, of the shape of `scales`."""
+    if len(set(widths)) == 1:
+        return mechanism.grid(scales.reshape(-1), widths[0]).reshape(scales.shape)
+    return np.stack([mechanism.grid(s, width) for s, width in zip(scales, widths, strict=True)])
 
 
 def _concatenated(parts: Sequence[Array]) -> Array:
@@ -144,4 +158,11 @@ def _concatenated(parts: Sequence[Array]) -> Array:
 def _per_column(values: Array, widths: Sequence[int]) -> Array:
     """(channels, b) numbers spread over the channels' columns: (b, Σ widths), or (1, Σ widths) where agents agree."""
     alike = values.shape[1] == 1 or bool((values == values[:, :1]).all())
-    return np.repeat(values[:, :1].T if alike else values.T, widths, axis=1)
+    spread = values[:, :1].T if alike else values.T
+    # A copy of whole columns by their numbers takes half as long as `repeat` where they are short.
+    return spread.take(_channel_of_column(tuple(widths)), axis=1)
+
+
+@lru_cache(maxsize=64)
+def _channel_of_column(widths: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.repeat(np.arange(len(widths)), widths)
