@@ -72,13 +72,13 @@ class RecordwiseObjective(Objective):
             found = np.asarray(getattr(self.author, method)(*given), dtype=np.float64)
         except USER_ERRORS as error:
             raise InputError(f"{self.name}: {method} does not run: {blamed(error)}. Mend it.") from error
-        if found.shape != (self.q,):
+        if found.size != self.q:
             place = place_in_class(type(self.author), method)
             raise InputError(
                 f"{self.name}: {method} gives shape {found.shape}{place}; wanted ({self.q},), for "
                 f"sizes({self.n_classes}) says that y has dimension {self.q}. Mend it."
             )
-        return found
+        return found.reshape(self.q)
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
         both = evaluated(
