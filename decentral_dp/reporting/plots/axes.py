@@ -11,7 +11,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.plots.drawing import Curve
-from decentral_dp.reporting.plots.style import GREY
+from decentral_dp.reporting.plots.style import GREY, side_label
 from decentral_dp.reporting.text import power_text
 
 if TYPE_CHECKING:
@@ -37,7 +37,18 @@ def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if len(curves) > 1:
+        _fill_bands(ax, [c for c, *_ in curves.values()])
         ax.legend(loc="best")
+
+
+def _fill_bands(ax: Axes, curves: Sequence[Curve]) -> None:
+    """Put unseen points into the bands: the best place of a legend is free of points and lines, and knows no bands."""
+    for c in curves:
+        shares = np.linspace(0.0, 1.0, 7)[:, None]
+        inside = c.low + shares * (c.high - c.low)
+        rounds = np.broadcast_to(c.rounds, inside.shape)
+        known = np.isfinite(inside)
+        ax.scatter(rounds[known], inside[known], s=0.0, visible=False)
 
 
 def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
@@ -64,8 +75,17 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
 
 
 def title(ax: Axes, text: str, width: int = 60) -> None:
-    """width: letters in a line; fewer where long names of ticks push the axes to the right."""
+    """Set the title, and wrap the label of the y axis, which is set before.
+
+    Args:
+        ax: the axes.
+        text: the title.
+        width: letters in a line; fewer where long names of ticks push the axes to the right.
+    """
     ax.set_title(textwrap.fill(text, width), loc="left")
+    figure = ax.get_figure(root=True)
+    if figure is not None:
+        ax.set_ylabel(side_label(ax.get_ylabel(), figure))
 
 
 def flat_axis(ax: Axes, values: Array) -> None:
