@@ -16,6 +16,7 @@ from decentral_dp.reporting.plots.style import (
     STYLE,
     new_figure,
     package_style,
+    side_label,
     write_figure,
 )
 from decentral_dp.studies.axis_labels import axis_label, metric_stem, words_of
@@ -94,13 +95,13 @@ def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
         ax.set_xticks(range(len(across)), [words_of(v) for v in across])
         ax.set_yticks(range(len(upward)), [words_of(v) for v in upward])
         ax.grid(False)
+        ax.tick_params(labelbottom=True)
     for ax in grid.flat[len(gain.pairs) :]:
         ax.set_visible(False)
     for column in range(columns):
         lowest = [k for k in range(len(gain.pairs)) if k % columns == column][-1]
         grid.flat[lowest].set_xlabel(axis_label(gain.x, cells))
-        grid.flat[lowest].tick_params(labelbottom=True)
-    figure.supylabel(axis_label(y, cells), fontsize=STYLE["font.size"])
+    figure.supylabel(side_label(axis_label(y, cells), figure), fontsize=STYLE["font.size"])
     if image is not None:
         bar = figure.colorbar(image, ax=grid, shrink=0.9)
         bar.set_label(_gain_label(gain))
@@ -128,7 +129,7 @@ def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
                 ax.annotate(_SIGNS[row["verdict"]], (place, row["mean"]), (5, 5), textcoords="offset points")
     ax.set_xticks(range(len(values)), [words_of(v) for v in values])
     ax.set_xlabel(axis_label(gain.x, cells))
-    ax.set_ylabel(_gain_label(gain))
+    ax.set_ylabel(side_label(_gain_label(gain), figure))
     ax.legend()
     return figure
 

@@ -19,6 +19,7 @@ from decentral_dp.reporting.plots.style import (
     STYLE,
     new_figure,
     package_style,
+    side_label,
     write_figure,
 )
 from decentral_dp.studies.axis_labels import axis_label, words_of
@@ -104,12 +105,13 @@ def _drawn(
         unplaced += _panel(ax, plot, by_name, selected(rows, here), lines, rows, selected(cells, here))
         if plot.panels is not None:
             ax.set_title(f"{words_of(plot.panels.rpartition('.')[2])}: {words_of(panel)}", fontweight="normal")
+        # Where panels lie side by side; below each other they share the lowest one's, which may be long names.
+        if across > 1:
+            ax.tick_params(labelbottom=True)
     for ax in grid.flat[len(panels) :]:
         ax.set_visible(False)
-    figure.supylabel(
-        plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else ""),
-        fontsize=STYLE["font.size"],
-    )
+    beside = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
+    figure.supylabel(side_label(beside, figure), fontsize=STYLE["font.size"])
     for column in range(across):
         lowest = [k for k in range(len(panels)) if k % across == column][-1]
         grid.flat[lowest].set_xlabel(plot.x_label or axis_label(plot.x, cells))

@@ -110,8 +110,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noise that does not depend on its scale",
         "simulation/noise_root.py",
-        'exclude={"run", "title", "description", "versions"}',
-        'exclude={"run", "title", "description", "versions", "privacy"}',
+        'exclude={"run", "title", "description", "versions", "objects"}',
+        'exclude={"run", "title", "description", "versions", "objects", "privacy"}',
         (f"{_TRAPS}::test_one_seed_in_two_scenarios_gives_two_noises",),
     ),
     # Rounding -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES, write_plots
-from decentral_dp.reporting.plots.axes import change
+from decentral_dp.reporting.plots.axes import change, draw_curves, title
 from decentral_dp.reporting.plots.drawing import Curve, curve, read_drawing
 from decentral_dp.reporting.plots.network_plots import layout
 from decentral_dp.reporting.plots.style import new_figure, package_style, save_png
@@ -47,6 +48,26 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     band = curve(by_agent, "loss")
     assert band is not None
     assert [list(v) for v in (band.low, band.mean, band.high)] == [[1, 2], [2, 4], [3, 6]]
+
+
+def test_a_legend_keeps_clear_of_the_bands_and_a_long_label_is_wrapped() -> None:
+    rounds = np.arange(0.0, 61.0, 2.0)
+    mean = 0.9 - 0.004 * rounds
+    band = Curve(rounds, mean, mean - 0.6, mean + 0.6, None)
+    with package_style():
+        figure = new_figure(5.6, 3.5)
+        ax = figure.subplots()
+        draw_curves(ax, {"one": (band, "black", "-"), "other": (band, "red", "-")})
+        ax.set_ylabel("a label that says at length and in many words what is on the axis")
+        title(ax, "Title")
+        save_png(figure, io.BytesIO())
+        legend = ax.get_legend()
+        assert legend is not None
+        label = ax.xaxis.label.get_window_extent()
+        assert legend.get_window_extent().y0 >= 0.0
+        assert legend.get_window_extent().y1 <= label.y0
+        assert ax.get_ylabel().count("\n") == 1
+        assert ax.yaxis.label.get_window_extent().height <= ax.bbox.height
 
 
 def test_titles_say_what_the_curve_does() -> None:

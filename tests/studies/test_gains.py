@@ -15,11 +15,12 @@ import tomli_w
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.job_builder import build
+from decentral_dp.studies import gain_plots
 from decentral_dp.studies.conduct import conduct
 from decentral_dp.studies.gain_plots import write_gain_plots
 from decentral_dp.studies.gains import COSTS, FAILED, OPEN, PAYS, UNEQUAL, check_gains, gain_table, gain_words, starts
 from decentral_dp.studies.grid import axes, cells
-from decentral_dp.studies.study_schema import Study, load_study
+from decentral_dp.studies.study_schema import Gain, Study, load_study
 
 Make = Callable[..., Study]
 PAIR = {"name": "tuned", "of": "a", "over": "b"}
@@ -218,3 +219,21 @@ def test_a_plane_begins_to_pay_along_an_edge() -> None:
     said = gain_words(gain, pd.DataFrame(rows))
     assert "records per agent 400, target ε 4 or records per agent 1600, target ε 2" in said[0]
     assert said[1].endswith("not measured.")
+
+
+def test_a_panel_above_an_empty_place_has_tick_labels() -> None:
+    pairs = [{"name": f"p{k}", "of": "a", "over": "b"} for k in range(5)]
+    gain = Gain.model_validate({**GAIN, "y": "algorithm.rounds", "pairs": pairs})
+    levels = [(x, y) for x in (1.0, 8.0) for y in (2, 4)]
+    rows = pd.DataFrame(
+        [
+            {"pair": pair["name"], "privacy.epsilon": x, "algorithm.rounds": y, "mean": 0.1, "verdict": OPEN}
+            for pair in pairs
+            for x, y in levels
+        ]
+    )
+    cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["gaussian"], "delta": [1e-5]})
+    figure = gain_plots._diagram(gain, rows, cells)
+    shown = [ax for ax in figure.axes if ax.get_visible() and ax.get_title()]
+    assert len(shown) == 5
+    assert all(ax.xaxis.get_tick_params()["labelbottom"] for ax in shown)

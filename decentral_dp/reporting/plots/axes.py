@@ -11,11 +11,15 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.plots.drawing import Curve
-from decentral_dp.reporting.plots.style import GREY
+from decentral_dp.reporting.plots.style import GREY, LETTERS_PER_INCH, side_label
 from decentral_dp.reporting.text import power_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+# Inches of height that a legend below the axes takes.
+_LEGEND = 0.35
 
 
 def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
@@ -37,7 +41,26 @@ def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if len(curves) > 1:
+        _legend(ax, curves)
+
+
+def _legend(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
+    """Say which curve is which: below the axes where there are bands, which may leave no free place inside."""
+    if not any(np.any(c.high > c.low) for c, *_ in curves.values()):
         ax.legend(loc="best")
+        return
+    width = ax.figure.get_figwidth() if hasattr(ax.figure, "get_figwidth") else 0.0
+    # A handle takes the room of five letters.
+    fits = sum(len(label) + 5 for label in curves) <= width * LETTERS_PER_INCH
+    ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.46, -0.19),
+        ncols=len(curves) if fits else 2,
+        handlelength=1.5,
+        handletextpad=0.5,
+        columnspacing=1.2,
+        borderaxespad=0.0,
+    )
 
 
 def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
@@ -64,8 +87,17 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
 
 
 def title(ax: Axes, text: str, width: int = 60) -> None:
-    """width: letters in a line; fewer where long names of ticks push the axes to the right."""
+    """Set the title, and wrap the label of the y axis, which is set before.
+
+    Args:
+        ax: the axes.
+        text: the title.
+        width: letters in a line; fewer where long names of ticks push the axes to the right.
+    """
     ax.set_title(textwrap.fill(text, width), loc="left")
+    figure = ax.get_figure(root=True)
+    if figure is not None:
+        ax.set_ylabel(side_label(ax.get_ylabel(), figure, 0.0 if ax.get_legend() is None else _LEGEND))
 
 
 def flat_axis(ax: Axes, values: Array) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8
 
 # Of curves one after another, where nothing else gives them a colour.
 SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
+# Letters of a label in an inch, and inches of a figure's height that its title and the x axis take.
+LETTERS_PER_INCH, _AROUND_AXES = 14.5, 0.85
 # Inches between what is drawn and the rim of a figure.
 _RIM = 0.09
 # Of 0 to 9. Six, the usual one, makes files smaller by a fifth, and takes three times as long.
@@ -87,6 +90,17 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def side_label(text: str, figure: Figure, taken: float = 0.0) -> str:
+    """Wrap the label of a y axis, so that it is no longer than the figure's axes are high.
+
+    Args:
+        text: the label.
+        figure: where it stands.
+        taken: inches of the height that a legend takes.
+    """
+    return textwrap.fill(text, max(12, int((figure.get_figheight() - _AROUND_AXES - taken) * LETTERS_PER_INCH)))
 
 
 def save_png(figure: Figure, path: Path | BinaryIO) -> None:
