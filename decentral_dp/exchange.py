@@ -72,6 +72,8 @@ class Bundle(Mapping[str, Array]):
         (True, ['x', 'y'])
         >>> answer.concatenated().tolist()
         [[1.0, 1.0, 0.0]]
+        >>> len(Bundle({"items": np.ones((1, 2))}).items())
+        1
     """
 
     def __init__(self, values: Mapping[str, Array], whole: Array | None = None) -> None:

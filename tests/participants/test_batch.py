@@ -250,3 +250,24 @@ def test_contributions_that_are_not_finite_count_as_zero() -> None:
         assert (got.private[0] == 0.0).all()
         np.testing.assert_array_equal(got.private[1], want.private[1])
         np.testing.assert_array_equal(got.sensitivities[kind].sensitivity, want.sensitivities[kind].sensitivity)
+
+
+@pytest.mark.parametrize("stream", [ALL, FRESH, Stream("accumulate", batch=1)])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_what_is_kept_from_round_to_round_is_what_each_round_finds_anew(stream: Stream, stacked: bool) -> None:
+    """Numbers of records, groups and sensitivities: as records come in, when all are there, and at an earlier round."""
+    problem = LogisticHyperparameter(D) if stacked else from_crossed_losses()
+    kept, at = dataset(rows(), stream=stream, problem=problem), point()
+    for t in (0, 1, 2, 7, 8, 1):
+        found, anew = (d.oracle(t, **at) for d in (kept, dataset(rows(), stream=stream, problem=problem)))
+        for name, value, expected in zip(found._fields, found, anew, strict=True):
+            if not isinstance(expected, Bounded):
+                np.testing.assert_array_equal(value, expected)
+                continue
+            np.testing.assert_array_equal(value.value, expected.value, err_msg=name)
+            assert value.sensitivities.keys() == expected.sensitivities.keys()
+            for kind, moved in expected.sensitivities.items():
+                same = value.sensitivities[kind]
+                np.testing.assert_array_equal(same.sensitivity, moved.sensitivity)
+                np.testing.assert_array_equal(same.rate, moved.rate)
+                assert same.batch == moved.batch

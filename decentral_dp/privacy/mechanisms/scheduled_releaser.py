@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Bundle, Value
-from decentral_dp.privacy.mechanisms import Mechanism, NoiseMechanism, mechanism_of, noise_of
+from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.protocol import Unnoised, Workspace
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.recorder import Recorder
@@ -28,6 +27,8 @@ from decentral_dp.privacy.recorder import Recorder
 FREE = "reads no record, being a function of public and released values"
 
 _CACHED_VARIATES = 2**14
+# Scales and grids are formed for so many rounds at once, where all of them together are so few numbers.
+_ROUNDS_AHEAD, _KEPT_AHEAD = 64, 2**16
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,17 @@ class NoiseSchedule:
 
     def of(self, agents: NDArray[np.int64]) -> NoiseSchedule:
         return NoiseSchedule(self.scale[agents], self.decay[agents])
+
+
+class _Noise(NamedTuple):
+    """The noise of one release; a single row where all agents have the same.
+
+    scale: (channels, b). grid: of every column, (b, Σ widths). ratio: scale/grid, of the same shape.
+    """
+
+    scale: Array
+    grid: Array
+    ratio: Array
 
 
 class ScheduledReleaser:
@@ -71,15 +83,17 @@ class ScheduledReleaser:
         self._streams = streams
         self._workspace: Workspace = {}
         self._stacked: dict[tuple[str, ...], NoiseSchedule] = {}
+        # Channels and their widths → a round, and the noise of that one and of those that follow.
+        self._ahead: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, list[_Noise]]] = {}
 
     def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
         """Everything that leaves the block at this index. Index 0 is data-independent and costs nothing."""
         bounded = {c: v for c, v in values.items() if isinstance(v, Bounded)}
-        scales = self._scales(index, tuple(bounded))
-        whole = None
+        whole, scales = None, np.zeros((len(bounded), 1))
         if self.mechanism.adds_noise and bounded:
-            released, noised_together = self._noised(index, bounded, scales)
-            whole = noised_together if len(bounded) == len(values) else None
+            noise = self._noise(index, tuple(bounded), tuple(v.private.shape[1] for v in bounded.values()))
+            released, noised_together = self._noised(index, bounded, noise)
+            whole, scales = noised_together if len(bounded) == len(values) else None, noise.scale
         else:
             released = {c: v.value for c, v in bounded.items()}
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
@@ -93,22 +107,39 @@ class ScheduledReleaser:
                 self.recorder.free(index, channel, value.shape[1], FREE)
         return Bundle(out, whole)
 
-    def _scales(self, index: int, channels: tuple[str, ...]) -> Array:
-        """Noise scales of these channels at one index, (channels, b), or (channels, 1) where agents agree.
+    def _noise(self, index: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> _Noise:
+        t = index // self.releases_per_round
+        first, ahead = self._ahead.get((channels, widths), (0, []))
+        if not first <= t < first + len(ahead):
+            first, ahead = t, self._noise_from(t, channels, widths)
+            self._ahead[channels, widths] = first, ahead
+        return ahead[t - first]
 
-        Zeros without noise.
-        """
-        if not self.mechanism.adds_noise or not channels:
-            return np.zeros((len(channels), 1))
+    def _noise_from(self, t: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> list[_Noise]:
+        """Of round t, and of some after it where that is little to keep: many rounds take as many calls as one."""
+        mechanism = noise_of(self.mechanism, ", ".join(channels))
+        schedule = self._stacked_schedule(channels)
+        channel_of_column = np.repeat(np.arange(len(widths)), widths)
+        rows = schedule.scale.size // len(channels)
+        rounds = np.arange(t, t + max(1, min(_ROUNDS_AHEAD, _KEPT_AHEAD // (rows * channel_of_column.size))))
+        scales = schedule.at(rounds, self.mechanism).reshape(rounds.size, len(channels), rows)
+        grids = np.empty_like(scales)
+        for k, width in enumerate(widths):
+            grids[:, k] = mechanism.grid(scales[:, k].reshape(-1), width).reshape(rounds.size, rows)
+        grid, ratio = (v.transpose(0, 2, 1).take(channel_of_column, axis=2) for v in (grids, scales / grids))
+        return [_Noise(*of_round) for of_round in zip(scales, grid, ratio, strict=True)]
+
+    def _stacked_schedule(self, channels: tuple[str, ...]) -> NoiseSchedule:
+        """One channel after the other, (channels · b,), or (channels,) where agents have the same."""
         if channels not in self._stacked:
             used = [self.schedules[c] for c in channels]
             scale, decay = np.stack([s.scale for s in used]), np.stack([s.decay for s in used])
             if all(bool((v == v[:, :1]).all()) for v in (scale, decay)):
                 scale, decay = scale[:, :1], decay[:, :1]
-            self._stacked[channels] = NoiseSchedule(scale, decay)
-        return self._stacked[channels].at(index // self.releases_per_round, self.mechanism)
+            self._stacked[channels] = NoiseSchedule(scale.reshape(-1), decay.reshape(-1))
+        return self._stacked[channels]
 
-    def _noised(self, index: int, bounded: Mapping[str, Bounded], scales: Array) -> tuple[dict[str, Array], Array]:
+    def _noised(self, index: int, bounded: Mapping[str, Bounded], noise: _Noise) -> tuple[dict[str, Array], Array]:
         """The released values by channel, and the array whose columns they are."""
         mechanism = noise_of(self.mechanism, ", ".join(bounded))
         for channel, value in bounded.items():
@@ -120,15 +151,13 @@ class ScheduledReleaser:
         widths = tuple(value.private.shape[1] for value in bounded.values())
         # All channels side by side, (b, Σ widths): few calls where the block is small.
         queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
-        grids = _grids(mechanism, scales, widths)
-        g, ratio = _per_column(grids, widths), _per_column(scales / grids, widths)
         positioned = self._streams.each(index, tag(",".join(channels)))
         released = np.empty((len(queries[0]), sum(widths)))
         # A few agents at a time, so that their variates are still in cache when they are used.
         rows = max(1, _CACHED_VARIATES // released.shape[1])
         for first in range(0, len(released), rows):
             part = slice(first, first + rows)
-            g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (g, ratio))
+            g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, noise.ratio))
             query = _concatenated([q[part] for q in queries])
             integers = mechanism.sample(Unnoised(positioned, query, g_part, ratio_part, widths, self._workspace))
             # Exact, unless the public part is 2^33 times as large as the noise: integers, times a power of two.
@@ -144,25 +173,5 @@ class ScheduledReleaser:
         return columns, released
 
 
-def _grids(mechanism: NoiseMechanism, scales: Array, widths: Sequence[int]) -> Array:
-    """The grid of every channel and agent, of the shape of `scales`."""
-    if len(set(widths)) == 1:
-        return mechanism.grid(scales.reshape(-1), widths[0]).reshape(scales.shape)
-    return np.stack([mechanism.grid(s, width) for s, width in zip(scales, widths, strict=True)])
-
-
 def _concatenated(parts: Sequence[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-
-
-def _per_column(values: Array, widths: Sequence[int]) -> Array:
-    """(channels, b) numbers spread over the channels' columns: (b, Σ widths), or (1, Σ widths) where agents agree."""
-    alike = values.shape[1] == 1 or bool((values == values[:, :1]).all())
-    spread = values[:, :1].T if alike else values.T
-    # A copy of whole columns by their numbers takes half as long as `repeat` where they are short.
-    return spread.take(_channel_of_column(tuple(widths)), axis=1)
-
-
-@lru_cache(maxsize=64)
-def _channel_of_column(widths: tuple[int, ...]) -> NDArray[np.int64]:
-    return np.repeat(np.arange(len(widths)), widths)

@@ -182,3 +182,45 @@ def test_streams_survive_pickling_with_their_position() -> None:
     copy = pickle.loads(pickle.dumps(streams))  # noqa: S301 - our own object, made one line above
     for row in range(2):
         assert np.array_equal(streams.at(row, 3, 1).random(5), copy.at(row, 3, 1).random(5))
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_rounds_that_are_prepared_together_release_what_each_does_alone(kind: str, alike: bool) -> None:
+    """Scales and grids of many rounds are formed at once: beyond their last, back again, and at a wide release, too."""
+    agents, widths = 3, {"x": 2, "y": 5000, "z": 7}
+    uneven = np.ones(agents) if alike else np.array([1.0, 3.0, 0.1])
+
+    def fresh() -> ScheduledReleaser:
+        schedules = {c: NoiseSchedule(k * uneven, 0.1 * k * uneven) for k, c in enumerate(widths, 1)}
+        return ScheduledReleaser(kind, schedules, Streams(ROOT, "noise", np.arange(agents)), releases_per_round=2)
+
+    draw, kept = np.random.default_rng(1), fresh()
+    for index in [*range(1, 12), 126, 127, 128, 129, 260, 5]:
+        channels = ["x", "z"] if index % 2 else ["x", "y"]
+        values = {c: bounded(draw.normal(size=(agents, widths[c])), kind) for c in channels}
+        together, alone = kept.release(index, values), fresh().release(index, values)
+        for channel in channels:
+            np.testing.assert_array_equal(together[channel], alone[channel])
+        np.testing.assert_array_equal(together.concatenated(), np.concatenate(list(alone.values()), axis=1))
+
+
+def test_a_stream_is_positioned_as_numpy_positions_a_generator_of_the_same_key() -> None:
+    streams, named = Streams(ROOT, "noise", [4, 9]), tag("y")
+    keys = streams.__getstate__()
+    drawn = [g.random(7) for g in streams.each(3, named)]
+    for row, key in enumerate(keys):
+        own = np.random.Philox(key=key, counter=np.array([0, 0, 3, named], dtype=np.uint64))
+        expected = np.random.Generator(own).random(7)
+        np.testing.assert_array_equal(drawn[row], expected)
+        np.testing.assert_array_equal(streams.at(row, 3, named).random(7), expected)
+
+
+def test_a_stream_asked_for_one_draw_between_two_agents_goes_on_as_before() -> None:
+    streams = Streams(ROOT, "noise", [4, 9])
+    expected = [g.random() for g in streams.each(3, tag("y"))]
+    found = []
+    for generator in streams.each(3, tag("y")):
+        found.append(generator.random())
+        streams.at(0, 8, tag("z"))
+    assert found == expected
