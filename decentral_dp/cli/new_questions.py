@@ -16,9 +16,8 @@ from decentral_dp.cli.new_command import (
     columns_of,
     features_of,
     first_named,
-    parsed_classes,
-    parsed_ends,
 )
+from decentral_dp.cli.new_text import parsed_classes, parsed_ends
 
 # Ranges of more columns are filled in with an editor, not one by one.
 _MOST_ASKED = 20

@@ -34,7 +34,7 @@ from decentral_dp.participants.batch import Batch, Group, mean_sensitivity
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Started, Steepening, stacked
-from decentral_dp.problems.records import take
+from decentral_dp.problems.records import stacked_by_count, take
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16
@@ -228,7 +228,7 @@ class LocalDataset:
         if known is used and self._stream.kind != "minibatch":
             return groups
         if split not in self._stacks:
-            self._stacks[split] = _stacked(self._records[split], self.counts[split])
+            self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
         groups = [
             Group(rows, *self._of_stack(t, rows, split, records, int(used[rows][0]), draw))
             for rows, records in self._stacks[split]
@@ -347,14 +347,3 @@ def _frozen(array: Any) -> Any:
 
 def _drawn_afresh(split: Split, n: int, batch: int, generator: np.random.Generator) -> Draw:
     return draw_batch(n, batch, generator)
-
-
-def _stacked(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:
-    """Rows and their stacked records, one pair for each number of records that agents have."""
-    out: list[tuple[NDArray[np.int64] | slice, Any]] = []
-    for count in np.unique(counts):
-        members = np.flatnonzero(counts == count)
-        some = [records[int(row)] for row in members]
-        stack = type(some[0])(*(np.stack(arrays) for arrays in zip(*some, strict=True)))
-        out.append((slice(None) if members.size == counts.size else members, stack))
-    return out

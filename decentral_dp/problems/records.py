@@ -37,3 +37,14 @@ def concatenated(parts: Sequence[Any]) -> Any:
         (2, 2)
     """
     return type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:
+    """Rows and their stacked records, one pair for each number of records that agents have."""
+    out: list[tuple[NDArray[np.int64] | slice, Any]] = []
+    for count in np.unique(counts):
+        members = np.flatnonzero(counts == count)
+        some = [records[int(row)] for row in members]
+        stack = type(some[0])(*(np.stack(arrays) for arrays in zip(*some, strict=True)))
+        out.append((slice(None) if members.size == counts.size else members, stack))
+    return out

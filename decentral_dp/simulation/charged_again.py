@@ -61,7 +61,20 @@ def with_windows(job: GossipJob, windows: tuple[Window, ...]) -> GossipJob:
 
 
 def all_released(job: Job, recorded: Ledger) -> Ledger:
-    """All that a run has released. recorded: by the course that it ended with."""
+    """All that a run has released.
+
+    Args:
+        job: what was run.
+        recorded: by the course that it ended with.
+
+    Raises:
+        RuntimeError: what was released is not what was planned. The budget is the plan's price, and would not hold.
+    """
+    if not job.covers(recorded):
+        raise RuntimeError(
+            f"{job.scenario.algorithm.kind}: the releases that were recorded are not those that were planned and "
+            "priced, so the budget does not hold. Mend the algorithm's plan of releases, or its `step`."
+        )
     return released_again(recorded, job.course, job.windows) if isinstance(job, GossipJob) else recorded
 
 

@@ -237,12 +237,11 @@ def _finished(
     names, place = ((), Path()) if kept is None else (job.scenario.run.log or (), kept.folder)
     with shown(progress, RunBar) as bar, logged(names, place, job.scenario.title, bar) as told:
         rows, outcome = _perform(job, told, kept, found)
-    _check_recorded(job, outcome.ledger)
+    ledger = all_released(job, outcome.ledger)
     seconds = time.perf_counter() - started
     metrics = measuring.frame(rows)
     result = result_of(job, outcome, metrics, seconds)
     last, folder = outcome.last, None if kept is None else kept.folder
-    ledger = all_released(job, outcome.ledger)
     return Run(job.scenario, job, metrics, ledger, last.released, last.published, last.state, result, folder)
 
 
@@ -295,15 +294,6 @@ def _draw(folder: Path) -> None:
         raise Stopped(f"Interrupted. {later}") from None
     except OSError as error:
         raise OSError(f"{error}. {later}") from error
-
-
-def _check_recorded(job: Job, recorded: Ledger) -> None:
-    """The budget is the plan's price; it holds for this run only if what was released is what was planned."""
-    if not job.covers(recorded):
-        raise RuntimeError(
-            f"{job.scenario.algorithm.kind}: the releases that were recorded are not those that were planned and "
-            "priced, so the budget does not hold. Mend the algorithm's plan of releases, or its `step`."
-        )
 
 
 def _perform(
