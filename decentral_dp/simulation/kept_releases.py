@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.interrupted_run import Found
 
 NAME = "releases.parquet"
-# Bytes of values that are held before they are written, and numbers of a row group at most.
-_HELD, _GROUP = 2**24, 2**20
+# Bytes that are held before they are written, those of a row beside its values, and numbers of a row group at most.
+_HELD, _ROW, _GROUP = 2**24, 64, 2**20
+# Rows of a row group at most.
+_ROWS = 2**17
 _PART = re.compile(r"releases-(\d+)-(\d+)\.parquet")
 
 
@@ -54,8 +56,9 @@ class KeptReleases:
         for first, end, path in _parts(place):
             if end > self._next or first >= self._next:
                 path.unlink()
-        width = sum(c.dimension for c in job.ledger.channels) * (1 if self._is_shared else job.n_agents)
-        self._stride = max(1, _HELD // (8 * self._per_round * max(1, width)))
+        agents = 1 if self._is_shared else job.n_agents
+        size = sum(8 * c.dimension + _ROW for c in job.ledger.channels) * agents * self._per_round
+        self._stride = max(1, _HELD // max(1, size))
         self._collected = after
 
     def due(self, t: int) -> bool:
@@ -133,7 +136,7 @@ def join(place: Path, path: Path) -> None:
     widest = 1
     for batch in _batches(parts, ["values"]):
         widest = max(widest, int(batch.column("values").value_lengths().to_numpy().max(initial=1)))
-    rows = max(1, _GROUP // widest)
+    rows = max(1, min(_ROWS, _GROUP // widest))
     schema = pq.read_schema(parts[0])
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in _regrouped(_batches(parts, None), rows):

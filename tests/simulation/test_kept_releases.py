@@ -27,7 +27,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
     monkeypatch.setattr(runner, "_draw", lambda folder: None)
     # Parts and row groups of a few releases.
-    monkeypatch.setattr(kept_releases, "_HELD", 5000)
+    monkeypatch.setattr(kept_releases, "_HELD", 9000)
     monkeypatch.setattr(kept_releases, "_GROUP", 200)
 
 
