@@ -112,7 +112,7 @@ def _subject(what: Any) -> Subject:
     known = [*ALGORITHMS, *PROBLEMS, *MINIMAX, *scenario_names()]
     raise InputError(
         f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a problem, a scenario, "
-        'or "file.py:Name".'
+        'or "file.py:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
     )
 
 
@@ -132,7 +132,7 @@ def _of_code(name: str, found: Any) -> Subject:
     if hasattr(found, "step"):
         return Subject(name, _of_entry(outside_entry(found, name)))
     _refuse_mechanism(name, found)
-    solves = outside.problem_type(found, name)
+    solves = _problem_type(found, name)
     missing = _without_default(found, name)
     if missing:
         raise InputError(
@@ -149,6 +149,17 @@ def _refuse_mechanism(name: str, found: Any) -> None:
             f"check: {name} is a mechanism, and check tries algorithms, problems and scenarios. Its tests are "
             "described in docs/add_a_mechanism.md."
         )
+
+
+def _problem_type(found: Any, name: str) -> outside.ProblemType:
+    """As `outside.problem_type`, whose refusal says here what is tried at all."""
+    try:
+        return outside.problem_type(found, name)
+    except InputError as error:
+        raise InputError(
+            f"check: {name} is no algorithm, problem or objective. A topology, data or a partition is tried by "
+            f"checking a scenario that uses it. If it is meant as a problem: {error}"
+        ) from None
 
 
 def _without_default(found: Any, name: str) -> list[str]:
@@ -173,7 +184,7 @@ def _of_object(what: Any) -> Subject:
             if _builds(tried):
                 return tried
         return Subject(name, _base(next(_around(outside_entry(type(what), name)))), algorithm=what)
-    solves = outside.problem_type(what, name)
+    solves = _problem_type(what, name)
     table = {**_DATA, **next(iter(_PROBLEMS[solves].values()))}
     table = table if solves == "bilevel" else table | {"positive_share": 0.5}
     every = [Subject(name, load(_with_problem(table, solves, clip)), problem=what) for clip in _CLIPS]

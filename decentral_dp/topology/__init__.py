@@ -252,6 +252,8 @@ def from_edges(
     given = np.asarray(edges)
     if given.size and (given.ndim != 2 or given.shape[1] != 2):
         raise InputError(f"topology: {name} has shape {given.shape}; wanted (links, 2), a pair of agents a row.")
+    if given.size and (given.dtype.kind not in "iuf" or np.any(given != np.floor(given))):
+        raise InputError(f"topology: {name} has agents that are no whole numbers; wanted numbers from 0. Mend it.")
     pairs = canonical(given)
     known = int(pairs.max(initial=0)) + 1
     if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):

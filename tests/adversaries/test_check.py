@@ -456,3 +456,11 @@ def test_wrong_names_get_one_sentence(
 def test_the_number_of_pairs_is_checked() -> None:
     with pytest.raises(InputError, match="pairs"):
         check("ldp_dsbo", pairs=0)
+
+
+def test_what_check_does_not_try_is_said() -> None:
+    """A topology was called a problem without methods."""
+    with pytest.raises(InputError, match="by checking a scenario that uses it"):
+        check("laplacian_of_nobody")
+    with pytest.raises(InputError, match="by checking a scenario that uses it"):
+        check(np.zeros((2, 2)))

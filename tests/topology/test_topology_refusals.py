@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology import build, randomised
+from decentral_dp.topology import build, from_edges, randomised
 from tests.support.topology_oracle import THIRD, graph_of, naive, svd_rho
 
 
@@ -137,3 +137,9 @@ def test_half_of_the_two_regular_samples_fall_apart_and_none_is_drawn(monkeypatc
     for seed in range(20):
         topology = build("random_regular", 10, {"degree": 2}, seed=seed)
         assert nx.is_isomorphic(graph_of(topology), nx.cycle_graph(10))
+
+
+def test_agents_that_are_fractions_are_refused() -> None:
+    """(0, 1.5) ran as (0, 1)."""
+    with pytest.raises(InputError, match="no whole numbers"):
+        from_edges(np.array([[0, 1.5], [1, 2]]))  # type: ignore[arg-type]

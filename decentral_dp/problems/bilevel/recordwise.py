@@ -287,6 +287,10 @@ def try_rows(
             raise InputError(f"{name} does not run on made-up records: {blamed(error)}. Mend it.") from error
         if found.shape != wanted:
             raise InputError(f"{name} gives shape {found.shape} for {len(labels)} records; wanted {wanted}. Mend it.")
+        # A record that is far out may overflow, and counts as zero; where all of them do, nothing would be learnt.
+        near = len(labels) > 0 and np.all(np.abs(features) < _FAR)
+        if near and not np.isfinite(found.reshape(len(labels), -1)).all(axis=1).any():
+            raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records. Mend it.")
         return {"what it gives": found}
 
     moved = mixed(rows, tried)
