@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ from decentral_dp.config.loading import load, scenario_names
 from decentral_dp.config.problem_components import is_minimax
 from decentral_dp.config.scenario_components import shards_of, topology_of
 from decentral_dp.config.schema import Scenario
-from decentral_dp.data import nearest
+from decentral_dp.data import DATASETS, PARTITIONS, nearest
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.simulation.job_builder import assembled
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import find_outside, in_file, installed
 
 Content = Mapping[str, Any]
@@ -94,6 +97,11 @@ def _subject(what: Any) -> Subject:
         return Subject(loaded.title or "the scenario", loaded)
     if isinstance(what, Path):
         return Subject(str(what), load(what))
+    if isinstance(what, type) and "<" not in what.__qualname__:
+        file = inspect.getsourcefile(what)
+        # A class by its file, so that what has no default is filled in as there.
+        if file is not None and Path(file).is_file() and "." not in what.__qualname__:
+            return _subject(f"{file}:{what.__name__}")
     if not isinstance(what, str):
         return _of_object(what)
     if what.lower().endswith(".toml"):
@@ -109,11 +117,24 @@ def _subject(what: Any) -> Subject:
     for group in ("algorithm", "problem", "objective"):
         if what in installed(group):
             return _of_code(what, find_outside(group, what, Path.cwd(), "check"))
+    _refuse_untried(what)
     known = [*ALGORITHMS, *PROBLEMS, *MINIMAX, *scenario_names()]
     raise InputError(
         f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a problem, a scenario, "
         'or "file.py:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
     )
+
+
+def _refuse_untried(name: str) -> None:
+    """Raises InputError for a name of ours, or of an installed package, that is no algorithm, problem or objective."""
+    ours = {"topology": GENERATORS, "data": DATASETS, "partition": PARTITIONS, "mechanism": MECHANISMS}
+    for group, registered in ours.items():
+        if name in registered or name in installed(group):
+            kind = "data" if group == "data" else f"a {group}"
+            raise InputError(
+                f"check: {quoted(name)} is {kind}, and check tries algorithms, problems and scenarios. Check a "
+                "scenario that uses it: a .toml file."
+            )
 
 
 def _of_problem(kind: str) -> Scenario:

@@ -8,6 +8,7 @@ itself (`protocol.Algorithm`, `coordinator_protocol.Coordinated`).
 from __future__ import annotations
 
 import difflib
+import math
 from typing import Any
 
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
@@ -22,7 +23,7 @@ from decentral_dp.algorithms.entry import Entry, Setting
 from decentral_dp.algorithms.examples import AUC
 from decentral_dp.algorithms.options import options_of
 from decentral_dp.algorithms.protocol import Algorithm
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.user_code import untyped_options
@@ -66,6 +67,8 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
     _check_complete(algorithm, kind, trusted, plans)
     if not (trusted or plans):
         _check_declared_gossip(algorithm, kind)
+    if trusted and not plans:
+        _check_shares(algorithm, kind)
     setting = _setting(algorithm, trusted)
     return Entry(
         kind,
@@ -125,6 +128,23 @@ def _check_declared_gossip(algorithm: type, kind: str) -> None:
             "gossip algorithm with RELEASES makes one exchange a round. Send all channels in one Gossip, or state "
             "releases and planned_releases in the place of RELEASES."
         )
+
+
+def _check_shares(algorithm: Any, kind: str) -> None:
+    """Refuse a share of a term that is not asked for, and one that is no positive number. Raises InputError."""
+    for term, share in dict(getattr(algorithm, "SHARES", {})).items():
+        place = place_in_class(algorithm, "SHARES", term)
+        if term not in algorithm.QUERIES:
+            near = difflib.get_close_matches(term, algorithm.QUERIES, n=1, cutoff=0.5)
+            raise InputError(
+                f"algorithm.kind: SHARES of {kind} names {quoted(term)}{place}, which QUERIES does not; "
+                f"{f'did you mean {near[0]}, of ' if near else 'take some of '}{', '.join(algorithm.QUERIES)}."
+            )
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < math.inf:
+            raise InputError(
+                f"algorithm.kind: SHARES of {kind} gives {term} {share!r}{place}, wanted a number above 0. Shares are "
+                "in proportion to each other."
+            )
 
 
 def _terms(term: str, trusted: bool) -> str:

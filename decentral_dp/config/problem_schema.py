@@ -30,9 +30,12 @@ from decentral_dp.user_code import in_file, installed
 
 
 def _closed(schema: dict[str, Any]) -> None:
-    """In the JSON Schema an unknown key is wrong but beside a problem from a file, whose options are keys."""
+    """In the JSON Schema an unknown key is wrong beside a registered problem; the options of others are keys."""
+    from decentral_dp.problems import PROBLEMS
+    from decentral_dp.problems.minimax import MINIMAX
+
     schema.pop("additionalProperties", None)
-    schema["if"] = {"properties": {"kind": {"not": {"pattern": r"\.py:"}}}}
+    schema["if"] = {"properties": {"kind": {"enum": sorted([*PROBLEMS, *MINIMAX])}}}
     schema["then"] = {"propertyNames": {"enum": sorted(schema["properties"])}}
 
 

@@ -464,3 +464,24 @@ def test_what_check_does_not_try_is_said() -> None:
         check("laplacian_of_nobody")
     with pytest.raises(InputError, match="by checking a scenario that uses it"):
         check(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("laplace", "a mechanism"), ("ring", "a topology"), ("wine", "data"), ("dirichlet", "a partition")],
+)
+def test_what_is_tried_in_a_scenario_alone_is_said(name: str, kind: str) -> None:
+    with pytest.raises(InputError, match=f'"{name}" is {kind}, and check tries .*Check a scenario that uses it'):
+        check(name)
+
+
+def test_a_class_is_what_its_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps without a default are filled in for the class as for the file's name."""
+    from decentral_dp.adversaries.check_subjects import subject
+
+    page = (Path(__file__).parents[2] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
+    (tmp_path / "heavy_ball.py").write_text(re.search(r"^```python heavy_ball.py\n(.*?)^```$", page, re.M | re.S)[1])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = __import__("heavy_ball").HeavyBall
+    name = f"{tmp_path / 'heavy_ball.py'}:HeavyBall"
+    assert subject(found).scenario.algorithm == subject(name).scenario.algorithm

@@ -56,6 +56,10 @@ def test_the_schema_knows_what_each_kind_needs() -> None:
         ({"kind": "of_a_package", "rounds": 1, "friction": 0.5}, False),
     ):
         assert bool(list(check.iter_errors(content | {"algorithm": table}))) == wrong, table
+    # Options of a problem that is not ours are its own.
+    for kind, wrong in (("of_a_package", False), ("mine.py:Mine", False), (content["problem"]["kind"], True)):
+        problem = content["problem"] | {"kind": kind, "margin": 0.5}
+        assert bool(list(check.iter_errors(content | {"problem": problem}))) == wrong, kind
 
 
 @dataclass(frozen=True)

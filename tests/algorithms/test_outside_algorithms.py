@@ -362,6 +362,25 @@ def test_a_coordinators_code_is_refused_in_one_sentence(folder: Path, case: str)
         build(changed(folder, "averaged", GRADIENTS, new))
 
 
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        (
+            '{"grad_x": 0.7, "grad_z": 0.3}',
+            'names "grad_z", in line LINE of FILE, which QUERIES does not; did you mean',
+        ),
+        ('{"grad_x": 0.0, "grad_y": 1.0}', "gives grad_x 0.0, in line LINE of FILE, wanted a number above 0"),
+        ('{"grad_x": True, "grad_y": 1.0}', "gives grad_x True, in line LINE of FILE, wanted a number above 0"),
+    ],
+)
+def test_shares_are_of_what_is_asked_for(folder: Path, shares: str, said: str) -> None:
+    scenario = changed(folder, "averaged", '{"grad_x": 0.5, "grad_y": 0.5}', shares)
+    file = folder / "averaged.py"
+    line = next(n for n, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if "SHARES" in text)
+    with pytest.raises(InputError, match=re.escape(said.replace("LINE", str(line)).replace("FILE", str(file)))):
+        build(scenario)
+
+
 BILEVEL = """
 from dataclasses import dataclass
 from typing import Any, NamedTuple
