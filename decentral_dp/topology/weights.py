@@ -212,7 +212,8 @@ def _given(graph: Graph, params: Mapping[str, Any]) -> Array:
     if graph.given is None:
         flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.weighted else ""
         raise InputError(
-            f'{WHERE}: "file" needs every link to come with one weight above 0{flaw}; give them or use "metropolis".'
+            f'{WHERE}: "file" needs a file, or a graph, with one weight above 0 for every link{flaw}; give them or use '
+            '"metropolis".'
         )
     return graph.given
 

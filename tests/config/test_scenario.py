@@ -59,7 +59,7 @@ REFUSED = {
     "problem.synthetic.records=3": "problem.synthetic.records: 'breast_cancer' takes none",
     "problem.seed=-1": "problem.seed: got -1, wanted a number of at least 0",
     "topology.kind=rign": 'did you mean "ring"',
-    "topology.degree=3": "remove it",
+    "topology.degree=3": "ring takes no such key; it takes agents",
     "topology.agents=400": "needs at least one of each; use fewer agents",
     "topology.agents=9999": "cannot share 455 records",
     "topology.agents=1": 'kind = "complete" for one agent alone',
