@@ -100,7 +100,9 @@ def test_what_is_said_of_an_object_names_it_and_no_file() -> None:
         InputError, match=r"row 1 has an agent that is no whole number from 0; number agents 0, 1, …\.$"
     ):
         shards(data=frame)
-    with pytest.raises(InputError, match='"file" needs a file, or a graph, with one weight above 0 for every link; give them'):
+    with pytest.raises(
+        InputError, match='"file" needs a file, or a graph, with one weight above 0 for every link; give them'
+    ):
         decentral_dp.build(load("quadratic", ['topology.weights="file"']), topology=nx.path_graph(5))
     with pytest.raises(InputError, match=r"has 0 → 1 but not the reverse, .*; add it, or make the graph undirected\.$"):
         decentral_dp.build(load("quadratic"), topology=nx.DiGraph([(0, 1)]))
