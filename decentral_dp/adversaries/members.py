@@ -105,13 +105,14 @@ def require_attackable(job: Job) -> None:
 
 
 def _dealt_at_random(job: Job) -> bool:
-    """Whether agents got their records whatever those are; without a word on it, files may have an owner column."""
+    """Whether agents got their records whatever those are: owners that a file names are no draw."""
     table = job.scenario.problem
     if component(job.scenario, "partition") is not None:
         return False
     if isinstance(table.partition, Partition):
         return table.partition.kind == "iid"
-    return table.partition == "iid" or not table.data.lower().endswith((".csv", ".npz"))
+    named = job.shards.by_owner and table.data.lower().endswith((".csv", ".npz"))
+    return table.partition == "iid" or (table.partition is None and not named)
 
 
 def _zeros(job: Job) -> tuple[Array, Array]:

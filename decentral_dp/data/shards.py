@@ -32,7 +32,8 @@ class Shards:
     trajectory: (L, d) where records are trajectories, laid out as in `Dataset`. given: a sentence on what of the deal
     the guarantee takes as given, where labels decided on it; else "". digest: of the records as loaded, as in
     `Dataset`. label_range: the public (low, high) that labels are scaled from, to [−1, 1]; None where nothing is
-    scaled. labels_cut: the share of all records whose labels lie outside it; it reads records.
+    scaled. labels_cut: the share of all records whose labels lie outside it; it reads records. by_owner: whether the
+    data's own column says who holds what, though nobody asked for it.
     """
 
     features: FloatArray
@@ -54,6 +55,7 @@ class Shards:
     digest: bytes = b""
     label_range: tuple[float, float] | None = None
     labels_cut: float = 0.0
+    by_owner: bool = False
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -179,6 +181,7 @@ def make_shards(
         digest,
         None if label_range is None else (float(label_range[0]), float(label_range[1])),
         labels_cut,
+        by_owner=partition_spec is None and dataset.agent is not None,
     )
 
 

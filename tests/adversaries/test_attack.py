@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binom
 from typer.testing import CliRunner, Result
@@ -371,6 +372,25 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
     assert found.each[0].auc["loss"] == pytest.approx(auc(-loss[train], -loss[job.shards.test]), abs=1e-9)
     assert found.epsilon == job.budget.epsilon.max()
     assert x.shape == y.shape
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_a_file_is_dealt_at_random_unless_it_says_who_holds_what(
+    scenario: Callable[..., dict[str, Any]], tmp_path: Path, column: bool
+) -> None:
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(draw.uniform(-1, 1, (80, 3)), columns=list("abc"))
+    table["label"] = draw.integers(0, 2, 80)
+    if column:
+        table["agent"] = np.arange(80) % 5
+    table.to_csv(tmp_path / "mine.csv", index=False)
+    given = {"data": "mine.csv", "label": "label", "classes": [0, 1], "scale": "none"}
+    job = build(load(scenario(problem=given), folder=tmp_path))
+    if not column:
+        require_attackable(job)
+        return
+    with pytest.raises(InputError, match="dealt to the agents by what they hold"):
+        require_attackable(job)
 
 
 def test_bilevel_runs_that_cannot_be_compared_are_refused(scenario: Callable[..., dict[str, Any]]) -> None:
