@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -74,7 +74,7 @@ def tensor(array: Array) -> Tensor:
     """A float64 copy: Ray hands out read-only arrays, and nothing done to the copy can reach the records."""
     import torch
 
-    return torch.tensor(np.asarray(array, dtype=np.float64))
+    return torch.from_numpy(np.array(array, dtype=np.float64))
 
 
 def directions(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Directions:
@@ -125,7 +125,7 @@ def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
     return vmap(vmap(fn, in_dims=(*(None,) * rows, 0, 0)), in_dims=(*(0,) * rows, None, None))
 
 
-def rows_or_nan(oracle: Callable[..., dict[str, Tensor]], features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def rows_or_nan(oracle: Callable[..., Mapping[str, Tensor]], features: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Evaluate the rows of every record, NaN for a record whose evaluation raises.
 
     Its place is taken by a record that does not raise: the others keep theirs and are rounded as they would be, and
@@ -140,7 +140,7 @@ def rows_or_nan(oracle: Callable[..., dict[str, Tensor]], features: Tensor, labe
         Term → (n, …); nothing where every record raises.
     """
     try:
-        return oracle(features, labels)
+        return dict(oracle(features, labels))
     except USER_ERRORS:
         sound = [k for k in range(len(labels)) if _runs(oracle, features[k : k + 1], labels[k : k + 1])]
     if not sound:

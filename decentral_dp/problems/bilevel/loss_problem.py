@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from decentral_dp.models.autodiff import (
     rows_or_nan,
     tensor,
 )
+from decentral_dp.models.graph_capture import Captured
 from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import Oracle, mixed, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
@@ -71,6 +73,11 @@ class LossProblem:
     reads_records: Mapping[str, Split]
     forward: bool
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
+    # What is called, by name; made when first asked for, in each process.
+    _captured: dict[tuple[str, ...], Captured] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_captured": {}}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
         """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""
@@ -94,26 +101,31 @@ class LossProblem:
                 means |= self._means(names, self._rows_of(names, x, y, z), records, clip)
         return Terms(**means)
 
-    def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., dict[str, Tensor]]:
+    def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
         """Features and labels of records → their rows of these terms, not clipped."""
         from torch.func import grad, vmap
 
-        at, along = (tensor(x), tensor(y)), tensor(z)
-
-        def per_record(*record: Tensor) -> dict[str, Tensor]:
+        def per_record(x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> dict[str, Tensor]:
             rows: dict[str, Tensor] = {}
             if any(name.startswith("lower_") for name in names):
-                parts = directions(self.lower_loss, self.forward, *at, along, *record)
+                parts = directions(self.lower_loss, self.forward, x, y, z, *record)
                 rows |= {"lower_grad_y": parts.grad_y, "lower_hvp": parts.hvp, "lower_jvp": parts.jvp}
             if any(name.startswith("upper_") for name in names):
-                by_x, by_y = grad(self.upper_loss, argnums=(0, 1))(*at, *record)
+                by_x, by_y = grad(self.upper_loss, argnums=(0, 1))(x, y, *record)
                 rows |= {"upper_grad_x": by_x, "upper_grad_y": by_y}
             return {name: rows[name] for name in names}
 
-        return vmap(per_record)
+        oracle = self._once(tuple(names), lambda: vmap(per_record, in_dims=(None, None, None, 0, 0)))
+        return partial(oracle, tensor(x), tensor(y), tensor(z))
+
+    def _once(self, key: tuple[str, ...], make: Callable[[], Callable[..., Mapping[str, Tensor]]]) -> Captured:
+        """What `make` makes under this key, made once."""
+        if key not in self._captured:
+            self._captured[key] = Captured(make())
+        return self._captured[key]
 
     def _means(
-        self, names: Collection[str], oracle: Callable[..., dict[str, Tensor]], records: LossRecords, clip: Clip
+        self, names: Collection[str], oracle: Callable[..., Mapping[str, Tensor]], records: LossRecords, clip: Clip
     ) -> dict[str, Array]:
         """(1/N) Σ_k clip(term_k) for each of these terms."""
         if not names:
@@ -192,23 +204,26 @@ class LossProblem:
 
     def _matrices_of(
         self, names: Collection[str], x: Array, y: Array, matrix: Array | None
-    ) -> Callable[..., dict[str, Tensor]]:
+    ) -> Callable[..., Mapping[str, Tensor]]:
         """Features and labels of records → their matrices, not clipped."""
         from torch.func import vmap
 
-        at, units = (tensor(x), tensor(y)), tensor(np.eye(self.q))
-        along = None if matrix is None else tensor(matrix)
+        product = "lower_hessian_product" in names and matrix is not None
+        wanted = [name for name in names if name != "lower_hessian_product" or product]
 
-        def per_record(*record: Tensor) -> dict[str, Tensor]:
+        def per_record(x: Tensor, y: Tensor, units: Tensor, along: Tensor, *record: Tensor) -> dict[str, Tensor]:
             out = {}
-            if "lower_hessian_product" in names and along is not None:
-                out["lower_hessian_product"] = columns(self.lower_loss, self.forward, *at, along, *record).hvp
+            if product:
+                out["lower_hessian_product"] = columns(self.lower_loss, self.forward, x, y, along, *record).hvp
             if len(names) > len(out):
-                whole = columns(self.lower_loss, self.forward, *at, units, *record)
+                whole = columns(self.lower_loss, self.forward, x, y, units, *record)
                 out |= {"lower_hessian": whole.hvp, "lower_jacobian": whole.jvp}
-            return {name: out[name] for name in names}
+            return {name: out[name] for name in wanted}
 
-        return vmap(per_record)
+        in_dims = (None, None, None, None, 0, 0)
+        oracle = self._once(("matrices", *wanted), lambda: vmap(per_record, in_dims=in_dims))
+        along = np.zeros((self.q, 0)) if matrix is None else matrix
+        return partial(oracle, tensor(x), tensor(y), tensor(np.eye(self.q)), tensor(along))
 
     def _chunks(self, records: LossRecords, width: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The records as tensors, so many at a time that `CELLS` numbers hold `width` for each."""
@@ -223,9 +238,9 @@ class LossProblem:
             from torch.func import vmap
 
             penalty, forward = self.penalty, self.forward
+            rows = self._once(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict()))
             with quiet_torch():
-                rows = vmap(lambda *row: directions(penalty, forward, *row))
-                _add_rows(out, lambda *r: [v.numpy(force=True) for v in rows(*r)], (x, y, z), self.p + 2 * self.q)
+                _add_rows(out, lambda *r: _numbers(rows(*r)), (x, y, z), self.p + 2 * self.q)
         return out
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
@@ -234,19 +249,21 @@ class LossProblem:
         if self.penalty is not None:
             from torch.func import vmap
 
-            rows = vmap(self.penalty)
+            penalty = self.penalty
+            rows = self._once(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
             with quiet_torch():
-                _add_rows([out], lambda *r: [rows(*r).numpy(force=True)], (x, y), self.p + 2 * self.q)
+                _add_rows([out], lambda *r: _numbers(rows(*r)), (x, y), self.p + 2 * self.q)
         return out
 
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
         """Weighted means of (l, h) per row; NaN where a loss raises. A record of weight zero is not evaluated."""
 
-        def both(x: Tensor, y: Tensor, *record: Tensor) -> tuple[Tensor, Tensor]:
-            return self.lower_loss(x, y, *record), self.upper_loss(x, y, *record)
+        def both(x: Tensor, y: Tensor, *record: Tensor) -> dict[str, Tensor]:
+            return {"lower": self.lower_loss(x, y, *record), "upper": self.upper_loss(x, y, *record)}
 
         lower, upper = (np.zeros(len(x)) for _ in range(2))
-        self._average([lower, upper], both, (x, y), records, weights)
+        grid = self._once(("losses",), lambda: over_grid(both, 2))
+        self._average([lower, upper], grid, (x, y), records, weights)
         return lower, upper
 
     def accuracy(self, x: Array, y: Array, records: LossRecords) -> Array | None:
@@ -259,32 +276,32 @@ class LossProblem:
             return None
         predict = self.predict
 
-        def right(y: Tensor, features: Tensor, label: Tensor) -> tuple[Tensor]:
+        def right(y: Tensor, features: Tensor, label: Tensor) -> dict[str, Tensor]:
             guess = predict(y, features)
             if guess.dim() == 1:
                 best = guess == guess.max()
-                return ((best[label] / best.sum().clamp(min=1)).double(),)
+                return {"right": (best[label] / best.sum().clamp(min=1)).double()}
             if guess.is_floating_point():
-                return (((guess > 0) == (label > 0)).double().where(guess != 0, 0.5),)
-            return ((guess == label).double(),)
+                return {"right": ((guess > 0) == (label > 0)).double().where(guess != 0, 0.5)}
+            return {"right": (guess == label).double()}
 
         out, n = np.zeros(len(y)), len(records.features)
-        self._average([out], right, (y,), records, np.full(n, 1.0 / n))
+        grid = self._once(("accuracy",), lambda: over_grid(right, 1))
+        self._average([out], grid, (y,), records, np.full(n, 1.0 / n))
         return out
 
     def _average(
         self,
         out: Sequence[Array],
-        fn: Callable[..., tuple[Tensor, ...]],
+        grid: Callable[..., Mapping[str, Tensor]],
         rows: Sequence[Array],
         records: LossRecords,
         weights: Array,
     ) -> None:
-        """Add Σ_k weights_k · fn(row, record_k) to `out`, a block of rows × records at a time."""
+        """Add Σ_k weights_k · grid(row, record_k) to `out`, a block of rows × records at a time."""
         positive = weights > 0
         if not positive.all():
             records, weights = LossRecords(*(a[positive] for a in records)), weights[positive]
-        grid = over_grid(fn, len(rows))
         width, done = self.n_features + self.p + self.q, 0
         with quiet_torch():
             for chunk in self._chunks(records, width):
@@ -292,13 +309,17 @@ class LossProblem:
                 done += len(weight)
 
                 def weighed(*some: Tensor, chunk: tuple[Tensor, Tensor] = chunk, weight: Array = weight) -> list[Array]:
-                    return [v.numpy(force=True) @ weight for v in grid(*some, *chunk)]
+                    return [v @ weight for v in _numbers(grid(*some, *chunk))]
 
                 _add_rows(out, weighed, rows, width * len(weight))
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """What the user declared, labelled so; nothing is derived from the losses."""
         return self.declared
+
+
+def _numbers(tensors: Mapping[str, Tensor]) -> list[Array]:
+    return [t.numpy(force=True) for t in tensors.values()]
 
 
 def slices(n: int, width: int) -> Iterator[slice]:
