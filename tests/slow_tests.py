@@ -1,4 +1,4 @@
-"""Tests that take long: the whole suite runs a sixteenth of them, another one every day; `--slow all` runs all.
+"""Tests that take long: the whole suite runs one in twenty-four of them, another one every day; `--slow all` runs all.
 
 Which they are stands in `slow_tests.txt`. A test that is not listed runs every time, and so does one whose file, name
 or folder is given on the command line. `--slow record` runs all and writes the list anew.
@@ -12,13 +12,19 @@ from pathlib import Path
 
 import pytest
 
-PARTS = 16
+PARTS = 24
 LIST = Path(__file__).with_suffix(".txt")
 # Seconds, on the machine that records.
 LONG = 0.1
-# Never left out: what every change is measured by, and what takes turns already.
+# Never left out: what every change is measured by, what takes turns already, and whether audits see planted errors.
 _GOLDEN = "tests/golden/test_scenarios.py::test_"
-ALWAYS = (f"{_GOLDEN}plan", f"{_GOLDEN}seeded", f"{_GOLDEN}releases", "tests/planted/")
+_POWER = (
+    "tests/adversaries/test_audit_games.py::test_half_the_noise_shows",
+    "tests/audits/test_audit.py::test_half_the_noise_shows",
+    "tests/audits/test_audit_family.py::test_a_third_of_the_noise_shows",
+    "tests/audits/test_audit_family.py::test_a_series_that_skips_the_noise_shows",
+)
+ALWAYS = (f"{_GOLDEN}plan", f"{_GOLDEN}seeded", f"{_GOLDEN}releases", "tests/planted/", *_POWER)
 
 
 def parts() -> dict[str, int]:

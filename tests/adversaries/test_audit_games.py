@@ -114,9 +114,11 @@ def test_a_weak_budget_is_seen_from_elsewhere_too(vantage: str) -> None:
 
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ScheduledReleaser._noised
-    monkeypatch.setattr(
-        ScheduledReleaser, "_noised", lambda self, index, bounded, scales: whole(self, index, bounded, scales / 2)
-    )
+
+    def less(self: Any, index: int, bounded: Any, noise: Any) -> Any:
+        return whole(self, index, bounded, noise._replace(ratio=noise.ratio / 2))
+
+    monkeypatch.setattr(ScheduledReleaser, "_noised", less)
 
 
 @pytest.mark.parametrize(
