@@ -18,6 +18,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -47,6 +48,8 @@ USER_ERRORS = (
     ValueError,
 )
 
+# Where Python's own modules are.
+_PYTHON = sysconfig.get_path("stdlib")
 # What Python says of a dataclass with option(…) and no type.
 _UNTYPED_FIELD = re.compile(r"'(\w+)' is a field but has no type annotation")
 
@@ -145,7 +148,9 @@ def run_file(path: Path, wanted: str) -> ModuleType:
         InputError: where there is no such file, or it does not run; with its line.
     """
     if not is_file(regular(path, wanted.partition(" ")[0])):
-        raise InputError(f"{path}: there is no such file; {wanted}.")
+        others = [p.name for p in path.parent.glob("*.py")]
+        near = difflib.get_close_matches(path.name, others, n=1, cutoff=0.5)
+        raise InputError(f"{path}: there is no such file{f'; did you mean {near[0]}' if near else ''}; {wanted}.")
     name = f"user_code_{path.stem}"
     loader = SourceFileLoader(name, str(path))
     spec = spec_from_loader(name, loader)
@@ -177,7 +182,7 @@ def _instead(name: str, path: Path) -> str:
     lines = defined(path)
     near = difflib.get_close_matches(name, lines, n=1, cutoff=0.5)
     meant = f"; did you mean {near[0]}, in line {lines[near[0]]}" if near else ""
-    others = [other for other in lines if other not in near]
+    others = [f"{other} (line {line})" for other, line in lines.items() if other not in near]
     return meant + (f"{' beside' if near else '; it defines'} {', '.join(others)}" if others else "")
 
 
@@ -238,11 +243,16 @@ def untyped_options(found: type) -> list[str]:
     ]
 
 
-def blamed(error: BaseException) -> str:
-    """The reason of an error with the file and line of the user's own that it came from, where one is known."""
+def blamed(error: BaseException, otherwise: str = "") -> str:
+    """The reason of an error with the file and line of the user's own that it came from, where one is known.
+
+    Args:
+        error: what was raised.
+        otherwise: what stands in the place of the line where none is known, as of `place_in_class`.
+    """
     frames = _frames(error)
     own = [f for f in frames if "site-packages" not in f.filename] or frames
-    return f"{reason(error)}, in line {own[-1].lineno} of {own[-1].filename}" if own else reason(error)
+    return reason(error) + (f", in line {own[-1].lineno} of {own[-1].filename}" if own else otherwise)
 
 
 def is_users(error: BaseException) -> bool:
@@ -258,9 +268,10 @@ def failed(error: Exception, t: int) -> Exception:
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Where an error came from, without this package's own code."""
+    """Where an error came from, without this package's own code and that of Python."""
     package = str(Path(__file__).parent)
-    return [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<"))]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<"))]
+    return [f for f in frames if "site-packages" in f.filename or not f.filename.startswith(_PYTHON)]
 
 
 def reason(error: BaseException) -> str:

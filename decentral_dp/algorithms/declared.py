@@ -37,6 +37,7 @@ from decentral_dp.algorithms.sensitivity_rules import Use, free_release, release
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
+from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
@@ -142,8 +143,8 @@ class DeclaredGossip(_Declared, Algorithm):
         if isinstance(factor, str) and not hasattr(self.program, factor):
             name = type(self.program).__name__
             raise InputError(
-                f"algorithm.kind: RELEASES of {name} names the factor {quoted(factor)}, and {name} has none. Name a "
-                "field, or give a number."
+                f"algorithm.kind: RELEASES of {name} names the factor {quoted(factor)}, and {name} has none"
+                f"{place_in_class(type(self.program), 'RELEASES', factor)}. Name a field, or give a number."
             )
         value = getattr(self.program, factor) if isinstance(factor, str) else factor
         if hasattr(value, "series"):

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
+from decentral_dp.files.source_lines import place_in_class
 
 # Fields that the common keys of the table give: algorithm.protocol and algorithm.init.
 RESERVED = ("protocol", "start")
@@ -112,9 +113,11 @@ def options_of(algorithm: type) -> tuple[Option, ...]:
     """
     name = algorithm.__name__
     if not dataclasses.is_dataclass(algorithm):
-        raise InputError(f"{name} is no dataclass. Put @dataclass(frozen=True) before the class.")
+        raise InputError(
+            f"{name} is no dataclass{place_in_class(algorithm, '')}. Put @dataclass(frozen=True) before it."
+        )
     hints = _hints(algorithm)
-    return tuple(_option(name, f, hints[f.name]) for f in _keys(algorithm))
+    return tuple(_option(algorithm, f, hints[f.name]) for f in _keys(algorithm))
 
 
 def _keys(algorithm: Any) -> Iterator[dataclasses.Field[Any]]:
@@ -135,18 +138,23 @@ def _hints(algorithm: type) -> dict[str, Any]:
         raise InputError(f"{algorithm.__name__}: the type of a field is not known ({error}). Import it.") from None
 
 
-def _option(name: str, field: dataclasses.Field[Any], hint: Any) -> Option:
+def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option:
+    name = algorithm.__name__
     declared = field.metadata.get(_METADATA, {})
     plain = _plain_type(hint)
     if plain is None:
         wanted = "StepSize, int, float, bool, str, a Literal of texts, or a tuple of one of them"
         given = getattr(field.type, "__name__", field.type)
+        place = place_in_class(algorithm, field.name)
         raise InputError(
-            f"{name}.{field.name}: no key of a scenario can have the type {given}. Take {wanted}; or declare it "
-            "by internal(), which makes it no key."
+            f"{name}.{field.name}: no key of a scenario can have the type {given}{place}. "
+            f"Take {wanted}; or declare it by internal(), which makes it no key."
         )
     if field.name in COMMON:
-        raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Call the field otherwise.")
+        place = place_in_class(algorithm, field.name)
+        raise InputError(
+            f"{name}.{field.name}: every algorithm has a key of this name{place}. Call the field otherwise."
+        )
     factory = field.default_factory
     default = field.default if factory is MISSING else factory()
     required = default is MISSING

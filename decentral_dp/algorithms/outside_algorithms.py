@@ -60,7 +60,8 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
     trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
     if not trusted and not hasattr(algorithm, "channels"):
         raise InputError(
-            f"algorithm.kind: {kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its "
+            f"algorithm.kind: {kind} is no algorithm{place_in_class(algorithm, '')}: a gossip algorithm states its "
+            "channels, and a coordinator's its "
             'QUERIES. Add one of them, for example channels = ("x", "y").'
         )
     plans = hasattr(algorithm, "planned_releases")
@@ -105,7 +106,8 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
     if missing:
         what = "a coordinator's algorithm" if trusted else "a gossip algorithm"
         why = " that plans its releases itself" if plans else ""
-        raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has. Add it.")
+        place = place_in_class(algorithm, missing[0])
+        raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has{place}. Add it.")
     if not plans and (term := unknown_term(algorithm)) is not None:
         raise InputError(
             f"algorithm.kind: {kind} states the term {term!r}, and no problem has it"

@@ -24,10 +24,11 @@ from decentral_dp.config.algorithm_schema import AlgorithmTable
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.config.shown import shown
-from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS
+from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, PARTITIONS
 from decentral_dp.data import load as load_data
 from decentral_dp.data.libsvm import COLLECTED
 from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.reproductions import EXPERIMENTS
@@ -40,6 +41,16 @@ from decentral_dp.user_code import GROUPS, find_outside, in_file, installed
 _NEAREST = 3
 # What is described by the file itself.
 _TEXTS = {"scenario": "scenarios", "study": "studies"}
+
+
+# What a scenario can name.
+_MECHANISMS = ("laplace", "gaussian")
+_PARTITIONS = {
+    "iid": '"iid"',
+    "by_class": '{ kind = "by_class", share = 0.8 }',
+    "dirichlet": '{ kind = "dirichlet", alpha = 0.5 }',
+    "column": '{ kind = "column", name = "agent" }',
+}
 
 
 def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
@@ -58,6 +69,8 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in EXPERIMENTS.items()},
         "data": _installed("data") | dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
+        "mechanisms": _installed("mechanism") | {k: f"{MECHANISMS[k].words} of certified runs" for k in _MECHANISMS},
+        "partitions": _installed("partition") | dict(PARTITIONS),
     }
 
 
@@ -125,7 +138,12 @@ def _outside(name: str) -> str:
     declared = fields(found) if is_dataclass(found) else ()
     options = [f"  {f.name} = {'(required)' if f.default is MISSING else repr(f.default)}" for f in declared]
     described = [name, "", inspect.getdoc(found) or "No description."]
-    return "\n".join([*described, "", "Options:", *options] if options else described)
+    described += ["", "Options:", *options] if options else []
+    if hasattr(found, "cost") and hasattr(found, "sample"):
+        required = "".join(f", {f.name} = …" for f in declared if f.default is MISSING and f.default_factory is MISSING)
+        written = f'{{ kind = "{name}"{required} }}' if required else f'"{name}"'
+        described += ["", f"In a scenario: [privacy] mechanism = {written}"]
+    return "\n".join(described)
 
 
 def _text(name: str, what: str) -> str:
@@ -178,6 +196,10 @@ def _details(registry: str, name: str) -> str:
         return f"{_docstring(home)}\n\nOn the command line: decentral-dp experiment {name}"
     if registry == "weights":
         return f"{_parameters(WEIGHTS[name].parameters)}\nIn a scenario: [topology] {WEIGHTS[name].written}"
+    if registry == "mechanisms":
+        return f'{inspect.getdoc(type(MECHANISMS[name])) or ""}\n\nIn a scenario: [privacy] mechanism = "{name}"'
+    if registry == "partitions":
+        return f"In a scenario: [problem] partition = {_PARTITIONS[name]}"
     return f'{_data(name)}\n\nIn a scenario: [problem] data = "{name}"'
 
 

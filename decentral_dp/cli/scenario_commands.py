@@ -21,6 +21,8 @@ class Listing(StrEnum):
     experiments = "experiments"
     data = "data"
     weights = "weights"
+    mechanisms = "mechanisms"
+    partitions = "partitions"
 
 
 def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list everything.")] = None) -> None:

@@ -14,6 +14,7 @@ from decentral_dp.config.record_tables import Column, Partition
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest
+from decentral_dp.data.partition import NamedPartition
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.topology import Topology, from_edges, from_networkx
 from decentral_dp.topology.parameters import unknown_key
@@ -226,12 +227,13 @@ def dealer(s: Scenario, found: Any) -> Callable[..., Any]:
         raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
     asked = parameters(found, "problem.partition", name)
     known = ("labels", "classes", "agents", "seed")
-    _refuse_unknown(asked, known, "problem.partition", f"{name}{source_of(found)}")
+    place = f"{name}{source_of(found)}"
+    _refuse_unknown(asked, known, "problem.partition", place)
 
     def deal(**values: Any) -> Any:
         return _called(found, {k: values[k] for k in asked if k in known}, "problem.partition", name)
 
-    return deal
+    return NamedPartition(deal, place)
 
 
 # How functions of the user's own are called.

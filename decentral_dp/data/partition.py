@@ -25,6 +25,7 @@ replaced label L → L' the following holds all the same, and is tested:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,12 @@ from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, nearest, pu
 from decentral_dp.data.roles import Roles, Split, check_parts
 from decentral_dp.errors import InputError
 
-PARTITIONS = ("iid", "by_class", "dirichlet", "column")
+PARTITIONS: Mapping[str, str] = {
+    "iid": "records at random; how many agents have differs by one at most",
+    "by_class": "each class has a home agent, which gets the given share of it; the rest is dealt evenly",
+    "dirichlet": "shares of each class drawn from a Dirichlet law; a small alpha gives each agent few classes",
+    "column": "the agent of each record as a column of the data file says",
+}
 _OPTIONS = {"iid": (), "by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}
 
 
@@ -83,6 +89,17 @@ def partition(
     kind, options = _rule(dataset, spec)
     _check_agents(n_agents, index.size)
     return _by_rule(dataset, n_agents, kind, options, seed, index, index)
+
+
+@dataclass(frozen=True)
+class NamedPartition:
+    """A function of the user's own that deals records, and what messages call it."""
+
+    function: Callable[..., Any]
+    name: str
+
+    def __call__(self, **values: Any) -> Any:
+        return self.function(**values)
 
 
 def deals_by_label(spec: str | Mapping[str, Any] | Callable[..., Any] | None) -> bool:
@@ -193,16 +210,16 @@ def _by_function(
 ) -> list[IntArray]:
     """As a function of the user's own says; it sees labels and no feature. Raises InputError."""
     dealt = deal(labels=dataset.labels[index].copy(), classes=len(dataset.classes), agents=n_agents, seed=seed)
-    owner = np.asarray(dealt)
+    owner, name = np.asarray(dealt), getattr(deal, "name", "the function")
     if owner.shape != index.shape or not np.issubdtype(owner.dtype, np.integer):
         raise InputError(
-            f"problem.partition: the function gives {owner.dtype} of shape {owner.shape} for {index.size} records; "
+            f"problem.partition: {name} gives {owner.dtype} of shape {owner.shape} for {index.size} records; "
             f"wanted ({index.size},) whole numbers, the agent of each record."
         )
     wrong = (owner < 0) | (owner >= n_agents)
     if wrong.any():
         raise InputError(
-            f"problem.partition: the function gives a record to an agent that there is not; there are agents 0 to "
+            f"problem.partition: {name} gives a record to an agent that there is not; there are agents 0 to "
             f"{n_agents - 1}. Mend it."
         )
     return [np.sort(index[owner == i]) for i in range(n_agents)]

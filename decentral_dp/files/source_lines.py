@@ -58,12 +58,12 @@ def place_in_class(found: type, attribute: str, text: str | None = None) -> str:
 
     Args:
         found: a class; the code of its methods names the file.
-        attribute, text: as of `line_in_class`.
+        attribute, text: as of `line_in_class`. Where the class has no such attribute, its own line is given.
     """
     members: Mapping[str, object] = vars(found)
     files = [getattr(getattr(member, "__code__", None), "co_filename", "") for member in members.values()]
     for file in dict.fromkeys(f for f in files if f.endswith(".py")):
-        line = line_in_class(Path(file), found.__name__, attribute, text)
+        line = line_in_class(Path(file), found.__name__, attribute, text) or defined(Path(file)).get(found.__name__)
         if line is not None:
             return f", in line {line} of {file}"
     return ""
@@ -83,7 +83,8 @@ def _name(node: ast.expr) -> str:
 
 def _names_set(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.Assign):
-        return [_name(target) for target in statement.targets]
+        parts = (t.elts if isinstance(t, ast.Tuple) else [t] for t in statement.targets)
+        return [_name(target) for some in parts for target in some]
     if isinstance(statement, ast.AnnAssign):
         return [_name(statement.target)]
     return [statement.name] if isinstance(statement, ast.FunctionDef) else []

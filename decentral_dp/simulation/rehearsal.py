@@ -26,10 +26,9 @@ from decentral_dp.models.row_locality import Apart
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.neighbour_rehearsal import Replaced, Script
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed
 
 _OURS = "decentral_dp."
-_PACKAGE = str(Path(__file__).parent.parent) + "/"
 # Enough to meet the start, a step, and a step from where a step led.
 ROUNDS = 2
 # Where nothing bounds records, one that is replaced is moved so far.
@@ -100,7 +99,9 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
     except InputError:
         raise
     except (*USER_ERRORS, StopIteration) as error:
-        raise InputError(f"{name} does not run: {went_wrong(error)}; nothing was run. Mend it.") from error
+        raise InputError(
+            f"{name} does not run: {went_wrong(error, script.place)}; nothing was run. Mend it."
+        ) from error
 
 
 def component_name(job: Any) -> str:
@@ -150,19 +151,19 @@ def _with_another(shards: Shards, record: int) -> Shards:
     return replace(shards, features=features, labels=labels)
 
 
-def went_wrong(error: BaseException) -> str:
-    """What went wrong, in words."""
+def went_wrong(error: BaseException, place: str = "") -> str:
+    """What went wrong, in words.
+
+    Args:
+        error: what was raised.
+        place: what stands in the place of the line of the user's own where none is known, such as ", in line 3 of …".
+    """
     if isinstance(error, UserCodeError) and error.__cause__ is not None:
         error = error.__cause__
-    # It was caught where the rehearsal was begun, so that all frames are below.
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and Path(frames[-1].filename).name == "scheduled_releaser.py":
-        return f"it releases {error.args[0]}, and plans none"
-    # The innermost line that is neither this package's nor another's.
-    outside = [f for f in frames if not f.filename.startswith(_PACKAGE) and "/site-packages/" not in f.filename]
-    outside = [f for f in outside if "/lib/python" not in f.filename]
-    place = f", in line {outside[-1].lineno} of {outside[-1].filename}" if outside else ""
-    return f"{reason(error)}{place}"
+        return f"it releases {error.args[0]}, and plans none{place}"
+    return blamed(error, place)
 
 
 def difference(recorded: Ledger, planned: Ledger) -> str:

@@ -222,6 +222,46 @@ def test_one_sentence_for_what_does_not_fit(written: Path, case: str) -> None:
     assert "\n" not in str(error.value)
 
 
+# Scenario, its file, what is replaced in it → text of the line that is named, and what is said.
+PLACED = {
+    ("huber", "my_problem.py", "return n_features, n_features", "return n_features"): ("def sizes", "TypeError"),
+    ("huber", "my_problem.py", "return n_features, n_features", "return 0, 1"): ("def sizes", "at least 1"),
+    ("worse_class", "my_objective.py", "    def project_y", "    def project"): ("class WorseClass", "no project_y"),
+    ("huber", "my_problem.py", "return error[:, None] * features", "return error"): ("def lower_grad_y", "gives shape"),
+    ("huber", "my_problem.py", "    def regulariser_value", "    def penalty"): (
+        "def regulariser(self",
+        "no regulariser_value",
+    ),
+    ("worse_class", "my_objective.py", "return np.array([0.5])", "return np.zeros(3)"): ("def start_y", "gives shape"),
+    ("worse_class", "my_objective.py", "return -self.strength * (y - 0.5)", "return 1 / 0"): ("return 1 / 0", "Zero"),
+    ("worse_class", "my_objective.py", "    def regulariser_grad", "    def slope"): (
+        "def regulariser(",
+        "go together",
+    ),
+    ("clouds", "my_split.py", "return owner", "return owner + 9"): ("def deal", "an agent that there is not"),
+    ("clouds", "my_split.py", "return owner", "return owner[:3]"): ("def deal", "of shape (3,)"),
+}
+
+
+@pytest.mark.parametrize("case", PLACED, ids=[" -> ".join(case[2:]) for case in PLACED])
+def test_what_is_wrong_in_a_file_is_said_with_its_line(written: Path, case: tuple[str, str, str, str]) -> None:
+    name, file, right, wrong = case
+    marked, said = PLACED[case]
+    text = (written / file).read_text(encoding="utf-8")
+    assert text.count(right) == 1
+    text = text.replace(right, wrong)
+    (written / file).write_text(text, encoding="utf-8")
+    line = next(k for k, row in enumerate(text.splitlines(), 1) if marked in row)
+    with pytest.raises(InputError, match=re.escape(said)) as error:
+        build(load(written / f"{name}.toml"))
+    assert re.search(rf"line {line} of \S*{file}\b", str(error.value)), str(error.value)
+
+
+def test_a_file_that_is_missing_is_looked_for_among_its_neighbours(written: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no such file; did you mean my_problem\.py; problem\.kind must"):
+        build(load(written / "huber.toml", ['problem.kind="my_problems.py:HuberPull"']))
+
+
 def test_an_option_may_have_the_name_of_another_problems_key(written: Path) -> None:
     """`width` is a whole number of meta_learning, and `cap` a number above 0 of dro."""
     file = written / "my_problem.py"

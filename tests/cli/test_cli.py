@@ -105,7 +105,13 @@ def test_the_version_is_that_of_the_package(command: Command) -> None:
     assert (said.code, said.out) == (0, f"decentral_dp {importlib.metadata.version('decentral_dp')}\n")
 
 
-@pytest.mark.parametrize("what", ["algorithms", "problems", "topologies", "scenarios", "studies", "data", "weights"])
+LISTED = [
+    *("algorithms", "problems", "topologies", "scenarios", "studies", "data", "weights"),
+    *("mechanisms", "partitions"),
+]
+
+
+@pytest.mark.parametrize("what", LISTED)
 def test_list_and_show_agree(command: Command, what: str) -> None:
     listed = command("list", what)
     assert listed.code == 0

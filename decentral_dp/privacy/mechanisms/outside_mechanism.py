@@ -20,6 +20,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, no_slack, power_of_two_grid
@@ -77,7 +78,7 @@ class OutsideMechanism:
     def grid(self, scale: Array | float, width: int) -> Array:
         if not hasattr(self.definition, "grid"):
             return power_of_two_grid(scale, _BITS)
-        return _numbers(self.name, "grid", self.definition.grid, np.asarray(scale, dtype=np.float64), width)
+        return _numbers(self.definition, "grid", np.asarray(scale, dtype=np.float64), width)
 
     def rounds_at_random(self, width: int) -> bool:
         return False
@@ -87,11 +88,10 @@ class OutsideMechanism:
         delta, s = broadcast(sensitivity, scale)
         priced = np.isfinite(delta) & (s > 0.0)
         # Where there is no price the author's formula is not asked.
-        found = _numbers(
-            self.name, "cost", self.definition.cost, np.where(priced, delta, 0.0), np.where(priced, s, 1.0), width
-        )
+        found = _numbers(self.definition, "cost", np.where(priced, delta, 0.0), np.where(priced, s, 1.0), width)
         if found.shape != delta.shape or not (found >= 0.0).all():
-            raise _wrong(self.name, f"cost gave {_shown(found)}, wanted prices of at least 0, one for each sensitivity")
+            wanted = "prices of at least 0, one for each sensitivity"
+            raise _wrong(self.definition, "cost", f"gave {_shown(found)}, wanted {wanted}")
         return at_the_ends(found, delta, s)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
@@ -100,7 +100,7 @@ class OutsideMechanism:
         try:
             epsilon, delta = self.definition.float_slack(loss, width)
         except USER_ERRORS as error:
-            raise _wrong(self.name, f"float_slack fails with {blamed(error)}") from error
+            raise _failed(self.definition, "float_slack", error) from error
         return np.broadcast_to(np.asarray(epsilon, float), loss.shape), np.broadcast_to(delta, loss.shape)
 
     def sample(self, asked: Unnoised) -> Array:
@@ -118,14 +118,15 @@ class OutsideMechanism:
         return out
 
     def _drawn(self, generator: np.random.Generator, query: Array, grid: float, scale: float) -> Array:
-        found = _numbers(self.name, "sample", self.definition.sample, generator, query.copy(), grid, scale)
+        found = _numbers(self.definition, "sample", generator, query.copy(), grid, scale)
         if found.shape != query.shape or not np.isfinite(found).all():
-            raise _wrong(self.name, f"sample gave {_shown(found)}, wanted {query.size} finite numbers")
+            raise _wrong(self.definition, "sample", f"gave {_shown(found)}, wanted {query.size} finite numbers")
         if (np.rint(found / grid) != found / grid).any():
             raise _wrong(
-                self.name,
-                f"sample gave numbers off the grid {grid:g}, whose low bits may show the query; round it before noise "
-                "is added, and return multiples of the grid",
+                self.definition,
+                "sample",
+                f"gave numbers off the grid {grid:g}, whose low bits may show the query; round it before noise is "
+                "added, and return multiples of the grid",
             )
         return found
 
@@ -148,21 +149,23 @@ def outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanis
     if name in MECHANISMS:
         raise InputError(f"{key}: {type(given).__name__} has a name of the package's own, {name}. Take another.")
     if not isinstance(name, str) or not name.isidentifier():
-        raise _lacks(given, key, f'a name such as "staircase", got {quoted(str(name))}')
+        raise _lacks(given, key, "name", 'a name such as "staircase"')
     norm, deviation = getattr(given, "norm", None), getattr(given, "deviation", None)
     unit: Any = getattr(given, "unit", "ε")
     if norm not in ("l1", "l2"):
-        raise _lacks(given, key, f'norm = "l1" or "l2", in which its sensitivity is measured; got {quoted(str(norm))}')
+        raise _lacks(given, key, "norm", 'norm = "l1" or "l2", in which its sensitivity is measured')
     if unit not in _UNITS:
-        raise _lacks(given, key, f'unit = "ε" (pure) or "μ" (a Gaussian pair); got {quoted(str(unit))}')
+        raise _lacks(given, key, "unit", 'unit = "ε" (pure) or "μ" (a Gaussian pair)')
     if isinstance(deviation, bool) or not isinstance(deviation, (int, float)) or not 0.0 < deviation < math.inf:
-        raise _lacks(given, key, "deviation, the standard deviation of its noise at scale 1, a number above 0")
+        raise _lacks(
+            given, key, "deviation", "deviation, the standard deviation of its noise at scale 1, a number above 0"
+        )
     for method in _METHODS:
         if not callable(getattr(given, method, None)):
-            raise _lacks(given, key, f"a method {method}")
+            raise _lacks(given, key, method, f"a method {method}")
     for method in _OPTIONAL_METHODS:
         if hasattr(given, method) and not callable(getattr(given, method)):
-            raise _lacks(given, key, f"a method {method}, or none of this name")
+            raise _lacks(given, key, method, f"a method {method}, or none of this name")
     words = getattr(given, "words", f"{name} noise")
     made = OutsideMechanism(name, str(words), norm, unit, float(deviation), _described(given), digest_of(given), given)
     _check_price(made)
@@ -219,33 +222,44 @@ def _check_price(mechanism: OutsideMechanism) -> None:
         price = mechanism.cost(deltas, scales, width)
         if not np.isfinite(price).all() or (np.diff(price, axis=0) < 0.0).any() or (np.diff(price, axis=1) > 0.0).any():
             raise _wrong(
-                mechanism.name,
-                "cost must be finite, grow with the sensitivity and fall with the scale, and for sensitivities 0, 0.5, "
+                mechanism.definition,
+                "cost",
+                "must be finite, grow with the sensitivity and fall with the scale, and for sensitivities 0, 0.5, "
                 f"1, 2 at scale 1 it is {_shown(price[:, 1])}",
             )
         if not (price[1:] > 0.0).all():
-            raise _wrong(mechanism.name, "cost is 0 for a sensitivity above 0, as if noise hid everything")
+            raise _wrong(mechanism.definition, "cost", "is 0 for a sensitivity above 0, as if noise hid everything")
         grid = mechanism.grid(scales, width)
         if grid.shape != scales.shape or not (grid > 0.0).all() or (np.frexp(grid)[0] != 0.5).any():
-            raise _wrong(mechanism.name, f"grid gave {_shown(grid)}, wanted powers of two, one for each scale")
+            raise _wrong(mechanism.definition, "grid", f"gave {_shown(grid)}, wanted powers of two, one for each scale")
 
 
-def _numbers(name: str, method: str, call: Any, *args: Any) -> Array:
+def _numbers(given: Any, method: str, *args: Any) -> Array:
     try:
         with np.errstate(all="ignore"):
-            return np.asarray(call(*args), dtype=np.float64)
+            return np.asarray(getattr(given, method)(*args), dtype=np.float64)
     except InputError:
         raise
     except USER_ERRORS as error:
-        raise _wrong(name, f"{method} fails with {blamed(error)}") from error
+        raise _failed(given, method, error) from error
 
 
-def _lacks(given: Any, key: str, what: str) -> InputError:
-    return InputError(f"{key}: {type(given).__name__} lacks {what}. Add it to the class.")
+def _failed(given: Any, method: str, error: BaseException) -> InputError:
+    why = blamed(error, place_in_class(type(given), method))
+    return InputError(f"privacy.mechanism: {given.name}: {method} fails with {why}. Mend the class.")
 
 
-def _wrong(name: str, what: str) -> InputError:
-    return InputError(f"privacy.mechanism: {name}: {what}. Mend the class.")
+def _lacks(given: Any, key: str, attribute: str, what: str) -> InputError:
+    """A refusal for want of an attribute, or of one that is `what`."""
+    found = f", got {quoted(str(getattr(given, attribute)))}" if hasattr(given, attribute) else ""
+    place = place_in_class(type(given), attribute)
+    return InputError(f"{key}: {type(given).__name__} lacks {what}{found}{place}. Add it to the class.")
+
+
+def _wrong(given: Any, method: str, what: str) -> InputError:
+    """A refusal of what a method of the class gives."""
+    place = place_in_class(type(given), method)
+    return InputError(f"privacy.mechanism: {given.name}: {method} {what}{place}. Mend the class.")
 
 
 def _shown(values: Array) -> str:

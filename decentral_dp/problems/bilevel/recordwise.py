@@ -28,6 +28,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.errors import InputError
+from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.models.linear_terms import checked_features
 from decentral_dp.models.row_locality import COUNTS, Trial, mixed, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
@@ -157,14 +158,17 @@ class RecordwiseProblem:
         for name, shape in {"lower_loss": (), "upper_loss": (), **shapes}.items():
             point = (x, y, z) if name in DIRECTED else (x, y)
             method = getattr(self.author, name)
-            try_rows(lambda *r, m=method, at=point: m(*at, *r), shape, f"{self.name}: {name}", tried)
+            place = place_in_class(type(self.author), name)
+            try_rows(lambda *r, m=method, at=point: m(*at, *r), shape, f"{self.name}: {name}", tried, place)
         if hasattr(self.author, "regulariser"):
             try:
                 self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None])
             except USER_ERRORS as error:
-                raise InputError(f"{self.name}: regulariser does not run: {blamed(error)}. Mend it.") from error
+                place = place_in_class(type(self.author), "regulariser")
+                raise InputError(f"{self.name}: regulariser does not run: {blamed(error, place)}. Mend it.") from error
         if hasattr(self.author, "predict"):
-            try_rows(lambda a: self.author.predict(y, a), (), f"{self.name}: predict", tried, labelled=False)
+            place = place_in_class(type(self.author), "predict")
+            try_rows(lambda a: self.author.predict(y, a), (), f"{self.name}: predict", tried, place, labelled=False)
 
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
         """(n, width) of a term, not clipped."""
@@ -225,7 +229,8 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     """
     check_has(author, NEEDED, name, "a bilevel problem")
     if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
-        raise InputError(f"{name}: it has a regulariser and no regulariser_value(x, y). Define it: a number.")
+        place = place_in_class(type(author), "regulariser")
+        raise InputError(f"{name}: it has a regulariser{place}, and no regulariser_value(x, y). Define it: a number.")
     p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
     problem = RecordwiseProblem(author, p, q, n_features, n_classes, name)
     problem.check_rows_apart(COUNTS)
@@ -246,7 +251,8 @@ def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
     """
     for method in needed:
         if not hasattr(author, method):
-            raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Define it.")
+            place = place_in_class(type(author), method)
+            raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}{place}. Define it.")
 
 
 def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, int]:
@@ -255,16 +261,23 @@ def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, 
         first, second = author.sizes(**known)
     except USER_ERRORS as error:
         raise InputError(
-            f"{name}: sizes({', '.join(known)}) does not give {what}: {blamed(error)}. Mend it."
+            f"{name}: sizes({', '.join(known)}) does not give {what}: "
+            f"{blamed(error, place_in_class(type(author), 'sizes'))}. Mend it."
         ) from error
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{name}: sizes gives {value!r}; {what} are whole numbers of at least 1. Mend it.")
+            place = place_in_class(type(author), "sizes")
+            raise InputError(f"{name}: sizes gives {value!r}{place}; {what} are whole numbers of at least 1. Mend it.")
     return int(first), int(second)
 
 
 def try_rows(
-    call: Callable[..., Any], shape: tuple[int, ...], name: str, tried: Iterable[Trial], labelled: bool = True
+    call: Callable[..., Any],
+    shape: tuple[int, ...],
+    name: str,
+    tried: Iterable[Trial],
+    place: str = "",
+    labelled: bool = True,
 ) -> None:
     """Refuse a formula that raises, has another shape, or whose rows read other records. Raises InputError.
 
@@ -273,6 +286,7 @@ def try_rows(
         shape: of one row.
         name: of the formula.
         tried: batches of records, and with one of them replaced.
+        place: of the formula, as of `place_in_class`.
         labelled: whether the formula reads labels.
     """
 
@@ -286,11 +300,13 @@ def try_rows(
                 return {"what it gives": evaluated(lambda some: call(*some), given, wanted)}
             raise InputError(f"{name} does not run on made-up records: {blamed(error)}. Mend it.") from error
         if found.shape != wanted:
-            raise InputError(f"{name} gives shape {found.shape} for {len(labels)} records; wanted {wanted}. Mend it.")
+            raise InputError(
+                f"{name} gives shape {found.shape} for {len(labels)} records{place}; wanted {wanted}. Mend it."
+            )
         # A record that is far out may overflow, and counts as zero; where all of them do, nothing would be learnt.
         near = len(labels) > 0 and np.all(np.abs(features) < _FAR)
         if near and not np.isfinite(found.reshape(len(labels), -1)).all(axis=1).any():
-            raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records. Mend it.")
+            raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records{place}. Mend it.")
         return {"what it gives": found}
 
     moved = mixed(rows, tried)
@@ -298,11 +314,13 @@ def try_rows(
         return
     if moved.place is None:
         raise InputError(
-            f"{name} gives two answers to one question, so it draws or counts something. Make it a pure function."
+            f"{name} gives two answers to one question{place}, so it draws or counts something. Make it a pure "
+            "function."
         )
     raise InputError(
         f"{name} mixes records: of {moved.size} made-up ones, row {moved.row + 1} changed when number "
-        f"{moved.place + 1} was replaced, and clipping bounds none of them then. Compute row k from record k alone."
+        f"{moved.place + 1} was replaced{place}, and clipping bounds none of them then. Compute row k from record k "
+        "alone."
     )
 
 

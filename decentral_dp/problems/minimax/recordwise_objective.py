@@ -118,11 +118,12 @@ class RecordwiseObjective(Objective):
         Raises InputError for what does not run, has another shape, or reads another record's row.
         """
         tried, y, author = tuple(trials(counts, self.outputs, self.n_classes)), self.start["y"], self.author
-        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried)
+        loss, slopes = (place_in_class(type(author), method) for method in ("loss", "slopes"))
+        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried, loss)
         for k, width in enumerate((self.outputs, self.q)):
             which = "∂f/∂outputs" if k == 0 else "∂f/∂y"
-            slopes = f"{self.name}: slopes ({which})"
-            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), slopes, tried)
+            name = f"{self.name}: slopes ({which})"
+            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, tried, slopes)
 
     def _losses(self, outputs: Array, y: Array, labels: Array) -> Array:
         return evaluated(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
@@ -150,7 +151,8 @@ def _try_methods(objective: RecordwiseObjective) -> None:
         except USER_ERRORS as error:
             raise InputError(f"{name}: {method} does not run: {blamed(error)}. Mend it.") from error
         if found.size != size:
-            raise InputError(f"{name}: {method} gives shape {found.shape}, wanted {_numbers(size)}. Mend it.")
+            place = place_in_class(type(author), method)
+            raise InputError(f"{name}: {method} gives shape {found.shape}{place}, wanted {_numbers(size)}. Mend it.")
 
 
 def _numbers(count: int) -> str:
@@ -170,7 +172,11 @@ def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseOb
     """
     check_has(author, NEEDED, name, "a minimax objective")
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
-        raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
+        there = "regulariser" if hasattr(author, "regulariser") else "regulariser_grad"
+        raise InputError(
+            f"{name}: regulariser(y) and regulariser_grad(y) go together{place_in_class(type(author), there)}. Define "
+            "both, or neither."
+        )
     outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)
     objective = RecordwiseObjective(author, outputs, q, n_classes, name)
     _try_methods(objective)

@@ -140,6 +140,7 @@ def test_the_command_line_runs_plans_shows_and_reports(scenario: Make, folder: P
     assert shown.exit_code == 0, shown.output
     assert "probability" in shown.output
     assert "cells = 1048576" in shown.output
+    assert f'In a scenario: [privacy] mechanism = "{NAME}"' in shown.output
 
 
 def test_a_study_computes_it_in_its_workers(scenario: Make, folder: Path) -> None:
@@ -242,8 +243,9 @@ def test_what_is_no_mechanism_is_refused(scenario: Make, folder: Path, text: str
 @pytest.mark.parametrize(("right", "wrong"), [(right, wrong) for right in CHANGES for wrong in CHANGES[right]])
 def test_wrong_prices_and_samples_are_refused(scenario: Make, folder: Path, right: str, wrong: str) -> None:
     (folder / "mine.py").write_text(BASE.replace(right, wrong))
-    with pytest.raises(InputError, match=CHANGES[right][wrong]):
+    with pytest.raises(InputError, match=CHANGES[right][wrong]) as refused:
         decentral_dp.run(content(scenario, "mine.py:Mine"))
+    assert re.search(r"in line [3-6] of .*mine\.py\. Mend the class\.", str(refused.value))
 
 
 @pytest.mark.parametrize(
