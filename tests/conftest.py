@@ -77,6 +77,9 @@ def ray_cluster() -> Iterator[None]:
     """One small Ray for all tests of a file that need one; what follows must not find itself connected."""
     import ray
 
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patched:
+        # Errors of actors that nobody asked for any more would be logged by a thread of Ray, into whichever test runs.
+        patched.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield
+        ray.shutdown()

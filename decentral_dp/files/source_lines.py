@@ -8,6 +8,7 @@ from pathlib import Path
 
 # Classes that hold values and are no component.
 _VALUES = ("NamedTuple", "TypedDict", "Enum")
+_PARSED_ANEW = 5
 
 
 def defined(path: Path) -> dict[str, int]:
@@ -71,9 +72,14 @@ def place_in_class(found: type, attribute: str, text: str | None = None) -> str:
 
 def _statements(path: Path) -> Iterator[ast.stmt]:
     """The statements at the top of a file; none where it cannot be read, which others report."""
-    try:
-        yield from ast.parse(path.read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
+    for _ in range(_PARSED_ANEW):
+        try:
+            yield from ast.parse(path.read_bytes()).body
+        except SystemError:
+            # In Python 3.11 two threads that parse at once disturb each other; Ray's formats tracebacks, which parses.
+            continue
+        except (OSError, SyntaxError, ValueError):
+            pass
         return
 
 
