@@ -82,6 +82,10 @@ class ClientActor:
         return getattr(self._client_block, method)(*arguments)
 
 
+# What a lost process or machine shows as: the actor is gone, or a value that lay in the memory of its machine.
+_LOST = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.NodeDiedError)
+
+
 class ActorLostError(RuntimeError):
     """An actor ended before its work did."""
 
@@ -102,8 +106,8 @@ class RayEngine:
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`.
 
-        Where an actor is lost, all go on from where they were last saved, with the same draws: what is released twice
-        is one release.
+        Where an actor or its machine is lost, all go on from where they were last saved, with the same draws: what is
+        released twice is one release.
 
         Raises:
             ActorLostError: actors are lost again and again before a round more is done.
@@ -121,7 +125,7 @@ class RayEngine:
                 try:
                     with _actors(Actor, arguments, places) as actors:
                         return _drive(actors, nodes, rounds, control, kept)
-                except ray.exceptions.RayActorError as error:
+                except _LOST as error:
                     kept.lost(error)
                 except ray.exceptions.RayTaskError as error:
                     raise _cause(error) from None
@@ -146,7 +150,7 @@ class RayEngine:
                     shared = [ray.put(a) for a in given]
                     try:
                         return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
-                    except ray.exceptions.RayActorError as error:
+                    except _LOST as error:
                         kept.lost(error)
                         for actor in actors:
                             ray.kill(actor)
@@ -174,7 +178,7 @@ class _Kept:
     def keep(self, saved: Saved) -> None:
         self.saved, self.restarts, self.at = saved, 0, time.monotonic()
 
-    def lost(self, error: ray.exceptions.RayActorError) -> None:
+    def lost(self, error: ray.exceptions.RayError) -> None:
         """Allow another start, after a pause, or end the run."""
         self.restarts += 1
         if self.restarts > _RESTARTS:

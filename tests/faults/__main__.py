@@ -10,10 +10,19 @@ from pathlib import Path
 
 from . import damage
 from .damage import mutate, truncate
-from .kills import kill_actors, kill_local
+from .kills import kill_local
+from .ray_kills import kill_actors, kill_drivers, lose_machines
 from .tampering import tamper
 
-KINDS = {"local": kill_local, "actor": kill_actors, "truncated": truncate, "mutated": mutate, "tampered": tamper}
+KINDS = {
+    "local": kill_local,
+    "actor": kill_actors,
+    "driver": kill_drivers,
+    "machine": lose_machines,
+    "truncated": truncate,
+    "mutated": mutate,
+    "tampered": tamper,
+}
 
 
 def main() -> None:

@@ -129,13 +129,21 @@ def _watched(folder: Path, log: Path) -> None:
             decentral_dp.run(SCENARIO, out=folder)
 
 
-def _differences(folder: Path, log: Path, whole: Path) -> list[str]:
+def unequal(folder: Path, whole: Path) -> list[str]:
+    """The files and arrays of a run folder that are not those of a whole run, and what is left behind."""
     found = []
     for name in ("metrics.parquet", "ledger.parquet"):
         if not pd.read_parquet(folder / name).equals(pd.read_parquet(whole / name)):
             found.append(f"{name} differs")
     with np.load(folder / "state.npz") as mine, np.load(whole / "state.npz") as theirs:
         found += [f"{key} differs" for key in theirs.files if not np.array_equal(mine[key], theirs[key])]
+    if left := [p.name for p in folder.iterdir() if p.name.startswith(".") or p.name == "in_progress"]:
+        found.append(f"{left} are left behind")
+    return found
+
+
+def _differences(folder: Path, log: Path, whole: Path) -> list[str]:
+    found = unequal(folder, whole)
     draws = defaultdict(set)
     for line in log.read_text().splitlines():
         index, digest, recorded = line.split()
@@ -145,86 +153,7 @@ def _differences(folder: Path, log: Path, whole: Path) -> list[str]:
     found += [f"release {index} has {len(d)} draws" for index, d in draws.items() if len(d) > 1]
     if sorted(draws) != list(range(SCENARIO["algorithm"]["rounds"] + 1)):
         found.append("releases are missing")
-    if left := [p.name for p in folder.iterdir() if p.name.startswith(".") or p.name == "in_progress"]:
-        found.append(f"{left} are left behind")
     return found
-
-
-def kill_actors(times: int, seed: int, place: Path) -> Tally:
-    """Kill a random actor of a Ray run at random moments of it.
-
-    Args:
-        times: kills in all.
-        seed: of the moments.
-        place: not used.
-    """
-    import threading
-
-    import ray
-
-    from decentral_dp.engines import ray as engine
-    from decentral_dp.engines.protocol import RunControl
-    from decentral_dp.engines.ray import RayEngine
-
-    # As many losses as it takes, one soon after the other.
-    engine._SAVE_EVERY, engine._RESTARTS, engine._PAUSE = 0.2, 1000, 0.01
-    engine._LONGEST_PAUSE = 0.1
-    given = json.loads(json.dumps(SCENARIO))
-    given["algorithm"]["rounds"] = 1500
-    given["topology"]["agents"] = 6
-    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250}
-    job = decentral_dp.build(given)
-    draw, kills, runs, wrong = random.Random(seed), [0], 0, list[str]()
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    try:
-        whole = job.start(RayEngine(), RunControl([0, 1500]))
-        while kills[0] < times:
-            over = threading.Event()
-
-            def disturb(over: threading.Event = over) -> None:
-                while kills[0] < times and not over.wait(draw.uniform(0.3, 8.0)):
-                    if actors := _pids("ray::Actor"):
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(draw.choice(actors), signal.SIGKILL)
-                            kills[0] += 1
-
-            thread = threading.Thread(target=disturb)
-            thread.start()
-            again = job.start(RayEngine(), RunControl([0, 1500]))
-            over.set()
-            thread.join()
-            runs += 1
-            for channel, value in whole.last.released.items():
-                if not np.array_equal(value, again.last.released[channel]):
-                    wrong.append(f"run {runs}: {channel} differs")
-            if not again.ledger.to_frame().equals(whole.ledger.to_frame()):
-                wrong.append(f"run {runs}: the ledger differs")
-        deadline = time.monotonic() + 20
-        while _pids("ray::Actor") and time.monotonic() < deadline:
-            time.sleep(0.2)
-        wrong += ["an actor is left behind"] * bool(_pids("ray::Actor"))
-    finally:
-        ray.shutdown()
-    return Tally(kills[0], runs, 0, wrong)
-
-
-def _pids(title: str) -> list[int]:
-    """Processes below this one whose title begins so."""
-    parents, titles = {}, {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with contextlib.suppress(OSError):
-                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-                titles[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-
-    def ours(pid: int) -> bool:
-        while pid > 1:
-            if pid == os.getpid():
-                return True
-            pid = parents.get(pid, 0)
-        return False
-
-    return [pid for pid, line in titles.items() if line.startswith(title) and ours(pid)]
 
 
 if sys.platform == "win32":

@@ -11,7 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("kind", "times"), [("local", 4), ("truncated", 10), ("mutated", 40), ("tampered", 40)])
+FAULTS = [("local", 4), ("truncated", 10), ("mutated", 40), ("tampered", 40), ("driver", 1), ("machine", 1)]
+
+
+@pytest.mark.parametrize(("kind", "times"), FAULTS)
 def test_nothing_goes_wrong(kind: str, times: int) -> None:
     # The time limit is for people; a busy machine is no fault.
     command = [sys.executable, "-m", "tests.faults", kind, "--times", str(times), "--limit", "600"]

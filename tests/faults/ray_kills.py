@@ -1,0 +1,211 @@
+"""Runs on Ray whose actors, machines or driver are killed at random moments."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+import decentral_dp
+from decentral_dp.engines.local import LocalEngine
+
+from .kills import SCENARIO, Tally, unequal
+
+
+def kill_actors(times: int, seed: int, place: Path) -> Tally:
+    """Kill a random actor of a Ray run at random moments of it.
+
+    Args:
+        times: kills in all.
+        seed: of the moments.
+        place: not used.
+    """
+    import ray
+
+    from decentral_dp.engines import ray as engine
+    from decentral_dp.engines.protocol import RunControl
+    from decentral_dp.engines.ray import RayEngine
+
+    # As many losses as it takes, one soon after the other.
+    engine._SAVE_EVERY, engine._RESTARTS, engine._PAUSE = 0.2, 1000, 0.01
+    engine._LONGEST_PAUSE = 0.1
+    given = json.loads(json.dumps(SCENARIO))
+    given["algorithm"]["rounds"] = 1500
+    given["topology"]["agents"] = 6
+    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250}
+    job = decentral_dp.build(given)
+    draw, kills, runs, wrong = random.Random(seed), [0], 0, list[str]()
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        whole = job.start(RayEngine(), RunControl([0, 1500]))
+        while kills[0] < times:
+            over = threading.Event()
+
+            def disturb(over: threading.Event = over) -> None:
+                while kills[0] < times and not over.wait(draw.uniform(0.3, 8.0)):
+                    if actors := _pids("ray::Actor"):
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(draw.choice(actors), signal.SIGKILL)
+                            kills[0] += 1
+
+            thread = threading.Thread(target=disturb)
+            thread.start()
+            again = job.start(RayEngine(), RunControl([0, 1500]))
+            over.set()
+            thread.join()
+            runs += 1
+            for channel, value in whole.last.released.items():
+                if not np.array_equal(value, again.last.released[channel]):
+                    wrong.append(f"run {runs}: {channel} differs")
+            if not again.ledger.to_frame().equals(whole.ledger.to_frame()):
+                wrong.append(f"run {runs}: the ledger differs")
+        deadline = time.monotonic() + 20
+        while _pids("ray::Actor") and time.monotonic() < deadline:
+            time.sleep(0.2)
+        wrong += ["an actor is left behind"] * bool(_pids("ray::Actor"))
+    finally:
+        ray.shutdown()
+    return Tally(kills[0], runs, 0, wrong)
+
+
+def kill_drivers(times: int, seed: int, place: Path) -> Tally:
+    """Kill the command that drives a run on Ray at random moments, and resume it, until it is complete.
+
+    Args:
+        times: kills in all.
+        seed: of the moments.
+        place: an empty folder.
+    """
+    given = json.loads(json.dumps(SCENARIO))
+    given["algorithm"]["rounds"] = 600
+    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 50}
+    (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
+
+    def driver(folder: Path, kill_after: float | None) -> bool:
+        """Begin or go on. Returns whether it came to its end."""
+        begun = (folder / "in_progress").is_dir()
+        words = ["resume", str(folder)] if begun else ["run", str(place / "scenario.toml"), "--out", str(folder)]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "decentral_dp.cli.main", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        try:
+            _, said = running.communicate(timeout=kill_after)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.communicate()
+            return False
+        if running.returncode:
+            raise RuntimeError(f"the run in {folder} failed by itself: {said.decode()}")
+        return True
+
+    draw, kills, resumed, wrong = random.Random(seed), 0, 0, list[str]()
+    others = set(_pids("ray::Actor", anywhere=True))
+    started = time.monotonic()
+    driver(place / "whole", None)
+    length = time.monotonic() - started
+    while kills < times:
+        folder = place / f"run-{resumed}"
+        while not driver(folder, draw.uniform(0.0, length) if kills < times else None):
+            kills += 1
+            if folder.exists() and not (folder / "scenario.toml").is_file():
+                # Killed while the folder was being made: nothing was released.
+                folder.rename(place / f"never-begun-{kills}")
+        resumed += 1
+        wrong += [f"run {resumed}: {what}" for what in unequal(folder, place / "whole")]
+    deadline = time.monotonic() + 30
+    while (left := set(_pids("ray::Actor", anywhere=True)) - others) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return Tally(kills, resumed, 0, wrong + ["an actor is left behind"] * bool(left))
+
+
+def lose_machines(times: int, seed: int, place: Path) -> Tally:
+    """End a machine of a Ray cluster, with all of its processes, at random moments of a run; another joins later.
+
+    Values that agents send are of 400 KB, so that they lie in the object store of their machine and are lost with it.
+
+    Args:
+        times: machines lost in all.
+        seed: of the moments.
+        place: not used.
+    """
+    import ray
+    from ray.cluster_utils import Cluster
+
+    from decentral_dp.engines import ray as engine
+    from decentral_dp.engines.protocol import RunControl
+    from decentral_dp.engines.ray import RayEngine
+
+    engine._SAVE_EVERY, engine._RESTARTS, engine._PAUSE, engine._LONGEST_PAUSE = 0.5, 1000, 0.1, 1.0
+    given = json.loads(json.dumps(SCENARIO))
+    rounds = given["algorithm"]["rounds"] = 60
+    sizes = {"dimension": 4000, "records": 6, "test_records": 4}
+    given["problem"] = {
+        "kind": "logistic_hyperparameter",
+        "data": "synthetic_classification",
+        "synthetic": sizes,
+        "normalise": "l1",
+    }
+    given["run"] |= {"engine": "ray", "agents_per_actor": 2, "evaluate_every": rounds}
+    given["topology"]["agents"] = 4
+    job = decentral_dp.build(given)
+    whole = job.start(LocalEngine(), RunControl([0, rounds]))
+    draw, lost, runs, wrong = random.Random(seed), 0, 0, list[str]()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        while lost < times:
+            machine = cluster.add_node(num_cpus=1)
+            cluster.wait_for_nodes()
+            over = threading.Event()
+
+            def end(over: threading.Event = over, machine: Any = machine) -> bool:
+                """Whether the machine was lost before the run was over."""
+                in_time = not over.wait(draw.uniform(0.5, 6.0))
+                cluster.remove_node(machine, allow_graceful=False)
+                return in_time
+
+            with ThreadPoolExecutor(1) as pool:
+                ended = pool.submit(end)
+                again = job.start(RayEngine(), RunControl([0, rounds]))
+                over.set()
+                lost, runs = lost + int(ended.result()), runs + 1
+            for channel, value in whole.last.released.items():
+                if not np.array_equal(value, again.last.released[channel]):
+                    wrong.append(f"run {runs}: {channel} differs")
+            if not again.ledger.to_frame().equals(whole.ledger.to_frame()):
+                wrong.append(f"run {runs}: the ledger differs")
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    return Tally(lost, runs, 0, wrong)
+
+
+def _pids(title: str, *, anywhere: bool = False) -> list[int]:
+    """Processes below this one whose title begins so; anywhere: those of others, too."""
+    parents, titles = {}, {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                titles[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+    def ours(pid: int) -> bool:
+        while pid > 1:
+            if pid == os.getpid():
+                return True
+            pid = parents.get(pid, 0)
+        return False
+
+    return [pid for pid, line in titles.items() if line.startswith(title) and (anywhere or ours(pid))]
