@@ -107,6 +107,7 @@ SHARED_KEYS = (
     *(
         "kind",
         "data",
+        "manifest",
         "files",
         "limit",
         "features",
@@ -137,8 +138,13 @@ class ProblemTable(Table):
     data: str = Field(
         description=(
             "The records: a data set that comes along, the path of a .csv, .npz or .libsvm file, one of an installed "
-            'package, "openml:NUMBER", "huggingface:OWNER/NAME@COMMIT", or "file.py:function".'
+            'package, "openml:NUMBER", "huggingface:OWNER/NAME@COMMIT", "file.py:function", or, beside manifest, where '
+            'agents have theirs: "shards/agent-{agent}.npz".'
         )
+    )
+    manifest: str | None = optional(
+        "Path of a public manifest of records that are with their agents, each of whom reads its own file. Read by "
+        "gossip algorithms."
     )
     files: ImageFiles | None = optional(
         "Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and "
