@@ -235,9 +235,7 @@ def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
     manifest = moved / "manifest.toml"
     zeroth, first = (one.sha256 for one in read_manifest(manifest).agents[:2])
     manifest.write_text(manifest.read_text().replace(zeroth, first))
-    with pytest.raises(
-        InputError, match="the records, or a file that .* names, are others than when the run was begun"
-    ):
+    with pytest.raises(InputError, match="are others than when the run was begun"):
         decentral_dp.resume(tmp_path / "run")
 
 
